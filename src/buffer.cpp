@@ -21,14 +21,14 @@ Heap heap_from_name(const std::string& wanted) {
   throw UnsupportedError("heap '" + wanted + "'; there are 'default', 'upload' and 'readback'");
 }
 
-// A NumPy view of the mapped bytes.
+// NumPy view of the mapped bytes.
 py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
   auto* bytes = reinterpret_cast<uint8_t*>(self->map());
   return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, view_of(self)};
 }
 
 py::class_<Buffer, std::shared_ptr<Buffer>> bind_whole_buffer(py::module_& module) {
-  py::class_<Buffer, std::shared_ptr<Buffer>> bound(module, "Buffer", "A byte range of device memory; a context manager.");
+  py::class_<Buffer, std::shared_ptr<Buffer>> bound(module, "Buffer", "A byte range of device memory. Also a context manager.");
   bound
       .def(py::init([](std::shared_ptr<Context> context, const Integer& bytes, const std::string& heap) {
              const Heap kind = heap_from_name(heap);
@@ -37,24 +37,25 @@ py::class_<Buffer, std::shared_ptr<Buffer>> bind_whole_buffer(py::module_& modul
              return Buffer::create(std::move(context), size, kind);
            }),
            py::arg("context").none(false), py::arg("bytes"), py::arg("heap") = "default",
-           "bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises "
-           "OutOfMemoryError, BindingError (M5) for a negative number.")
+           "Allocate memory with undefined content.\n"
+           "bytes: size in bytes.\n"
+           "heap: 'default' (device memory), 'upload' (written by the host) or 'readback' (read by the host).\n"
+           "Raise OutOfMemoryError, or BindingError (M5) if the size is negative.")
       .def_property_readonly("bytes", &Buffer::bytes)
       .def_property_readonly("heap", [](const Buffer& self) { return std::string(name(self.heap())); })
       .def_property_readonly("context", &Buffer::context)
-      .def_property_readonly("id", &Buffer::id, "The number by which refusals name the buffer.")
+      .def_property_readonly("id", &Buffer::id, "The buffer's number in error messages.")
       .def_property_readonly("mappable", &Buffer::mappable)
       .def_property_readonly("mapped", &Buffer::mapped)
       .def("map", &map,
-           "The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.")
-      .def("unmap", &Buffer::unmap, "Ends host access. Idempotent.")
+           "Map the whole buffer and return it as a uint8 NumPy array, without a copy. Raise StateError if the memory is not host-visible.")
+      .def("unmap", &Buffer::unmap, "End host access. Idempotent.")
       .def(
           "sync_start", [](Buffer& self, bool read, bool write) { self.sync_start(read, write, check_signals); }, py::arg("read") = true,
-          py::arg("write") = true, py::call_guard<ReleasedGil>(),
-          "Marks the start of host access; reading waits for the work submitted so far.")
+          py::arg("write") = true, py::call_guard<ReleasedGil>(), "Begin host access. If `read`, wait for all work submitted so far.")
       .def("sync_end", &Buffer::sync_end)
       .def_property_readonly("closed", &Buffer::closed)
-      .def("close", &Buffer::close, "Frees the memory once the work in flight has finished. Idempotent.")
+      .def("close", &Buffer::close, "Free the memory once the work in flight has finished. Idempotent.")
       .def("__enter__", [](std::shared_ptr<Buffer> self) { return self; })
       .def("__exit__", [](Buffer& self, const py::args&) { self.close(); })
       .def("__repr__", [](const Buffer& self) {
@@ -65,16 +66,16 @@ py::class_<Buffer, std::shared_ptr<Buffer>> bind_whole_buffer(py::module_& modul
 }
 
 void bind_buffer_range(py::module_& module) {
-  py::class_<BufferRange>(module, "BufferRange", "A part of a buffer, in bytes.")
+  py::class_<BufferRange>(module, "BufferRange", "A byte range of a buffer.")
       .def(py::init([](std::shared_ptr<Buffer> buffer, const Integer& offset, const std::optional<Integer>& bytes) {
              const uint64_t begin = bytes_argument(offset, "R1", "offset");
              const uint64_t rest = begin <= buffer->bytes() ? buffer->bytes() - begin : 0;
              return BufferRange{buffer, begin, bytes ? bytes_argument(*bytes, "R1", "bytes") : rest};
            }),
            py::arg("buffer").none(false), py::arg("offset") = 0, py::arg("bytes") = py::none(),
-           "offset and size in bytes; None: up to the end of the buffer. Whether the range lies inside the buffer is "
-           "checked where it is bound.\n"
-           "Raises BindingError (R1) for a negative number.")
+           "offset, bytes: in bytes; bytes=None extends to the end of the buffer. The range is checked against the buffer when it is "
+           "bound.\n"
+           "Raise BindingError (R1) if either is negative.")
       .def_readonly("buffer", &BufferRange::buffer)
       .def_readonly("offset", &BufferRange::offset)
       .def_readonly("bytes", &BufferRange::bytes)

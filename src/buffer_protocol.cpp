@@ -1,4 +1,4 @@
-// Gives memoryview() and NumPy the memory of a mapped tensor.
+// Buffer protocol (memoryview(), NumPy) for mapped tensors.
 #include "bindings.h"
 #include "core/strides.h"
 #include "device/tensor.h"
@@ -6,7 +6,7 @@
 namespace pumice {
 namespace {
 
-// The struct module's name for elements; null where it has none.
+// Format character of the struct module; null if there is none.
 const char* buffer_format(DType dtype) {
   switch (dtype) {
     case DType::float64:
@@ -43,13 +43,13 @@ std::vector<T> reversed(const std::vector<T>& values) {
   return {values.rbegin(), values.rend()};
 }
 
-// The memory that a Py_buffer points to, and the tensor that it belongs to.
+// Keeps the tensor of a Py_buffer alive.
 struct ExportedBuffer {
   Tensor tensor;
   std::vector<Py_ssize_t> shape, strides;
 };
 
-// The mapped memory itself, as memoryview(tensor) sees it; like Buffer.map(), it does not wait for the device.
+// Exposes the mapped memory. Like Buffer.map(), does not wait for the device.
 int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   std::shared_ptr<Tensor> held;
   try {

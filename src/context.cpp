@@ -18,7 +18,7 @@
 namespace pumice {
 namespace {
 
-// All fields of a value, in the order in which they are declared: these are pickled and hashed.
+// All fields in order of declaration, for pickling and hashing.
 auto fields_of(const MatrixShape& shape) {
   return py::make_tuple(shape.m, shape.n, shape.k, shape.a, shape.b, shape.c, shape.result);
 }
@@ -53,7 +53,7 @@ DeviceInfo device_of(const py::tuple& fields) {
   return made;
 }
 
-// A quirk of one context's driver, as Python sees it.
+// A quirk of a context's driver, for Python.
 struct DriverQuirk {
   std::string name, summary, answer, test;
   bool shown;
@@ -72,19 +72,20 @@ std::vector<DriverQuirk> quirks_of(const std::shared_ptr<Context>& context) {
 }
 
 void bind_driver_quirk(py::module_& module) {
-  py::class_<DriverQuirk>(module, "DriverQuirk", "A way in which a driver does otherwise than Vulkan says, or than the engine could wish.")
+  py::class_<DriverQuirk>(module, "DriverQuirk",
+                          "A driver behaviour that deviates from the Vulkan specification or that the engine has to work around.")
       .def_readonly("name", &DriverQuirk::name)
-      .def_readonly("summary", &DriverQuirk::summary, "A sentence that says what the driver does.")
-      .def_readonly("answer", &DriverQuirk::answer, "A sentence that says what the engine does about the quirk.")
-      .def_readonly("test", &DriverQuirk::test, "The test of the engine's suite that shows the quirk.")
+      .def_readonly("summary", &DriverQuirk::summary, "One sentence: what the driver does.")
+      .def_readonly("answer", &DriverQuirk::answer, "One sentence: how the engine works around it.")
+      .def_readonly("test", &DriverQuirk::test, "The test that demonstrates the quirk.")
       .def_readonly("shown", &DriverQuirk::shown,
-                    "Whether a trial of this driver has shown the quirk; else the driver is known for it, or the Context was told "
-                    "to assume it.")
+                    "Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to "
+                    "assume it.")
       .def("__repr__", [](const DriverQuirk& self) { return "<DriverQuirk " + self.name + ": " + self.summary + ">"; });
 }
 
 void bind_matrix_shape(py::module_& module) {
-  py::class_<MatrixShape>(module, "MatrixShape", "One cooperative-matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].")
+  py::class_<MatrixShape>(module, "MatrixShape", "A cooperative matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].")
       .def_readonly("m", &MatrixShape::m)
       .def_readonly("n", &MatrixShape::n)
       .def_readonly("k", &MatrixShape::k)
@@ -105,17 +106,17 @@ void bind_matrix_shape(py::module_& module) {
 void bind_device_info(py::module_& module) {
   bind_matrix_shape(module);
   py::class_<DeviceInfo>(module, "DeviceInfo",
-                         "Identity, kind, features and limits of a Vulkan device: a value, which can be compared, hashed and pickled.")
-      .def_readonly("index", &DeviceInfo::index, "The device's position in devices(); -1 for one that the environment hides.")
+                         "Identity, kind, features and limits of a Vulkan device. A value: comparable, hashable and picklable.")
+      .def_readonly("index", &DeviceInfo::index, "Index of the device in devices(); -1 if the environment hides the device.")
       .def_readonly("name", &DeviceInfo::name)
       .def_property_readonly(
           "kind", [](const DeviceInfo& self) { return std::string(name(self.kind)); },
           "'discrete', 'integrated', 'virtual', 'software' or 'other'.")
-      .def_readonly("uuid", &DeviceInfo::uuid, "The device's UUID, 32 hexadecimal digits, stable across processes.")
-      .def_readonly("pci", &DeviceInfo::pci, "PCI address ('0000:3b:00.0'), empty where unknown.")
+      .def_readonly("uuid", &DeviceInfo::uuid, "UUID of the device, 32 hexadecimal digits, stable across processes.")
+      .def_readonly("pci", &DeviceInfo::pci, "PCI address ('0000:3b:00.0'); empty if unknown.")
       .def_readonly("driver", &DeviceInfo::driver)
       .def_readonly("driver_info", &DeviceInfo::driver_info)
-      .def_readonly("driver_id", &DeviceInfo::driver_id, "The driver's VkDriverId.")
+      .def_readonly("driver_id", &DeviceInfo::driver_id, "VkDriverId of the driver.")
       .def_readonly("driver_version", &DeviceInfo::driver_version)
       .def_readonly("vendor_id", &DeviceInfo::vendor_id)
       .def_readonly("device_id", &DeviceInfo::device_id)
@@ -125,12 +126,12 @@ void bind_device_info(py::module_& module) {
             const uint32_t version = self.api_version;
             return std::to_string(version >> 22 & 127) + "." + std::to_string(version >> 12 & 1023) + "." + std::to_string(version & 4095);
           },
-          "The Vulkan version, 'major.minor.patch'.")
-      .def_readonly("memory_bytes", &DeviceInfo::memory_bytes, "Bytes of the largest device-local heap.")
-      .def_readonly("features", &DeviceInfo::features, "Vulkan feature names -> available.")
-      .def_readonly("limits", &DeviceInfo::limits, "Vulkan limit names -> value; arrays as name_0, name_1, ...")
-      .def_readonly("extensions", &DeviceInfo::extensions, "Vulkan extension names -> spec version.")
-      .def_readonly("matrices", &DeviceInfo::matrices, "Cooperative-matrix shapes, empty where the device has none.")
+          "Vulkan version, 'major.minor.patch'.")
+      .def_readonly("memory_bytes", &DeviceInfo::memory_bytes, "Size of the largest device-local heap in bytes.")
+      .def_readonly("features", &DeviceInfo::features, "Vulkan feature names -> whether available.")
+      .def_readonly("limits", &DeviceInfo::limits, "Vulkan limit names -> values; arrays are named name_0, name_1, ...")
+      .def_readonly("extensions", &DeviceInfo::extensions, "Vulkan extension names -> spec versions.")
+      .def_readonly("matrices", &DeviceInfo::matrices, "Supported cooperative matrix shapes; empty if there are none.")
       .def(
           "__eq__", [](const DeviceInfo& self, const DeviceInfo& other) { return self == other; }, py::is_operator())
       .def("__hash__",
@@ -151,9 +152,10 @@ void close_context(Context& self, std::optional<double> timeout) {
   forward_log();
 }
 
-bool is_ending = false;  // once the interpreter ends, nobody asks it for signals
+bool is_ending = false;  // set at interpreter shutdown, after which signals are not checked
 
-// Whether the user interrupts. Destructors that wait ask this, on any thread. The interrupt stays pending: it is raised once they are done.
+// Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that it is raised
+// afterwards.
 bool was_interrupted() {
   if (is_ending || !Py_IsInitialized()) return false;
   const py::gil_scoped_acquire gil;
@@ -166,8 +168,8 @@ bool was_interrupted() {
 
 std::thread::id importing_thread;
 
-// Asks for signals and hands on the log, on the importing thread alone: another thread has no signals to handle, and one that holds the
-// interpreter's lock may wait for it.
+// Checks signals and forwards the log, on the importing thread only: other threads do not handle signals, and acquiring the GIL there could
+// deadlock.
 void check_and_forward() {
   if (std::this_thread::get_id() != importing_thread) return;
   check_signals();
@@ -175,7 +177,7 @@ void check_and_forward() {
   forward_log();
 }
 
-// Waits for all executions at the interpreter's end, while there is still a log to tell.
+// Waits for all executions at interpreter shutdown, while logging still works.
 void finish_at_end() {
   try {
     const ReleasedGil release;
@@ -190,7 +192,7 @@ void finish_at_end() {
 }
 
 void bind_memory_counts(py::module_& module) {
-  py::class_<MemoryCounts>(module, "MemoryCounts", "Live device memory of a Context.")
+  py::class_<MemoryCounts>(module, "MemoryCounts", "Device memory in use by a Context.")
       .def_readonly("buffers", &MemoryCounts::buffers)
       .def_readonly("buffer_bytes", &MemoryCounts::buffer_bytes)
       .def_readonly("images", &MemoryCounts::images)
@@ -201,7 +203,7 @@ void bind_memory_counts(py::module_& module) {
 
 using ContextClass = py::class_<Context, std::shared_ptr<Context>>;
 
-// How a device is chosen.
+// Binds the device choice.
 void bind_context_choice(ContextClass& context) {
   context
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
@@ -211,40 +213,40 @@ void bind_context_choice(ContextClass& context) {
            }),
            py::arg("device") = "", py::arg("without") = std::vector<std::string>{}, py::arg("limits") = LimitMask{},
            py::arg("quirks") = std::vector<std::string>{},
-           "device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a "
-           "name.\n"
-           "without: features and extensions to do without, so that fallbacks can be tested.\n"
-           "limits: Vulkan limit names -> values to keep to instead of the device's own, so that what is done on lesser devices can be "
-           "tested; 'maxComputeWorkGroupCount' stands for all three axes, 'maxComputeWorkGroupCount_1' for one.\n"
-           "quirks: names of DriverQuirks that the driver is taken to have, so that what is done about them can be tested.\n"
-           "Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a "
-           "limit that the device does not have.")
+           "Open a device.\n"
+           "device: '' (PUMICE_DEVICE, or else the best device), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part "
+           "of a name.\n"
+           "without: features and extensions to disable, to test fallbacks.\n"
+           "limits: Vulkan limit names -> values to use instead of the device's, to test less capable devices; "
+           "'maxComputeWorkGroupCount' sets all three axes, 'maxComputeWorkGroupCount_1' one of them.\n"
+           "quirks: names of DriverQuirks to assume, to test their workarounds.\n"
+           "Raise DeviceError with the list of devices if none matches. Raise UnsupportedError for names that the engine does not use, and "
+           "for limits that the device does not have.")
       .def(py::init([](const Integer& index) {
              const ReleasedGil release;
              return Context::create({index.text(), {}, {}});
            }),
-           py::arg("index"), "The device at this position of devices().");
+           py::arg("index"), "Open the device at this index of devices().");
 }
 
-// Binds what a context is and counts.
+// Binds properties and counters.
 void bind_context_facts(ContextClass& context) {
   context
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
-                             "The device, with its features as enabled here.")
+                             "The device, with the features enabled in this context.")
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
-      .def_property_readonly("without", &masked_features, "The features and extensions that the context does without.")
+      .def_property_readonly("without", &masked_features, "The features and extensions disabled in this context.")
       .def_property_readonly("driver_quirks", py::cpp_function(&quirks_of, py::call_guard<ReleasedGil>()),
-                             "The ways in which this driver does otherwise than Vulkan says, each with the engine's answer. The trial of "
-                             "the driver runs now where it has not run yet.")
-      .def("feature", &Context::feature, py::arg("name"), "Whether a Vulkan feature is enabled.")
-      .def("limit", &Context::limit, py::arg("name"), "A Vulkan limit by name.")
+                             "The DriverQuirks of this driver. Runs the driver trial if it has not run yet.")
+      .def("feature", &Context::feature, py::arg("name"), "Return whether a Vulkan feature is enabled.")
+      .def("limit", &Context::limit, py::arg("name"), "Return a Vulkan limit by name.")
       .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")
       .def_property_readonly("pipelines_created", &Context::pipelines_created)
-      .def_property_readonly("completed", &Context::completed, "Id of the last execution that has finished.")
-      .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.");
+      .def_property_readonly("completed", &Context::completed, "Id of the last execution that finished.")
+      .def_property_readonly("submitted", &Context::submitted, "Id of the last execution that was submitted.");
 }
 
-// Binds what a context waits for, and its end.
+// Binds waits and close().
 void bind_context_work(ContextClass& context) {
   context
       .def(
@@ -254,28 +256,28 @@ void bind_context_work(ContextClass& context) {
             collect_finished(self);
           },
           py::arg("id"), py::arg("timeout") = py::none(),
-          "Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,\n"
-          "DeviceLostError, OutOfBoundsError.")
+          "Wait for the execution with this id.\n"
+          "timeout: in seconds.\n"
+          "Raise StateError (L7) if no execution has this id, TimeoutError, DeviceLostError, OutOfBoundsError.")
       .def(
           "wait_idle",
           [](Context& self) {
             wait_for(self, self.submitted(), {});
             collect_finished(self);
           },
-          "Waits for everything submitted so far. Raises DeviceLostError, and OutOfBoundsError of a debugged kernel's execution that no "
-          "wait "
-          "has raised.")
+          "Wait for all work submitted so far. Raise DeviceLostError, or OutOfBoundsError if a debugged kernel failed in an execution and "
+          "no wait has raised that yet.")
       .def_property_readonly("closed", &Context::closed)
       .def_property_readonly("abandoned", &Context::abandoned,
-                             "Whether close() gave up an execution that did not end: what the device may still use is never freed, and "
-                             "whatever needs the device raises DeviceLostError.")
+                             "Whether close() gave up on an execution that did not finish. Memory that the device may still use is then "
+                             "never freed, and device calls raise DeviceLostError.")
       .def_property_readonly("patience", &Context::patience_seconds,
-                             "Seconds without any execution finishing after which close() and the end of the process abandon the context: "
-                             "PUMICE_ABANDON_SECONDS (30 where it is not set), and on top the longest execution that was waited for.")
+                             "Seconds without a finished execution after which close() and process exit abandon the context: "
+                             "PUMICE_ABANDON_SECONDS (default 30) plus the longest execution waited for so far.")
       .def("close", &close_context, py::arg("timeout") = py::none(),
-           "Waits for the work in flight and frees the device. Idempotent. Where no execution finishes for `timeout` seconds (None: "
-           "patience) "
-           "the context is abandoned, which the logger \"pumice\" says as an error. Ctrl-C interrupts, and the context stays open then.")
+           "Wait for the work in flight and free the device. Idempotent.\n"
+           "timeout: abandon the context if no execution finishes for this many seconds (None: `patience`); this is logged as an error to "
+           "the logger \"pumice\". Ctrl-C interrupts the wait and leaves the context open.")
       .def("__enter__", [](std::shared_ptr<Context> self) { return self; })
       .def("__exit__", [](Context& self, const py::args&) { close_context(self, {}); })
       .def("__repr__", [](const Context& self) {
@@ -283,37 +285,34 @@ void bind_context_work(ContextClass& context) {
       });
 }
 
-// Second contexts of a device.
+// Binds derived and spare contexts.
 void bind_second_contexts(py::module_& module) {
   module.def("another_context", &another_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
              py::call_guard<ReleasedGil>(),
-             "Another context of the same device with the same options (without, limits, quirks), which does without these features and "
-             "extensions as well.");
+             "Create another context of the same device with the same options (without, limits, quirks), and disable these features and "
+             "extensions too.");
   module.def("take_spare", &take_spare, py::arg("context").none(false), py::call_guard<ReleasedGil>(),
-             "The second context of the device that is kept idle with this one, which is the caller's from then on; None where there is "
-             "none that can be used. Raises StateError where the context is closed, and DeviceLostError where its device is lost.");
-  module.def(
-      "keep_spare", &keep_spare, py::arg("context").none(false), py::arg("spare").none(false), py::call_guard<ReleasedGil>(),
-      "Keeps a context, with which its user is done, idle with another one until take_spare() asks for it. Closing that one closes "
-      "the spare. One is kept, the latest: another one is closed, and so is a spare where one of both cannot be used any more. Raises "
-      "StateError where both are the same context.");
+             "Return the spare context kept for this device and hand over its ownership; None if there is no usable spare. Raise "
+             "StateError if the context is closed, DeviceLostError if its device is lost.");
+  module.def("keep_spare", &keep_spare, py::arg("context").none(false), py::arg("spare").none(false), py::call_guard<ReleasedGil>(),
+             "Keep an idle context as a spare until take_spare() returns it or `context` is closed, which closes the spare too. Only the "
+             "latest spare is kept; a replaced or unusable one is closed, and so is the spare of an unusable context. Raise StateError if "
+             "both contexts are the same.");
 }
 
-// Functions of the process, and of all its devices.
+// Binds functions on all devices and on the process.
 void bind_devices(py::module_& module) {
   module.def(
       "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
-      "The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for "
-      "compile() and ShaderOptions.");
-  module.def(
-      "lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
-      "The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what "
-      "is done then.");
+      "Return the device macros of the GLSL extension, ncnn_<name> -> text, for extensions, features, properties and limits. Use them as "
+      "the profile of compile() and ShaderOptions.");
+  module.def("lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
+             "Simulate a lost device: the queue reports it lost after this many further submissions. For tests.");
   module.def("take_validation_messages", &take_validation_messages,
-             "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
-  module.def(
-      "distinct_pipelines", &distinct_pipelines,
-      "A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.");
+             "Return the messages of the Khronos validation layer since the last call (needs PUMICE_VALIDATION=1).");
+  module.def("distinct_pipelines", &distinct_pipelines,
+             "Return a key for each distinct pipeline (shader, constants, subgroup size) that this process has created, i.e. that a driver "
+             "had to compile.");
   module.def(
       "spills_of",
       [](const std::vector<std::pair<std::string, uint64_t>>& statistics) {
@@ -322,8 +321,7 @@ void bind_devices(py::module_& module) {
         const Spills found = spills_of({executable});
         return std::pair(found.amount(), found.bytes);
       },
-      py::arg("statistics"),
-      "The amount and the bytes that a driver with these statistics has spilled, as the engine reads them: for tests.");
+      py::arg("statistics"), "Return the number and bytes of the spills that the engine reads from these driver statistics. For tests.");
   module.def(
       "take_log",
       [] {
@@ -331,7 +329,7 @@ void bind_devices(py::module_& module) {
         for (auto& [level, text] : take_log()) entries.emplace_back(static_cast<int>(level), std::move(text));
         return entries;
       },
-      "The messages that the engine has logged since the last call: (level of the logging module, text).");
+      "Return the engine's log messages since the last call: (level of the logging module, text).");
 }
 
 }  // namespace
@@ -341,7 +339,7 @@ void bind_context(py::module_& module) {
   bind_driver_quirk(module);
   bind_memory_counts(module);
   ContextClass context(module, "Context",
-                       "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.");
+                       "A logical device with its queue, timeline, allocator and features. Thread-safe. Also a context manager.");
   bind_context_choice(context);
   bind_context_facts(context);
   bind_context_work(context);

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// The slot that a value is bound to. The names of slots are made for refusals alone.
+// The slot that a value is bound to. Slot names are created only for error messages.
 struct BindingPlace {
   const Dispatchable& dispatchable;
   SlotName slot;
@@ -39,7 +39,7 @@ bool is_list(const py::handle& value) {
   return PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
 }
 
-// A binding made of None, a Tensor, a Buffer, a BufferRange or a list of those.
+// Converts None, a Tensor, a Buffer, a BufferRange or a list of these to a Binding.
 Binding binding_of(const py::handle& value, const BindingPlace& place) {
   if (value.is_none()) return std::monostate{};
   if (auto range = described_range(value)) return std::move(*range);
@@ -81,7 +81,7 @@ BufferRange copy_range(const py::handle& value, const char* which) {
   throw BindingError("C6", which, "", "a Tensor, a Buffer or a BufferRange", type_name(value));
 }
 
-// Inputs and outputs by the names of the slots; those not named are bound to nothing.
+// Binds inputs and outputs by slot name; unnamed slots are left empty.
 void bind_by_name(BindingTable& self, const py::kwargs& given) {
   const Dispatchable& dispatchable = *self.dispatchable();
   Bindings inputs(dispatchable.inputs().size()), outputs(dispatchable.outputs().size());
@@ -103,7 +103,7 @@ void bind_by_name(BindingTable& self, const py::kwargs& given) {
   self.bind(std::move(inputs), std::move(outputs));
 }
 
-// The seconds from exec to result of each of so many executions.
+// Seconds from exec to result, for each run.
 std::vector<double> seconds_of(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;
@@ -169,7 +169,7 @@ std::string table_text(const BindingTable& self) {
 }
 
 void bind_submissions(py::module_& module) {
-  py::class_<Submission>(module, "Submission", "One execution in flight or finished; int() gives its id on the context's timeline.")
+  py::class_<Submission>(module, "Submission", "An execution in flight or finished. int() returns its id on the context's timeline.")
       .def_property_readonly("id", &Submission::id)
       .def("__int__", &Submission::id)
       .def("__index__", &Submission::id)
@@ -181,33 +181,34 @@ void bind_submissions(py::module_& module) {
             collect(*self.recording(), self.id());
           },
           py::arg("timeout") = py::none(),
-          "Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, "
-          "OutOfBoundsError.")
+          "Wait until the execution has finished.\n"
+          "timeout: in seconds.\n"
+          "Raise TimeoutError, DeviceLostError, OutOfBoundsError.")
       .def_property_readonly("device_seconds", &Submission::device_seconds,
-                             "Time on the device; None unless committed with timing and finished.")
-      .def_property_readonly("device_time", &Submission::device_seconds, "Time on the device, as device_seconds.")
-      .def_property_readonly("cold", &Submission::is_cold,
-                             "Whether a kernel ran for the first time in this execution, whose time may then include the driver's "
-                             "compilation.")
+                             "Device time in seconds; None if not committed with timing or not finished.")
+      .def_property_readonly("device_time", &Submission::device_seconds, "Same as device_seconds.")
+      .def_property_readonly(
+          "cold", &Submission::is_cold,
+          "Whether a kernel ran for the first time in this execution; its time may then include compilation by the driver.")
       .def("__repr__",
            [](const Submission& self) { return "<Submission " + std::to_string(self.id()) + (self.is_cold() ? ", cold>" : ">"); });
-  py::class_<DispatchTime>(module, "DispatchTime", "How long the device took for one dispatch.")
-      .def_readonly("label", &DispatchTime::label, "The node's name, or the kernel's.")
+  py::class_<DispatchTime>(module, "DispatchTime", "Device time of one dispatch.")
+      .def_readonly("label", &DispatchTime::label, "Name of the node, or of the kernel.")
       .def_readonly("seconds", &DispatchTime::seconds)
       .def_readonly("cold", &DispatchTime::cold,
-                    "Whether the dispatch's kernel ran for the first time; the time may then include the driver's compilation.")
+                    "Whether the kernel ran for the first time; the time may then include compilation by the driver.")
       .def("__repr__", [](const DispatchTime& self) {
         return "<DispatchTime '" + self.label + "': " + general_text(self.seconds) + " s" + (self.cold ? ", cold>" : ">");
       });
 }
 
-// Binds what is recorded into a list.
+// Binds recording methods.
 void bind_recording(py::class_<CommandList>& list) {
   list.def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
       .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, std::shared_ptr<const BindingTable>>(&CommandList::dispatch),
            py::arg("dispatchable").none(false), py::arg("table").none(false),
-           "Records a dispatch. The table is read at once; where the dispatchable was compiled with "
-           "DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.")
+           "Record a dispatch. The table is read now, or at every exec() if the dispatchable was compiled with DESCRIPTORS_VOLATILE. Raise "
+           "BindingError.")
       .def(
           "dispatch", [](CommandList& self, const BoundKernel& kernel) { self.dispatch(kernel.dispatch); }, py::arg("kernel"))
       .def(
@@ -223,16 +224,17 @@ void bind_recording(py::class_<CommandList>& list) {
             self.commit({profile, timing});
           },
           py::arg("timing") = false, py::arg("profile") = false,
-          "Ends the recording. timing: the device time of an execution is measured. profile: that of every dispatch is.")
+          "End the recording.\n"
+          "timing: measure the device time of each execution.\n"
+          "profile: measure the device time of each dispatch.")
       .def_property_readonly("committed", &CommandList::committed);
 }
 
-// How a list runs.
+// Binds execution methods.
 void bind_running(py::class_<CommandList>& list) {
   list.def("exec", &CommandList::exec,
-           "Submits the list once, and returns at once. The first dispatch of a kernel may have the driver's compilation "
-           "in it, which\n"
-           "Submission.cold tells and warm_up() has done beforehand.")
+           "Submit the list once without waiting. The first dispatch of a kernel may include compilation by the driver: Submission.cold "
+           "reports this, and warm_up() avoids it.")
       .def(
           "wait",
           [](const CommandList& self, const Integer& given, std::optional<double> timeout) {
@@ -241,8 +243,9 @@ void bind_running(py::class_<CommandList>& list) {
             if (self.recording()) collect(*self.recording(), id);
           },
           py::arg("id"), py::arg("timeout") = py::none(),
-          "Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,\n"
-          "DeviceLostError, OutOfBoundsError.")
+          "Wait for the execution with this id.\n"
+          "timeout: in seconds.\n"
+          "Raise StateError (L7) if no execution has this id, TimeoutError, DeviceLostError, OutOfBoundsError.")
       .def(
           "time",
           [](CommandList& self, const Integer& runs, const std::optional<Integer>& warm_up) {
@@ -252,17 +255,17 @@ void bind_running(py::class_<CommandList>& list) {
             return seconds_of(self, count);
           },
           py::arg("runs"), py::arg("warm_up") = py::none(),
-          "Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit\n"
-          "and wait. warm_up: executions before them that are not measured; None: one where a kernel of the list has not run yet,\n"
-          "which some drivers compile at its first dispatch.")
+          "Return the seconds from exec to result of each of `runs` executions, measured in C++ without Python in between.\n"
+          "warm_up: number of unmeasured executions before; None: one if a kernel of the list has not run yet, since some drivers compile "
+          "it at its first dispatch.")
       .def(
           "warm_up", [](CommandList& self, const Integer& runs) { (void)seconds_of(self, count_argument(runs, "runs")); },
           py::arg("runs") = 1,
-          "Executes the list and waits, so that what a driver compiles at a first dispatch is not in later times. Raises as exec\n"
-          "and wait do.");
+          "Execute the list and wait, so that later times exclude compilation by the driver at the first dispatch. Raise the errors of "
+          "exec and wait.");
 }
 
-// Binds what a list has and tells of its executions.
+// Binds counters and times of a list.
 void bind_list_facts(py::class_<CommandList>& list) {
   list.def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
       .def_property_readonly("dispatches",
@@ -272,22 +275,23 @@ void bind_list_facts(py::class_<CommandList>& list) {
           [](const CommandList& self) {
             return self.recording() ? self.recording()->dispatch_times() : decltype(self.recording()->dispatch_times()){};
           },
-          "A DispatchTime of every dispatch of the last execution; needs commit(profile=True).")
+          "A DispatchTime for each dispatch of the last execution. Requires commit(profile=True).")
       .def("__repr__", &list_text);
 }
 
 void bind_lists(py::module_& module) {
   bind_submissions(module);
-  py::class_<CommandList> list(module, "CommandList",
-                               "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.");
+  py::class_<CommandList> list(
+      module, "CommandList",
+      "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are inserted automatically.");
   bind_recording(list);
   bind_running(list);
   bind_list_facts(list);
 }
 
-// Binds what can be dispatched, and what it needs bound.
+// Binds dispatchables and their binding properties.
 void bind_dispatchables(py::module_& module) {
-  py::class_<BindingProperties>(module, "BindingProperties", "The numbers of descriptors and bytes that a dispatchable needs bound.")
+  py::class_<BindingProperties>(module, "BindingProperties", "The numbers of descriptors and bytes that must be bound to a dispatchable.")
       .def_readonly("descriptors", &BindingProperties::descriptors)
       .def_readonly("temporary_bytes", &BindingProperties::temporary_bytes)
       .def_readonly("persistent_bytes", &BindingProperties::persistent_bytes)
@@ -300,17 +304,18 @@ void bind_dispatchables(py::module_& module) {
       });
   py::class_<Slot>(module, "Slot", "An input or output of a dispatchable.")
       .def_readonly("name", &Slot::name)
-      .def_readonly("desc", &Slot::desc, "The TensorDesc; None for an optional tensor that is described as absent.")
+      .def_readonly("desc", &Slot::desc, "The TensorDesc; None for an omitted optional tensor.")
       .def("__repr__", [](const Slot& self) {
         return "<Slot '" + self.name + "' " + (self.desc ? to_string(*self.desc) : std::string("absent")) + ">";
       });
-  py::class_<Dispatchable, std::shared_ptr<Dispatchable>>(module, "Dispatchable", "Compiled operators, compiled graphs and initializers.")
+  py::class_<Dispatchable, std::shared_ptr<Dispatchable>>(module, "Dispatchable",
+                                                          "Base class of compiled operators, compiled graphs and initializers.")
       .def_property_readonly("name", &Dispatchable::name)
       .def_property_readonly("context", &Dispatchable::context)
-      .def_property_readonly("inputs", &Dispatchable::inputs, "The Slots in order; an initializer has one for each operator.")
+      .def_property_readonly("inputs", &Dispatchable::inputs, "The input Slots in order; an initializer has one per operator.")
       .def_property_readonly("outputs", &Dispatchable::outputs)
       .def_property_readonly("binding_properties", &Dispatchable::binding_properties,
-                             "The BindingProperties, which a reset of an initializer changes.")
+                             "The BindingProperties. Resetting an initializer changes them.")
       .def(
           "supports_in_place",
           [](const Dispatchable& self, const Integer& input, const Integer& output) {
@@ -318,46 +323,44 @@ void bind_dispatchables(py::module_& module) {
             return i && j && self.supports_in_place(*i, *j);
           },
           py::arg("input") = 0, py::arg("output") = 0,
-          "Whether that output may be bound to the range of that input, where both have one description.");
+          "Return whether this output may be bound to the range of this input, provided that both have the same description.");
 }
 
 using TableClass = py::class_<BindingTable, std::shared_ptr<BindingTable>>;
 
-// How a table is made, and what is bound in it.
+// Binds construction and slot binding of tables.
 void bind_table_slots(TableClass& table) {
   table
       .def(py::init([](std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
              return std::make_shared<BindingTable>(std::move(dispatchable), descriptors_argument(descriptors));
            }),
            py::arg("dispatchable"), py::arg("descriptors") = py::none(),
-           "A table for a dispatchable. descriptors: how many the table may use; None: as many as are needed. Raises "
-           "BindingError (C10).")
+           "Create a table for a dispatchable.\n"
+           "descriptors: maximum number of descriptors; None: as many as required.\n"
+           "Raise BindingError (C10).")
       .def(
           "bind_inputs",
           [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(self, SlotName::Kind::inputs, list)); },
           py::arg("bindings"),
-          "Binds every input to None, a Tensor, a Buffer or a BufferRange; those of an initializer to a list of these "
-          "for every operator. None or an empty list unbinds all. Raises BindingError.")
+          "Bind each input to None, a Tensor, a Buffer or a BufferRange, or for an initializer to a list of these per operator. None or an "
+          "empty list unbinds all. Raise BindingError.")
       .def(
           "bind_outputs",
           [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(self, SlotName::Kind::outputs, list)); },
           py::arg("bindings"),
-          "Binds every output, as bind_inputs does; those of an initializer are the persistent resources of the "
-          "operators. Raises BindingError.")
+          "Bind each output like bind_inputs(). The outputs of an initializer are the operators' persistent resources. Raise BindingError.")
       .def(
           "bind_temporary",
           [](BindingTable& self, const py::object& one) { self.bind_temporary(resource_of(self, SlotName::Kind::temporary, one)); },
-          py::arg("binding"), "Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.")
+          py::arg("binding"), "Bind the temporary resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def(
           "bind_persistent",
           [](BindingTable& self, const py::object& one) { self.bind_persistent(resource_of(self, SlotName::Kind::persistent, one)); },
-          py::arg("binding"), "Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.")
-      .def("bind", &bind_by_name,
-           "Binds all inputs and outputs at once, by the names of their slots; those not named are bound to nothing. "
-           "Raises BindingError.");
+          py::arg("binding"), "Bind the persistent resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
+      .def("bind", &bind_by_name, "Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError.");
 }
 
-// Its timing, its reuse and its facts.
+// Binds bind timing, reset and properties of tables.
 void bind_table_rest(TableClass& table) {
   table
       .def(
@@ -375,21 +378,24 @@ void bind_table_rest(TableClass& table) {
             return seconds;
           },
           py::arg("inputs"), py::arg("outputs"), py::arg("runs"),
-          "Seconds of each of `runs` bindings of both lists, measured without Python in between; the lists are copied each time.")
+          "Return the seconds of each of `runs` bindings of both lists, measured in C++ without Python in between. The lists are copied "
+          "each time.")
       .def("unbind", &BindingTable::unbind)
       .def(
           "reset",
           [](BindingTable& self, std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
             self.reset(std::move(dispatchable), descriptors_argument(descriptors));
           },
-          py::arg("dispatchable"), py::arg("descriptors") = py::none(), "Unbinds all and serves another dispatchable. Raises BindingError.")
+          py::arg("dispatchable"), py::arg("descriptors") = py::none(),
+          "Unbind everything and switch to another dispatchable. Raise BindingError.")
       .def_property_readonly("dispatchable", &BindingTable::dispatchable)
       .def("__repr__", &table_text);
 }
 
 void bind_tables(py::module_& module) {
   TableClass table(module, "BindingTable",
-                   "Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.");
+                   "The bindings of a dispatchable. Checks every binding rule at the call; a failed call (BindingError) changes nothing. "
+                   "Not thread-safe.");
   bind_table_slots(table);
   bind_table_rest(table);
 }
@@ -406,7 +412,8 @@ void bind_dispatch(py::module_& module) {
         for (const auto& [id, text] : binding_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
         return rules;
       },
-      "The rules of operators, initializers, binding tables, kernels and the dv interface by their ids, as BindingError.rule names them.");
+      "Return the rules of operators, initializers, binding tables, kernels and the dv interface by id; BindingError.rule contains the "
+      "id.");
   bind_lists(module);
 }
 

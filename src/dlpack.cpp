@@ -1,4 +1,4 @@
-// DLPack in both directions: tensors as arrays of the CPU, or of CUDA where it shares their memory, and such arrays as tensors.
+// DLPack export and import: tensors as CPU arrays (or as CUDA arrays if memory is shared), and such arrays as tensors.
 #include "core/dlpack.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kNoOrder = -1;  // a stream for which nothing is ordered
+constexpr int64_t kNoOrder = -1;  // stream value that requests no synchronisation
 constexpr const char *kName = "dltensor", *kVersionedName = "dltensor_versioned";
 constexpr const char *kUsedName = "used_dltensor", *kUsedVersionedName = "used_dltensor_versioned";
 
@@ -20,7 +20,7 @@ constexpr const char *kUsedName = "used_dltensor", *kUsedVersionedName = "used_d
   throw py::error_already_set();
 }
 
-// The memory that an exported array points to: the tensor's own mapped memory, or a copy of the elements.
+// Memory of an exported array: the tensor's mapped memory or a copy of its elements.
 struct Exported {
   std::shared_ptr<Buffer> shared;
   Buffer::Use use;
@@ -35,7 +35,7 @@ struct Exported {
   }
 };
 
-// The elements of a tensor once the work submitted so far is done.
+// Exports the elements of a tensor after waiting for submitted work.
 std::unique_ptr<Exported> exported(const Tensor& self, bool share, bool waits = true) {
   auto made = std::make_unique<Exported>();
   made->shape = self.desc().shape;
@@ -53,7 +53,7 @@ std::unique_ptr<Exported> exported(const Tensor& self, bool share, bool waits = 
   return made;
 }
 
-// Releases the array of a capsule that nobody has taken.
+// Releases the array of a capsule that was never consumed.
 template <typename M>
 void release_capsule(PyObject* capsule, const char* name) {
   if (!PyCapsule_IsValid(capsule, name)) return;
@@ -85,7 +85,7 @@ std::pair<int, int> export_device(const Tensor& self) {
   return mapping ? std::pair(int{dlpack::kCuda}, mapping->device) : std::pair(int{dlpack::kCpu}, 0);
 }
 
-// A tensor as an array of CUDA, which sees the same memory.
+// Exports a tensor as a CUDA array of the same memory.
 py::object to_cuda(const Tensor& self, const py::object& stream, bool versioned, bool copy) {
   const TensorDesc& desc = self.desc();
   if (copy) refuse_export("memory shared with CUDA is exported as it is; the importer copies it, or Tensor.numpy() does to the host");
@@ -128,7 +128,7 @@ py::object to_dlpack(const Tensor& self, const py::object& stream, const std::op
   return capsule_of(std::move(made), array, versioned);
 }
 
-// An array that another library gave; released with the last owner.
+// An array from another library; released with the last owner.
 struct Imported {
   std::shared_ptr<const void> owner;
   dlpack::CheckedArray array;
@@ -141,7 +141,7 @@ M* taken(const py::object& capsule, const char* name, const char* used) {
   return managed;
 }
 
-// The release function of a Python library may need the GIL, and the last owner may be any thread.
+// The deleter of a Python library may need the GIL, and the last owner may be on any thread.
 template <typename M>
 std::shared_ptr<const void> owner_of(M* managed) {
   return {managed, [](M* given) {
@@ -149,7 +149,7 @@ std::shared_ptr<const void> owner_of(M* managed) {
           }};
 }
 
-// The result of a method of the other library's array. Throws BindingError (K5) with the library's reason where the method raises.
+// Calls a method of the other library's array. Throws BindingError (K5) with the library's reason if the method raises.
 template <typename... Arguments>
 py::object asked(const py::object& given, const char* method, Arguments&&... arguments) {
   try {
@@ -175,7 +175,7 @@ std::pair<int, int> device_of(const py::object& given) {
   }
 }
 
-// The array in a capsule, which is the tensor's from now on: the structure is released even where it is refused.
+// Takes ownership of a capsule's array. The struct is released even if the array is rejected.
 template <typename M>
 Imported imported_from(const py::object& capsule, const char* name, const char* used, const dlpack::Device& device) {
   auto* managed = taken<M>(capsule, name, used);
@@ -205,7 +205,7 @@ Imported imported(const py::object& given, const std::pair<int, int>& device) {
                       : given.attr("__dlpack__")(py::arg("max_version") = version);
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
-    capsule = asked(given, "__dlpack__");  // a capsule from before version 1, or the reason why there is none
+    capsule = asked(given, "__dlpack__");  // an unversioned capsule (DLPack before 1.0), or the error that explains why there is none
   }
   const dlpack::Device expected{device.first, device.second};
   if (PyCapsule_IsValid(capsule.ptr(), kVersionedName))
@@ -214,7 +214,7 @@ Imported imported(const py::object& given, const std::pair<int, int>& device) {
   refuse_capsule(capsule);
 }
 
-// Packed bytes of an array: its own, or a copy.
+// Packed elements of an array, copied unless it is already packed.
 HostTensor packed_host(const Imported& from) {
   const auto& [desc, data, device, read_only] = from.array;
   if (desc.is_packed()) return {desc, from.owner, data};
@@ -225,7 +225,7 @@ HostTensor packed_host(const Imported& from) {
   return {packed, bytes, bytes->data()};
 }
 
-// The tensor whose memory an array of CUDA has. Throws UnsupportedError where that memory is not shared with this context.
+// Returns the tensor that shares its memory with a CUDA array. Throws UnsupportedError if this context does not share that memory.
 Tensor on_cuda(const dlpack::CheckedArray& array, Context& context) {
   if (auto found = shared_tensor_at(context, reinterpret_cast<uintptr_t>(array.data), array.desc)) return *std::move(found);
   throw UnsupportedError(
@@ -260,7 +260,7 @@ std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Co
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
     return {};
-  } catch (const std::exception&) {  // NumPy's own reason is the one that is told of such an array
+  } catch (const std::exception&) {  // let NumPy report the error for such an array
     return {};
   }
   return from_dlpack(py::reinterpret_borrow<py::object>(given), std::move(context), {});
@@ -268,14 +268,13 @@ std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Co
 
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor) {
   tensor
-      .def(
-          "__dlpack__", &to_dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
-          py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
-          "A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory\n"
-          "where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.\n"
-          "Memory that empty(share=\"cuda\") made is exported as an array of CUDA; stream=-1 leaves out the wait.\n"
-          "Raises BufferError for another device, a stream, a 4-bit dtype, and copy=False where a copy is needed.")
-      .def("__dlpack_device__", &export_device, "(1, 0): the CPU; (2, number) for memory shared with a CUDA device.");
+      .def("__dlpack__", &to_dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
+           py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
+           "Return a DLPack capsule with the elements as a CPU array, after waiting for the work submitted so far. It shares the tensor's "
+           "memory if that is host-visible and copy is not True, or else contains a copy. The capsule is versioned for max_version >= 1.\n"
+           "Tensors created with empty(share=\"cuda\") are exported as CUDA arrays; stream=-1 skips the wait.\n"
+           "Raise BufferError for other devices, streams and 4-bit dtypes, and for copy=False if a copy is needed.")
+      .def("__dlpack_device__", &export_device, "Return (1, 0), the CPU, or (2, index) for memory shared with a CUDA device.");
   module.def("from_dlpack", &from_dlpack, py::arg("array"), py::arg("context").none(false), py::arg("copy") = py::none());
 }
 

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// An engine object that Python holds. Once closed it lets go of the object, which others may still hold.
+// An engine object held by Python. close() drops this reference; others may remain.
 template <typename T>
 struct Held {
   std::shared_ptr<T> object;
@@ -24,7 +24,7 @@ using HeldContext = Held<dv::Context>;
 using HeldMemory = Held<dv::Memory>;
 using HeldList = Held<dv::CommandList>;
 
-// Calls without the GIL; the context remembers the text of an error.
+// Calls without the GIL and stores error messages in the context.
 template <typename Call>
 auto noting(const std::shared_ptr<dv::Context>& context, const Call& call) {
   const ReleasedGil release;
@@ -43,16 +43,16 @@ void add_lifetime(Class& bound) {
           "close",
           [](Held<T>& self) {
             auto object = std::move(self.object);
-            const ReleasedGil release;  // it may wait for work in flight
+            const ReleasedGil release;  // may wait for work in flight
             object.reset();
           },
-          "Releases the object; whatever is made of it keeps it alive. Idempotent.")
+          "Release the object. Objects created from it keep it alive. Idempotent.")
       .def_property_readonly("closed", [](const Held<T>& self) { return !self.object; })
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](const py::object& self, const py::args&) { self.attr("close")(); });
 }
 
-// A NumPy view of the mapped bytes, which keeps the memory alive.
+// NumPy view of the mapped bytes; keeps the memory alive.
 py::array_t<uint8_t> map(const HeldMemory& self) {
   const auto memory = self.get();
   auto* const bytes = reinterpret_cast<uint8_t*>(noting(memory->context(), [&] { return memory->map(); }));
@@ -66,7 +66,7 @@ std::span<const std::byte> raw_bytes(const py::bytes& raw) {
   return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
 }
 
-// A field of a raw structure: its place, its element as struct.pack() calls it, and how many of them.
+// A field of a raw struct: offset, struct.pack() format of its elements, and their number.
 struct Field {
   const char* name;
   size_t offset;
@@ -91,7 +91,7 @@ constexpr const char* format_of() {
   else if constexpr (std::is_same_v<T, uint32_t>)
     return "I";
   else
-    return "";  // a structure of its own
+    return "";  // a nested struct
 }
 
 template <typename T>
@@ -166,7 +166,7 @@ py::typing::Dict<py::str, StructureTuple> structure_table() {
   return table;
 }
 
-// Numbers that fields take.
+// Values of enumeration fields.
 py::typing::Dict<py::str, int> constants() {
   using dv::Activation;
   using dv::ConvKind;
@@ -220,45 +220,48 @@ void bind_dv_context(py::module_& module) {
            }),
            py::arg("device").none(false), py::arg("strict") = false, py::arg("separate") = false)
       .def_property_readonly(
-          "device", [](const HeldContext& self) { return self.get()->device(); }, "The engine's context.")
+          "device", [](const HeldContext& self) { return self.get()->device(); }, "The underlying Context.")
       .def_property_readonly(
           "strict", [](const HeldContext& self) { return self.get()->strict(); },
-          "Whether lists refuse what the vendor's hardware does not take.")
+          "Whether lists reject commands that the vendor's hardware does not support.")
       .def_property_readonly("info", &info_of, "Properties of the device by name.")
       .def_property_readonly(
           "last_error", [](const HeldContext& self) { return self.get()->last_error(); },
-          "The text of the last error of its memories and lists; empty at first.")
+          "Text of the last error in its memories and lists; initially empty.")
       .def_property_readonly("info_string", [](const HeldContext& self) { return self.get()->info_string(); })
       .def(
           "device_exists", [](const HeldContext& self, int type) { return self.get()->has_device(type); }, py::arg("dev_type_id"),
-          "Whether there is a device of that kind. Raises BindingError for an unknown kind.");
+          "Return whether a device of this kind exists. Raise BindingError for an unknown kind.");
   add_lifetime<dv::Context>(bound);
 }
 
-// How a memory is made and mapped.
+// Binds creation and mapping of memory.
 void bind_memory_mapping(py::class_<HeldMemory>& bound) {
   bound
       .def(py::init([](const HeldContext& context, uint64_t size) {
              const auto owner = context.get();
              return HeldMemory{noting(owner, [&] { return dv::Memory::create(owner, size); }), "Memory"};
            }),
-           py::arg("context"), py::arg("size"), "size in bytes; content undefined. Raises BindingError for 0, OutOfMemoryError.")
+           py::arg("context"), py::arg("size"),
+           "Allocate memory with undefined content.\n"
+           "size: in bytes.\n"
+           "Raise BindingError if it is 0, OutOfMemoryError.")
       .def_property_readonly(
           "size", [](const HeldMemory& self) { return self.get()->bytes(); }, "Size in bytes, a multiple of 4096.")
       .def_property_readonly(
-          "handle", [](const HeldMemory& self) { return self.get()->handle(); }, "The number that stands for the memory in a raw command.")
+          "handle", [](const HeldMemory& self) { return self.get()->handle(); }, "Handle of the memory in raw commands.")
       .def_property_readonly("mapped", [](const HeldMemory& self) { return self.get()->mapped(); })
-      .def("map", &map, "Maps the memory, and gives all of it as a NumPy array of uint8; the same memory every time until unmap().")
+      .def("map", &map, "Map the memory and return all of it as a uint8 NumPy array. Repeated calls return the same memory until unmap().")
       .def(
           "unmap",
           [](const HeldMemory& self) {
             const auto memory = self.get();
             noting(memory->context(), [&] { memory->unmap(); });
           },
-          "Ends a sync and the mapping. Idempotent.");
+          "End any sync and unmap the memory. Idempotent.");
 }
 
-// When the host and the device see what the other wrote.
+// Binds synchronisation between host and device.
 void bind_memory_syncs(py::class_<HeldMemory>& bound) {
   bound
       .def(
@@ -268,14 +271,15 @@ void bind_memory_syncs(py::class_<HeldMemory>& bound) {
             noting(memory->context(), [&] { memory->sync_start(read, write); });
           },
           py::arg("read") = true, py::arg("write") = true,
-          "Begins access by the host: what the device made is seen. Raises BindingError where it is not mapped, or for neither.")
+          "Begin host access and make device writes visible to the host. Raise BindingError if the memory is not mapped, or if neither "
+          "read nor write is requested.")
       .def(
           "sync_end",
           [](const HeldMemory& self) {
             const auto memory = self.get();
             noting(memory->context(), [&] { memory->sync_end(); });
           },
-          "Ends access by the host: what the host wrote is seen by the device.")
+          "End host access and make host writes visible to the device.")
       .def(
           "to_device",
           [](const HeldMemory& self, uint64_t offset, uint64_t size) {
@@ -283,8 +287,8 @@ void bind_memory_syncs(py::class_<HeldMemory>& bound) {
             noting(memory->context(), [&] { memory->to_device(offset, size); });
           },
           py::arg("offset"), py::arg("size"),
-          "Shows the device a range of bytes that the host wrote, at once. Raises BindingError past the end and where the memory is not "
-          "mapped.")
+          "Make a byte range written by the host visible to the device immediately. Raise BindingError if it is out of range or the memory "
+          "is not mapped.")
       .def(
           "to_cpu",
           [](const HeldMemory& self, uint64_t offset, uint64_t size) {
@@ -292,19 +296,19 @@ void bind_memory_syncs(py::class_<HeldMemory>& bound) {
             noting(memory->context(), [&] { memory->to_cpu(offset, size); });
           },
           py::arg("offset"), py::arg("size"),
-          "Shows the host a range of bytes that the device wrote, at once. Raises BindingError past the end and where the memory is not "
-          "mapped.");
+          "Make a byte range written by the device visible to the host immediately. Raise BindingError if it is out of range or the memory "
+          "is not mapped.");
 }
 
 void bind_dv_memory(py::module_& module) {
-  py::class_<HeldMemory> bound(module, "DvMemory", "Whole pages of memory that commands name and the host maps.");
+  py::class_<HeldMemory> bound(module, "DvMemory", "Page-granular memory that commands refer to and the host can map.");
   bind_memory_mapping(bound);
   bind_memory_syncs(bound);
   add_lifetime<dv::Memory>(bound);
-  module.def("dv_total_size", &dv::Memory::total_bytes, "Bytes of all dv memories of the process.");
+  module.def("dv_total_size", &dv::Memory::total_bytes, "Return the total bytes of all dv memories in this process.");
 }
 
-// Binds what is added to a list, and how it runs.
+// Binds commands and execution of lists.
 void bind_list_commands(py::class_<HeldList>& bound) {
   bound
       .def(py::init([](const HeldContext& context) { return HeldList{std::make_shared<dv::CommandList>(context.get()), "CommandList"}; }),
@@ -317,16 +321,17 @@ void bind_list_commands(py::class_<HeldList>& bound) {
             noting(list->context(),
                    [&] { list->add(bytes, [&](uint64_t handle) { return dv::Memory::find(*list->context()->device(), handle); }); });
           },
-          py::arg("raw"), "Checks a raw command and keeps its memories. Raises BindingError naming the run and the field.")
+          py::arg("raw"), "Check and add a raw command, and keep its memories alive. Raise BindingError naming the run and the field.")
       .def(
           "commit",
           [](const HeldList& self) {
             const auto list = self.get();
             noting(list->context(), [&] { list->commit(check_signals); });
           },
-          "Prepares the list: weights are unpacked. An execution unpacks them again where their memory was published since (sync_end, "
-          "to_device, unmap); weights that the device writes, by a command of this list or of another, are unpacked by the device at every "
-          "execution. Raises StateError when called twice, BindingError for an empty list.")
+          "Prepare the list for execution and unpack weights. Executions unpack them again if the host has published their memory since "
+          "(sync_end, to_device, unmap). Weights written by device commands, in this list or another, are unpacked on the device at every "
+          "execution.\n"
+          "Raise StateError if called twice, BindingError if the list is empty.")
       .def_property_readonly("committed", [](const HeldList& self) { return self.get()->committed(); })
       .def(
           "exec",
@@ -334,7 +339,7 @@ void bind_list_commands(py::class_<HeldList>& bound) {
             const auto list = self.get();
             return noting(list->context(), [&] { return list->exec(check_signals); });
           },
-          "Queues one execution and returns its id. Raises StateError before commit().")
+          "Enqueue one execution and return its id. Raise StateError before commit().")
       .def(
           "wait",
           [](const HeldList& self, int64_t id, std::optional<double> timeout) {
@@ -342,10 +347,12 @@ void bind_list_commands(py::class_<HeldList>& bound) {
             noting(list->context(), [&] { list->wait(id, timeout, check_signals); });
           },
           py::arg("exec_id"), py::arg("timeout") = py::none(),
-          "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.");
+          "Wait for an execution.\n"
+          "timeout: in seconds.\n"
+          "Raise TimeoutError, DeviceLostError, BindingError for an unknown id.");
 }
 
-// Binds what a list tells of its executions.
+// Binds execution times of lists.
 void bind_list_times(py::class_<HeldList>& bound) {
   bound
       .def_property_readonly(
@@ -354,26 +361,26 @@ void bind_list_times(py::class_<HeldList>& bound) {
             const auto list = self.get();
             return noting(list->context(), [&] { return list->last_exec_seconds(); });
           },
-          "Time on the device of the execution that was waited for last; 0 before that.")
+          "Device time in seconds of the execution waited for last; initially 0.")
       .def_property_readonly(
           "last_exec_time",
           [](const HeldList& self) {
             const auto list = self.get();
             return noting(list->context(), [&] { return list->last_exec_time(); });
           },
-          "last_exec_seconds in whole microseconds, as the vendor's function of this name gives it.")
+          "last_exec_seconds in whole microseconds, like the vendor's function of this name.")
       .def_property_readonly(
           "dispatch_count",
           [](const HeldList& self) {
             const auto list = self.get();
             return noting(list->context(), [&] { return list->dispatch_count(); });
           },
-          "Kernels that an execution runs.")
+          "Number of kernels in an execution.")
       .def("__len__", [](const HeldList& self) { return self.get()->size(); });
 }
 
 void bind_dv_list(py::module_& module) {
-  py::class_<HeldList> bound(module, "DvCommandList", "Commands that are checked as they are added, committed once, executed many times.");
+  py::class_<HeldList> bound(module, "DvCommandList", "A list of commands: checked when added, committed once, executed many times.");
   bind_list_commands(bound);
   bind_list_times(bound);
   add_lifetime<dv::CommandList>(bound);
@@ -386,9 +393,9 @@ void bind_dv(py::module_& module) {
   bind_dv_memory(module);
   bind_dv_list(module);
   module.def("dv_version_string", &dv::version_string);
-  module.def("dv_constants", &constants, "Numbers that fields of commands take, by name.");
+  module.def("dv_constants", &constants, "Return the constants used in command fields, by name.");
   module.def("dv_structures", &structure_table,
-             "By the name of each raw structure its size and its fields: by name their offsets, formats and counts.");
+             "Return the size and fields of each raw structure by name; each field has an offset, format and count.");
   module.def(
       "dv_required_bytes", [](const py::bytes& raw, bool strict) { return dv::required_bytes(raw_bytes(raw), strict); }, py::arg("raw"),
       py::arg("strict") = false);

@@ -7,9 +7,9 @@ namespace {
 
 constexpr std::string_view kAxes = "NCHW";
 
-// A batch of tensors in host memory, its axes named.
+// A batch of tensors in host memory with named axes.
 struct Arrangement {
-  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // positions of those of kAxes
+  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // position of each axis in kAxes
   uint32_t images = 1;
   dv::Extent extent;
 
@@ -89,13 +89,15 @@ uint64_t whc8_index(const std::array<uint32_t, 3>& shape, uint32_t channel, uint
 
 void bind_dv_layout(py::module_& module) {
   module.def("to_whc8", &to_whc8, py::arg("array"), py::arg("layout") = py::none(),
-             "The elements of activations in the order of WHC8, images one after the other: an array of one axis and the same dtype.\n"
-             "layout: the array's axes, the letters C, H and W and for a batch N in any order; None: 'CHW' or 'NCHW' by rank. Raises\n"
-             "BindingError (D6), UnsupportedError for elements of other than 1, 2, 4 or 8 bytes.");
+             "Return activations in WHC8 order, one image after another, as a 1D array of the same dtype.\n"
+             "layout: axes of the array, the letters C, H, W and, for a batch, N in any order; None: 'CHW' or 'NCHW' by rank.\n"
+             "Raise BindingError (D6), UnsupportedError for elements that are not 1, 2, 4 or 8 bytes.");
   module.def("from_whc8", &from_whc8, py::arg("values"), py::arg("shape"), py::arg("layout") = py::none(),
-             "The inverse of to_whc8: a new array of this shape, whose axes layout names. Raises as to_whc8.");
+             "Convert WHC8 values to a new array of this shape, with axes as in layout. Inverse of to_whc8(), with the same errors.");
   module.def("whc8_index", &whc8_index, py::arg("shape"), py::arg("channel"), py::arg("y"), py::arg("x"),
-             "Where an element of one image stands in WHC8; shape: (channels, height, width). Raises BindingError (D6).");
+             "Return the index of an element of one image in WHC8.\n"
+             "shape: (channels, height, width).\n"
+             "Raise BindingError (D6).");
 }
 
 }  // namespace pumice

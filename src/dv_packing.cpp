@@ -10,7 +10,7 @@ using Values = std::optional<py::array>;
 using Dimensions = std::vector<py::ssize_t>;
 using Packed = std::variant<py::bytes, py::array>;
 
-// A layer's parts as arrays; `weights` has the table applied.
+// Arrays of an unpacked layer; the table is already applied to `weights`.
 struct Unpacked {
   py::array weights;
   Values indices, table;
@@ -30,7 +30,7 @@ Dimensions sizes_of(const py::array& array) {
   return {array.shape(), array.shape() + array.ndim()};
 }
 
-// A contiguous array of this dtype and, where one is given, shape. Throws BindingError (D3).
+// Returns the array as contiguous, checking dtype and optionally shape. Throws BindingError (D3).
 py::array expected_array(const py::array& given, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
   refuse_masked(given, name);
   py::array native = contiguous(given);
@@ -54,7 +54,7 @@ uint16_t* data_of(py::array& array) {
   return static_cast<uint16_t*>(array.mutable_data());
 }
 
-// The arrays to pack, checked.
+// Validated arrays to pack.
 struct PackingInputs {
   py::array weights, bias;
   Values table, prelu;
@@ -125,7 +125,7 @@ std::span<const std::byte> span_of(const Packed& packed) {
   return {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes.ptr())), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
 
-// How the weights of one kind of layer are unpacked.
+// Unpacking functions for one kind of layer.
 template <typename Dims>
 struct Unpacking {
   size_t (*bytes)(const Dims&);
@@ -179,25 +179,28 @@ py::typing::Tuple<py::array, py::array> quantize(const py::array& weights) {
 }
 
 constexpr const char* kPackText =
-    "weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,\n"
-    "float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have\n"
-    "index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).";
+    "weights: float16 [kernels, channels, ky, kx] with kernel sides of 1 to 7 and 1 channel if depthwise; with `table`, uint8 indices.\n"
+    "table: float16 [256]. Entry 0 should be 0.0, since padding has index 0.\n"
+    "bias, prelu: float16 [kernels]; bias=None means zeros.\n"
+    "Raise BindingError (D1, D3).";
 
 constexpr const char* kUnpackText =
-    "packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises\n"
-    "BindingError (D1, D2, D3).";
+    "packed: bytes, or a uint8 array; bytes after the packed weights are not read.\n"
+    "shape: (kernels, channels, ky, kx).\n"
+    "Raise BindingError (D1, D2, D3).";
 
 void bind_unpacked_weights(py::module_& module) {
-  py::class_<Unpacked>(module, "UnpackedWeights", "The parts of a layer's packed weights.")
+  py::class_<Unpacked>(module, "UnpackedWeights", "The unpacked weights of a layer.")
       .def_property_readonly(
-          "weights", [](const Unpacked& self) { return self.weights; }, "Weights: float16, with the table applied.")
+          "weights", [](const Unpacked& self) { return self.weights; }, "float16 weights, with the table applied.")
       .def_property_readonly(
-          "indices", [](const Unpacked& self) { return self.indices; }, "Indices into the table: uint8; None without a table.")
+          "indices", [](const Unpacked& self) { return self.indices; }, "uint8 indices into the table; None without a table.")
       .def_property_readonly(
-          "table", [](const Unpacked& self) { return self.table; }, "The table: float16 of shape (256,), or None.")
+          "table", [](const Unpacked& self) { return self.table; }, "The table, float16 [256]; None if there is none.")
       .def_property_readonly(
-          "bias", [](const Unpacked& self) { return self.bias; }, "Biases: float16, one for each output.")
-      .def_property_readonly("prelu", [](const Unpacked& self) { return self.prelu; }, "Slopes: float16, one for each kernel, or None.");
+          "bias", [](const Unpacked& self) { return self.bias; }, "float16 biases, one per output.")
+      .def_property_readonly(
+          "prelu", [](const Unpacked& self) { return self.prelu; }, "float16 PReLU slopes, one per kernel; None if there are none.");
 }
 
 }  // namespace
@@ -209,32 +212,37 @@ void bind_dv_packing(py::module_& module) {
                py::arg("prelu") = py::none(), (text + "\n" + kPackText).c_str());
   };
   def_pack("pack_conv_weights", &pack_convolution<dv::packed_conv_bytes, dv::pack_conv_weights>,
-           "The packed weights of a convolution or deconvolution.");
-  def_pack("pack_dil_weights", &pack_convolution<dv::packed_dil_bytes, dv::pack_dil_weights>,
-           "The packed weights of a dilated convolution.");
+           "Pack the weights of a convolution or deconvolution.");
+  def_pack("pack_dil_weights", &pack_convolution<dv::packed_dil_bytes, dv::pack_dil_weights>, "Pack the weights of a dilated convolution.");
   module.def("pack_fc_weights", &pack_fully_connected, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(),
              py::arg("table") = py::none(),
-             "The packed weights of a fully connected layer. weights: float16, or uint8 indices into a table of shape (256,), of shape\n"
-             "(outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w); outputs and inputs get the order WHC8. bias (None: zeros): "
-             "float16 of\n"
-             "shape (outputs,), whose order stays. Raises BindingError (D1, D3).");
+             "Pack the weights of a fully connected layer.\n"
+             "weights: float16, or uint8 indices if there is a table, [outputs, inputs], [outputs, c, h, w] or [c, h, w, c, h, w]; outputs "
+             "and inputs are reordered to WHC8.\n"
+             "table: float16 [256].\n"
+             "bias: float16 [outputs], not reordered; None: zeros.\n"
+             "Raise BindingError (D1, D3).");
   const auto def_unpack = [&](const char* name, const auto& unpack, const std::string& text) {
     module.def(name, unpack, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false, py::arg("prelu") = false,
                (text + "\n" + kUnpackText).c_str());
   };
   def_unpack("unpack_conv_weights", &unpack_convolution<dv::packed_conv_bytes, dv::unpack_conv_weights>,
-             "The weights, biases and slopes that pack_conv_weights packed.");
+             "Unpack the weights, biases and slopes packed by pack_conv_weights().");
   def_unpack("unpack_dil_weights", &unpack_convolution<dv::packed_dil_bytes, dv::unpack_dil_weights>,
-             "The weights, biases and slopes that pack_dil_weights packed.");
-  module.def("quantize_weights", &quantize, py::arg("weights"),
-             "(indices, table): uint8 of the weights' shape and float16 of shape (256,), as the packers take them. The 255 values from\n"
-             "entry 1 on, ascending, are those with the least sum of squared errors (k-means on a line, exact), rounded to float16, and\n"
-             "each weight takes the nearest; entry 0 is 0.0, which weights of exactly 0 take. At most 255 distinct float16 values stay as\n"
-             "they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D7 for what float16 does not hold, NaN\n"
-             "and infinity).");
+             "Unpack the weights, biases and slopes packed by pack_dil_weights().");
+  module.def(
+      "quantize_weights", &quantize, py::arg("weights"),
+      "Quantise weights to (indices, table) as the packers expect them: uint8 indices of the weights' shape and a float16 table [256].\n"
+      "Table entries from 1 on, ascending, are the 255 values that minimise the sum of squared errors (exact 1D k-means), rounded to "
+      "float16; each weight maps to the nearest one. Entry 0 is 0.0, for weights of exactly 0. Up to 255 distinct float16 values are "
+      "preserved.\n"
+      "weights: float16, or float32, which is rounded.\n"
+      "Raise BindingError (D3; D7 for NaN, infinity and values out of float16 range).");
   module.def("unpack_fc_weights", &unpack_fully_connected, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false,
-             "The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises\n"
-             "BindingError (D1, D2, D3).");
+             "Unpack the weights and biases packed by pack_fc_weights().\n"
+             "packed: as in unpack_conv_weights().\n"
+             "shape: the shape of the weights, as in pack_fc_weights().\n"
+             "Raise BindingError (D1, D2, D3).");
 }
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-// The exception classes of the module, by kind; made once and kept for the life of the process.
+// The module's exception classes; created once and never destroyed.
 struct Classes {
   py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, output_size,
       out_of_bounds, index_range;
@@ -26,7 +26,7 @@ py::object make_class(py::module_& module, const char* name, const char* doc, co
   return made;
 }
 
-// The exception has as attributes what an error tells beside its text.
+// Copy an error's fields to attributes of the Python exception.
 void add_facts(py::object&, const Error&) {}
 void add_facts(py::object& instance, const BindingError& error) {
   instance.attr("rule") = error.rule;
@@ -75,7 +75,7 @@ void add_facts(py::object& instance, const StateError& error) {
   instance.attr("rule") = error.rule;
 }
 
-// The text of an error. Names inside it may hold line breaks, which are escaped unless the kind of error has lines of its own.
+// Escapes line breaks, which names in the text may contain, except for kinds of errors with several lines.
 std::string text_of(const Error& error) {
   return printable(error.what());
 }
@@ -126,24 +126,24 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
-// Errors that come with facts of their own: sizes, places and indices.
+// Creates error classes with additional fields: sizes, positions and indices.
 void make_placed_classes(py::module_& module, Classes& all) {
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
-  all.output_size = make_class(module, "OutputSizeError", "The caller's array is too small for an output: output, and its true shape.",
+  all.output_size = make_class(module, "OutputSizeError",
+                               "The array given for an output is too small. Attributes: output (its name) and shape (the actual one).",
                                py::make_tuple(all.error, builtin(PyExc_ValueError)));
   all.out_of_bounds = make_class(module, "OutOfBoundsError",
-                                 "A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, "
-                                 "invocation of the first access; "
-                                 "count of all.",
+                                 "A kernel with debug=True accessed a buffer out of bounds. Attributes of the first access: kernel, file, "
+                                 "line, buffer, index, size, invocation; count: number of accesses.",
                                  py::make_tuple(all.error, builtin(PyExc_IndexError)));
   all.index_range =
       make_class(module, "IndexRangeError",
-                 "A program with check_indices=True has met an index out of range, or a call has handed one to an operation of "
-                 "NNAPI: node, value (the name of the indices), index and element of the first; count of all.",
+                 "An index was out of range in a program compiled with check_indices=True or in an NNAPI operation. Attributes of the "
+                 "first one: node, value (name of the indices), index, element; count: number of such indices.",
                  py::make_tuple(all.error, builtin(PyExc_IndexError)));
 }
 
-// Sets the attributes that an error has which Python code raises itself.
+// Sets default attributes, for errors raised by Python code.
 void set_attributes(const Classes& all) {
   all.output_size.attr("output") = "";
   all.output_size.attr("shape") = py::tuple();
@@ -166,24 +166,28 @@ void set_attributes(const Classes& all) {
 void bind_errors(py::module_& module) {
   Classes& all = classes();
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
-  all.error = make_class(module, "Error", "Root of every error that pumice raises on purpose.", py::make_tuple(builtin(PyExc_Exception)));
-  all.device =
-      make_class(module, "DeviceError", "Vulkan refused, or there is no loader, driver or matching device.", py::make_tuple(all.error));
+  all.error = make_class(module, "Error", "Base class of all pumice errors.", py::make_tuple(builtin(PyExc_Exception)));
+  all.device = make_class(module, "DeviceError", "A Vulkan call failed, or there is no loader, driver or matching device.",
+                          py::make_tuple(all.error));
   all.device_lost =
-      make_class(module, "DeviceLostError", "The context is dead, the process is not: a new Context works.", py::make_tuple(all.device));
-  all.out_of_memory = make_class(module, "OutOfMemoryError", "Says how many bytes, of what, and the heap's budget.",
+      make_class(module, "DeviceLostError", "The device was lost. Create a new Context to continue.", py::make_tuple(all.device));
+  all.out_of_memory = make_class(module, "OutOfMemoryError",
+                                 "Device memory ran out. The message gives the requested bytes, their purpose and the heap's budget.",
                                  py::make_tuple(all.device, builtin(PyExc_MemoryError)));
-  all.shader_compile = make_class(module, "ShaderCompileError", "The shader's text is wrong: file, line, message, the line and a caret.",
+  all.shader_compile = make_class(module, "ShaderCompileError",
+                                  "The shader source does not compile. The message has the file, the line with a caret, and the error.",
                                   py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.binding = make_class(module, "BindingError", "A refused binding or argument: rule, slot, tensor, expected, given.",
+  all.binding = make_class(module, "BindingError", "A binding or argument is invalid. Attributes: rule, slot, tensor, expected, given.",
                            py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.graph = make_class(module, "GraphError", "A graph or a model file breaks a rule: node, rule.",
+  all.graph = make_class(module, "GraphError", "A graph or a model file violates a rule. Attributes: node, rule.",
                          py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.unsupported = make_class(module, "UnsupportedError", "Lists all that is not supported, in items.",
+  all.unsupported = make_class(module, "UnsupportedError", "Something is not supported. Attribute: items, everything that is unsupported.",
                                py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
-  all.timeout = make_class(module, "TimeoutError", "A wait, loop or execution ran out of time; transient: trying again may succeed.",
-                           py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
-  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list; rule.",
+  all.timeout =
+      make_class(module, "TimeoutError", "A wait, loop or execution timed out. Attribute: transient, whether a retry may succeed.",
+                 py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
+  all.state = make_class(module, "StateError",
+                         "A call in the wrong state, such as use after close or recording into a committed list. Attribute: rule.",
                          py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
   make_placed_classes(module, all);
   set_attributes(all);

@@ -6,12 +6,12 @@
 namespace pumice {
 namespace {
 
-// Python's view of an execution: the arrays that were given for outputs, which results are parts of.
+// An execution in Python, with the arrays passed for outputs; results are views of them.
 struct PyExecution {
   PyExecution(std::shared_ptr<Program> program, bool measure, bool filled)
       : execution(std::make_shared<Execution>(program, measure, filled)), arrays(program->outputs().size()) {}
   ~PyExecution() {
-    const ReleasedGil release;  // its thread may wait for it
+    const ReleasedGil release;  // the destructor may wait for the execution's thread
     execution.reset();
   }
 
@@ -21,7 +21,7 @@ struct PyExecution {
   const Program& program() const { return *execution->program(); }
 };
 
-// Executions that Python holds; made once and kept for the life of the process.
+// Live PyExecutions, in a set that is never destroyed.
 const py::object& living() {
   static const auto* set = new py::object(py::module_::import("weakref").attr("WeakSet")());
   return *set;
@@ -43,7 +43,7 @@ void set_output(PyExecution& self, const std::string& name, const std::optional<
   std::optional<OutputBuffer> buffer;
   if (array) {
     const std::string slot = "output '" + name + "'";
-    const DType dtype = dtype_of(array->dtype(), slot);  // the execution knows the output's
+    const DType dtype = dtype_of(array->dtype(), slot);  // the execution checks it against the output's dtype
     check_target(*array, dtype, slot, name);
     py::array held = *array;
     auto* data = static_cast<std::byte*>(held.mutable_data());
@@ -60,7 +60,7 @@ ExecutionSettings settings_of(std::optional<double> timeout, std::optional<doubl
   return settings;
 }
 
-// New arrays for results, or the written part of a given array.
+// Newly allocated results, or the written part of a given array.
 Results results_of(const PyExecution& self) {
   Results results;
   const auto& outputs = self.program().outputs();
@@ -132,7 +132,7 @@ Sizes shape_of_output(const PyExecution& self, const std::string& name) {
 }
 
 void bind_event(py::module_& module) {
-  py::class_<Event, std::shared_ptr<Event>>(module, "Event", "The end of an execution that Execution.start has begun.")
+  py::class_<Event, std::shared_ptr<Event>>(module, "Event", "Completion of an execution started with Execution.start().")
       .def_property_readonly("done", &Event::done)
       .def(
           "wait",
@@ -140,11 +140,11 @@ void bind_event(py::module_& module) {
             const ReleasedGil release;
             self.wait(timeout, check_signals);
           },
-          py::arg("timeout") = py::none(), "Waits for at most `timeout` seconds; raises what the execution raised, TimeoutError.");
+          py::arg("timeout") = py::none(), "Wait for at most `timeout` seconds. Raise TimeoutError, or the error of the execution.");
 }
 
 void bind_burst(py::module_& module) {
-  py::class_<Burst, std::shared_ptr<Burst>>(module, "Burst", "Executions of one program, one at a time.")
+  py::class_<Burst, std::shared_ptr<Burst>>(module, "Burst", "A sequence of executions of one program, one at a time.")
       .def(
           "compute",
           [](Burst& self, PyExecution& one, std::optional<double> timeout, std::optional<double> loop_timeout) {
@@ -156,8 +156,8 @@ void bind_burst(py::module_& module) {
             return results_of(one);
           },
           py::arg("execution"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-          "Runs an execution, as Execution.compute does. Raises StateError while another execution of this burst runs, "
-          "BindingError for another program's.");
+          "Run an execution like Execution.compute(). Raise StateError while another execution of this burst is running, BindingError if "
+          "the execution belongs to another program.");
 }
 
 using ExecutionClass = py::class_<PyExecution, std::shared_ptr<PyExecution>>;
@@ -166,33 +166,36 @@ void bind_execution_class(ExecutionClass& execution) {
   execution.def_property_readonly("program", [](const PyExecution& self) { return self.execution->program(); })
       .def_property_readonly("state", &state_name, "'preparation', 'computation' or 'completed'.")
       .def("set", &set_input, py::arg("name"), py::arg("array"),
-           "Sets an input. An array that is contiguous is read when the execution computes, another one is copied. "
-           "Raises BindingError (no such input, another dtype).")
+           "Set an input. A contiguous array is read when the execution runs; any other is copied now. Raise BindingError for an unknown "
+           "input or a wrong dtype.")
       .def("set_output", &set_output, py::arg("name"), py::arg("array"),
-           "Sets the array that an output is written to, from its first element on: writable, contiguous and of the "
-           "output's dtype. None: new arrays. Raises BindingError.")
+           "Set the array that an output is written to, starting at its first element. It must be writable, contiguous and of the output's "
+           "dtype; None allocates new arrays. Raise BindingError.")
       .def("compute", &compute, py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-           "Runs the program, and gives the outputs by name. timeout: seconds for all of it. loop_timeout: see "
-           "Program.__call__.\n"
-           "Raises StateError, BindingError, TimeoutError, OutputSizeError (an array of set_output is too small), "
-           "GraphError.")
+           "Run the program and return the outputs by name.\n"
+           "timeout: for the whole run, in seconds.\n"
+           "loop_timeout: see Program.__call__.\n"
+           "Raise StateError, BindingError, TimeoutError, GraphError, or OutputSizeError if an array of set_output() is too small.")
       .def("start", &start, py::arg("wait_for") = Events(), py::arg("timeout") = py::none(), py::arg("duration") = py::none(),
            py::arg("loop_timeout") = kLoopSeconds, py::keep_alive<0, 1>(),
-           "Returns an Event at once, and runs the program when all events of `wait_for` have ended. One of them that "
-           "fails, or had failed, is this one's error. timeout: seconds from this call; duration: seconds from the end "
-           "of the last event waited for.\n"
-           "Raises BindingError where an output's shape is unknown and it has no array.")
-      .def_property_readonly("outputs", &results_of, "The outputs by name. Raises StateError before the end and after an error.")
+           "Return an Event immediately, and run the program once all events in `wait_for` have ended. If one of them fails or has failed, "
+           "this execution fails with its error.\n"
+           "timeout: seconds from this call.\n"
+           "duration: seconds from the end of the last event in `wait_for`.\n"
+           "Raise BindingError if an output has an unknown shape and no array.")
+      .def_property_readonly("outputs", &results_of,
+                             "The outputs by name. Raises StateError if the execution has not finished or has failed.")
       .def("output_shape", &shape_of_output, py::arg("name"),
-           "The true shape of an output, after OutputSizeError too. Raises StateError before the end and after another error.")
-      .def_property_readonly("report", &report_of,
-                             "Counts of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to "
-                             "read elements that shapes depend on), and for every loop that was entered node, kind, entries, trips, "
-                             "host_syncs, wasted_iterations.")
+           "Return the actual shape of an output, even after OutputSizeError. Raise StateError if the execution has not finished or has "
+           "failed otherwise.")
+      .def_property_readonly(
+          "report", &report_of,
+          "Counts of the last run: submissions, dispatches, host_syncs, and read_backs (the host_syncs that read elements which shapes "
+          "depend on); per entered loop: node, kind, entries, trips, host_syncs, wasted_iterations.")
       .def_property_readonly(
           "timing", &timing_of,
-          "Seconds of the last computation: on_device, in_driver (the device's included), and both _after_fence: from the "
-          "end of the last event waited for. Raises StateError where program.execution(measure=True) was not asked for.")
+          "Times of the last run in seconds: on_device, in_driver (includes on_device), and both with _after_fence, measured from the end "
+          "of the last event waited for. Raises StateError without program.execution(measure=True).")
       .def("__repr__", [](const PyExecution& self) { return "<Execution of '" + self.program().name() + "': " + state_name(self) + ">"; });
 }
 
@@ -200,12 +203,11 @@ void bind_execution_class(ExecutionClass& execution) {
 
 void bind_execution(py::module_& module) {
   bind_event(module);
-  ExecutionClass execution(
-      module, "Execution",
-      "One execution of a program, used as often as wanted. What is called while it computes raises StateError; otherwise thread-safe.");
+  ExecutionClass execution(module, "Execution",
+                           "A reusable execution of a program. Calls during a run raise StateError; otherwise thread-safe.");
   bind_execution_class(execution);
   bind_burst(module);
-  // Threads end before the interpreter does.
+  // Stop all threads before the interpreter shuts down.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     for (const auto& one : py::list(living())) {
       const auto living_one = one.cast<PyExecution&>().execution;
@@ -225,8 +227,10 @@ void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& prog
             return made;
           },
           py::arg("measure") = false, py::arg("filled") = false,
-          "An Execution of this program; measure: its timing can be read; filled: see __call__.")
-      .def("burst", [](const std::shared_ptr<Program>& self) { return std::make_shared<Burst>(self); }, "A Burst of this program.");
+          "Create an Execution of this program.\n"
+          "measure: measure times, for Execution.timing.\n"
+          "filled: see __call__.")
+      .def("burst", [](const std::shared_ptr<Program>& self) { return std::make_shared<Burst>(self); }, "Create a Burst of this program.");
 }
 
 }  // namespace pumice

@@ -48,8 +48,8 @@ Record attributes_of_node(const PyNode& self) {
   return attributes;
 }
 
-// Constants of a file of at most so many bytes are copied. Shapes may depend on small ones, which are read often: a read past the end of a
-// file that was cut would end the process.
+// File constants up to this size are copied. Shape inference reads small ones often, and a mapped read past the end of a truncated file
+// would kill the process (SIGBUS).
 constexpr size_t kMostCopiedBytes = 1 << 16;
 
 PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
@@ -65,7 +65,7 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
   if (tensor.file && expected <= kMostCopiedBytes) {
-    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // threads of users may have a small stack
+    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // heap: user threads may have small stacks
     const std::span bytes(read.get(), expected);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
@@ -88,7 +88,7 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-// The precision that a program is compiled at: the graph's own where none is given.
+// Precision to compile a program at; defaults to the graph's.
 std::string precision_of(const Graph& graph, const std::optional<std::string>& given) {
   return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
 }
@@ -131,16 +131,16 @@ std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<G
 void bind_upload_memory(py::module_& module) {
   py::class_<UploadMemory, std::shared_ptr<UploadMemory>>(
       module, "UploadMemory",
-      "The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are "
-      "many it is made in the background, and Graph.compile waits for it. bytes: the size of the constants, as far "
-      "as it is known yet. Not thread-safe.")
+      "Memory for a graph's constants: host staging memory and device memory. Large allocations run in the background, and Graph.compile() "
+      "waits for them. Not thread-safe.\n"
+      "bytes: size of the constants as far as known.")
       .def(py::init([](const std::shared_ptr<Context>& context, uint64_t bytes) {
              const ReleasedGil release;
              return std::make_shared<UploadMemory>(context, bytes);
            }),
            py::arg("context").none(false), py::arg("bytes"))
       .def("expect", &UploadMemory::expect, py::arg("device_bytes"), py::call_guard<ReleasedGil>(),
-           "Says about how many bytes of constants there will be on the device.");
+           "Announce about how many bytes of constants the device will store.");
 }
 
 py::typing::Dict<py::str, py::str> by_id(std::span<const Rule> rules) {
@@ -149,14 +149,12 @@ py::typing::Dict<py::str, py::str> by_id(std::span<const Rule> rules) {
   return texts;
 }
 
-// Binds the tables of rules and fusions.
+// Binds functions that list rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
-      "graph_rules", [] { return by_id(graph_rules()); },
-      "The rules of IF and WHILE and what each says, by id: what GraphError.rule names.");
+      "graph_rules", [] { return by_id(graph_rules()); }, "Return the rules of IF and WHILE by id; GraphError.rule contains the id.");
   module.def(
-      "nnapi_rules", [] { return by_id(nnapi_rules()); },
-      "The rules of NNAPI's operations and what each says, by id: what GraphError.rule names.");
+      "nnapi_rules", [] { return by_id(nnapi_rules()); }, "Return the rules of NNAPI operations by id; GraphError.rule contains the id.");
   module.def(
       "fusions",
       [] {
@@ -165,7 +163,7 @@ void bind_graph_tables(py::module_& module) {
           kinds[py::str(kind.name.data(), kind.name.size())] = py::str(kind.summary.data(), kind.summary.size());
         return kinds;
       },
-      "The fusions that a program may make of several nodes, by the names that `fuse` takes, with what each does.");
+      "Return the fusions that compile() can apply: name, as accepted by `fuse`, -> summary.");
 }
 
 void bind_values(py::class_<PyValue>& value_class) {
@@ -173,11 +171,10 @@ void bind_values(py::class_<PyValue>& value_class) {
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
       .def_property_readonly(
           "shape", [](const PyValue& self) { return shape_object(self.get().shape); },
-          "The sizes, None for unknown ones; None alone for an unknown rank.")
+          "The sizes, None for unknown ones; None if the rank is unknown.")
       .def_property_readonly(
           "scale", [](const PyValue& self) { return scale_of(self.get().quantization); },
-          "The scale of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one "
-          "for each channel.")
+          "The scale of a quantised tensor, a number or one per channel: real = (integer - zero_point) * scale.")
       .def_property_readonly("zero_point", [](const PyValue& self) { return self.get().quantization.zero_point; })
       .def_property_readonly("channel_axis", [](const PyValue& self) { return self.get().quantization.channel_axis; })
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
@@ -193,10 +190,11 @@ void bind_values(py::class_<PyValue>& value_class) {
 }
 
 void bind_nodes(py::class_<PyNode>& node_class) {
-  node_class.def_property_readonly(
-                "op", [](const PyNode& self) { return std::string(self.get().op()); }, "'Conv', 'If', 'While' ..")
+  node_class
+      .def_property_readonly(
+          "op", [](const PyNode& self) { return std::string(self.get().op()); }, "Operator name: 'Conv', 'If', 'While', ...")
       .def_property_readonly("name", [](const PyNode& self) { return self.get().name; })
-      .def_property_readonly("inputs", &operands_of, "The inputs; None for optional ones that are left out.")
+      .def_property_readonly("inputs", &operands_of, "The inputs; None for omitted optional inputs.")
       .def_property_readonly("outputs", [](const PyNode& self) { return values_of(self.graph, self.get().outputs); })
       .def_property_readonly("attributes", &attributes_of_node, "The attributes that were given, by name; tensors as arrays.")
       .def("__repr__", [](const PyNode& self) { return "<Node '" + self.get().name + "': " + std::string(self.get().op()) + ">"; });
@@ -204,7 +202,7 @@ void bind_nodes(py::class_<PyNode>& node_class) {
 
 using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
 
-// Inputs and constants.
+// Binds inputs and constants.
 void bind_graph_values(GraphClass& graph_class) {
   graph_class
       .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
@@ -223,11 +221,13 @@ void bind_graph_values(GraphClass& graph_class) {
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
           py::arg("scale") = py::none(), py::arg("zero_point") = py::none(), py::arg("channel_axis") = py::none(),
           py::arg("assumed") = false,
-          "An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: "
-          "symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and "
-          "executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) "
-          "* scale; scale is a number, or one for each channel of channel_axis. assumed: the sizes may turn out to be "
-          "others when a node runs this graph. Raises GraphError.")
+          "Add an input to the graph.\n"
+          "shape: None or 0 for an unknown size; shape=None for an unknown rank.\n"
+          "dimension_names: symbolic names of the sizes.\n"
+          "owned: a weight that is read by the initializer of a compiled operator only, not by executions.\n"
+          "scale, zero_point: quantisation, real = (integer - zero_point) * scale; scale is a number, or one per channel of channel_axis.\n"
+          "assumed: sizes may differ when a node runs this graph.\n"
+          "Raise GraphError.")
       .def(
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
@@ -238,14 +238,16 @@ void bind_graph_values(GraphClass& graph_class) {
           },
           py::arg("array"), py::arg("name") = "", py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
           py::arg("channel_axis") = py::none(),
-          "A constant with the array's elements. scale, zero_point, channel_axis: see input(). Raises GraphError.")
+          "Add a constant with the array's elements.\n"
+          "scale, zero_point, channel_axis: see input().\n"
+          "Raise GraphError.")
       .def("constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
-           "A constant of bytes. raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits "
-           "two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. "
-           "Raises GraphError.");
+           "Add a constant from bytes, without a copy. Large ones from a MappedFile are read only when they are uploaded.\n"
+           "raw: elements as in ONNX files: row-major, little-endian, 4-bit elements two per byte.\n"
+           "Raise GraphError.");
 }
 
-// Binds the adding of nodes.
+// Binds methods that add nodes.
 void bind_graph_nodes(GraphClass& graph_class) {
   graph_class.def(
       "add",
@@ -254,17 +256,17 @@ void bind_graph_nodes(GraphClass& graph_class) {
         return add_node(self, op, inputs, outputs, {std::move(name), std::move(output_names)}, attributes);
       },
       py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
-      "Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; "
-      "attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own "
-      "('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of "
-      "int32, float32 or bool, and scale, zero_point and dtype are the output's. 'nnapi::IF' takes a condition, two "
-      "Graphs and their inputs, 'nnapi::WHILE' the Graphs of condition and body, then the carried values, of which there are as "
-      "many as outputs, the body's states, and what does not change.\n"
-      "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, "
-      "shapes where they are known).");
+      "Add a node by its ONNX operator name. Return a Value for one output, or a tuple for several.\n"
+      "inputs: Values, arrays (constants), or None for omitted optional inputs.\n"
+      "attributes: by name.\n"
+      "NNAPI operations ('nnapi::ADD') take NNAPI's operands in NNAPI's order: numbers and lists of numbers are int32, float32 or bool "
+      "constants; scale, zero_point and dtype describe the output. 'nnapi::IF' takes a condition, two Graphs and their inputs. "
+      "'nnapi::WHILE' takes the condition and body Graphs, then the carried values (as many as outputs), the body's states, and the "
+      "invariant values.\n"
+      "Raise UnsupportedError for an unknown operator or dtype, GraphError for wrong inputs, attributes or known shapes.");
 }
 
-// Binds the nodes that run other graphs.
+// Binds control flow nodes (if, while).
 void bind_graph_flow(GraphClass& graph_class) {
   graph_class
       .def(
@@ -275,9 +277,9 @@ void bind_graph_flow(GraphClass& graph_class) {
           },
           py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(), py::arg("name") = "",
           py::arg("output_names") = std::vector<std::string>(),
-          "Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. "
-          "Without a condition (None) it fails when it runs. A graph that it names is finished.\n"
-          "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
+          "Add an IF node: run the Graph `then` if the condition (bool, shape [1]) is true, or else `orelse`. Both take the inputs and "
+          "return the results; this call finishes them. With condition=None the node fails at run time.\n"
+          "Raise GraphError and StateError with the rule id (pumice.graph_rules()).")
       .def(
           "while_",
           [](const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, std::vector<py::object> carried,
@@ -287,11 +289,10 @@ void bind_graph_flow(GraphClass& graph_class) {
           },
           py::arg("condition"), py::arg("body"), py::arg("carried"), py::arg("state") = std::vector<py::object>(),
           py::arg("invariant") = std::vector<py::object>(), py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
-          "Runs the Graph `body` as long as the Graph `condition` gives true (bool, shape [1]), asked before every iteration. Both take "
-          "carried, state and invariant values in this order; the body gives the next carried and state values. The results are the "
-          "carried "
-          "ones, after no iteration as they were given.\n"
-          "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).");
+          "Add a WHILE node: run the Graph `body` while the Graph `condition` returns true (bool, shape [1]), evaluated before every "
+          "iteration. Both take the carried, state and invariant values in this order; the body returns the next carried and state values. "
+          "The results are the final carried values, or the initial ones after zero iterations.\n"
+          "Raise GraphError and StateError with the rule id (pumice.graph_rules()).");
 }
 
 void bind_graph_outputs(GraphClass& graph_class) {
@@ -309,11 +310,13 @@ void bind_graph_outputs(GraphClass& graph_class) {
       },
       py::arg("name"), py::arg("value"), py::arg("shape") = py::none(), py::arg("dtype") = py::none(), py::arg("scale") = py::none(),
       py::arg("zero_point") = py::none(),
-      "Gives a value as an output. shape (None or 0 for any size), dtype, scale and zero_point declare what it is: sizes that are not "
-      "known are taken to be the declared ones, and looked at when a program is bound. Raises GraphError, then too, where it is not.");
+      "Make a value an output of the graph.\n"
+      "shape, dtype, scale, zero_point: the declared type; None or 0 in shape means any size. Unknown sizes are assumed to be as declared "
+      "and checked when a program is bound.\n"
+      "Raise GraphError, also at binding, if the value does not match.");
 }
 
-// Copies of parts, and what a graph is told.
+// Binds subgraph copies and hints.
 void bind_graph_hints(GraphClass& graph_class) {
   graph_class
       .def(
@@ -323,30 +326,29 @@ void bind_graph_hints(GraphClass& graph_class) {
             return found ? std::optional(values_of(self, *found)) : std::nullopt;
           },
           py::arg("value"), py::arg("elements") = false,
-          "The inputs whose elements decide about the shape of a value, or about its elements, beside the shapes of all inputs; None where "
-          "what only a device or an IF or WHILE makes decides about it.")
+          "Return the inputs whose elements determine the shape of a value (or its elements, if `elements`), in addition to the shapes of "
+          "all inputs. Return None if it also depends on results of a device-only operator, IF or WHILE.")
       .def(
           "graft",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<py::object>& inputs, const std::string& stem) {
             return PyValue{self, self->graft(*value.graph, value.id, value_arguments(self, inputs, stem), stem)};
           },
           py::arg("value"), py::arg("inputs"), py::arg("stem"),
-          "A copy of what makes a value of another Graph, without IF and WHILE, on these values in the place of that one's inputs; its "
-          "nodes are named after stem. Raises GraphError where they cannot take them.")
+          "Copy the nodes that compute a value of another Graph (without IF and WHILE), with `inputs` in place of that graph's inputs. "
+          "Node names are derived from `stem`. Raise GraphError if the nodes cannot take these inputs.")
       .def(
           "expect",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<std::optional<Integer>>& shape) {
             self->expect(value.id, *shape_argument(shape));
           },
           py::arg("value"), py::arg("shape"),
-          "Tells the sizes that a value is likely to have, where they are not known (None: nothing more is known): a "
-          "value of others is as good when the graph runs.");
+          "Suggest likely values for unknown sizes of a value (None: no suggestion). The graph still accepts other sizes at run time.");
 }
 
-// Binds what a graph has.
+// Binds properties of a graph.
 void bind_graph_facts(GraphClass& graph_class) {
-  graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known, and none depends on what only a device knows.")
-      .def("finish", &Graph::finish, "Ends the graph: later changes raise StateError. Idempotent.")
+  graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known and none depends on results of the device.")
+      .def("finish", &Graph::finish, "Finish the graph: later changes raise StateError. Idempotent.")
       .def_property_readonly("finished", &Graph::finished)
       .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return values_of(self, self->inputs()); })
       .def_property_readonly("outputs",
@@ -362,7 +364,7 @@ void bind_graph_facts(GraphClass& graph_class) {
             for (size_t i = 0; i < self->nodes().size(); ++i) nodes.append(PyNode{self, i});
             return nodes;
           },
-          "The nodes, in an order in which they can run.")
+          "The nodes in topological order.")
       .def(
           "node_names",
           [](const Graph& self, size_t first) {
@@ -370,40 +372,43 @@ void bind_graph_facts(GraphClass& graph_class) {
             for (size_t i = first; i < self.nodes().size(); ++i) names.push_back(self.nodes()[i].name);
             return names;
           },
-          py::arg("first"), "The names of the nodes from that position on.")
-      .def_property("relaxed_precision", &Graph::relaxed_precision, &Graph::set_relaxed_precision,
-                    "Whether floats may be computed in 16 bits where compile() is told no precision: it is 'fp16' then, else 'fp32'. The "
-                    "graphs that an IF or WHILE runs follow the one that is compiled.");
+          py::arg("first"), "Return the names of the nodes from index `first` on.")
+      .def_property(
+          "relaxed_precision", &Graph::relaxed_precision, &Graph::set_relaxed_precision,
+          "Whether compile() without a precision uses 'fp16' instead of 'fp32'. Graphs of IF and WHILE nodes follow the compiled graph.");
 }
 
-// Binds what a graph becomes.
+// Binds compilation to programs.
 void bind_graph_programs(GraphClass& graph_class) {
   graph_class
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
            py::arg("float32_nodes") = std::vector<std::string>(), py::arg("measured") = py::none(), py::arg("list_variants") = false,
-           "Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'; by default that of relaxed_precision. keep_all: every "
-           "node's outputs become "
-           "outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names "
-           "of the fusions that may, of fusions(). progress: called now and then with the work that is being done "
-           "('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same "
-           "context, begun before. check_indices: a call raises IndexRangeError where an index that only the device "
-           "knows is out of range; every call then waits, and the host drives all control flow. deterministic: "
-           "ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every "
-           "run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever "
-           "the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read "
-           "of them. measured: variants of steps by kind, as plan() names them, which steps take that can; report() says which. "
-           "list_variants: plan() lists all variants of each step that has several. Raises UnsupportedError with all that is not "
-           "supported, GraphError for a name that no node has.")
+           "Compile the graph to a Program.\n"
+           "precision: 'fp32', 'fp16' or 'bf16'; defaults to the one of relaxed_precision.\n"
+           "keep_all: make the outputs of all nodes outputs of the program, and fuse nothing.\n"
+           "fuse: whether to fuse nodes, or the names of the allowed fusions; see fusions().\n"
+           "progress: called regularly with the phase ('weights', 'kernels'), the amount done and the total.\n"
+           "memory: an UploadMemory of the same context, already allocating.\n"
+           "check_indices: raise IndexRangeError at calls if an index that only the device knows is out of range. Every call then waits, "
+           "and the host drives all control flow.\n"
+           "deterministic: apply repeated updates of an element by ScatterElements, ScatterND and MaxUnpool in order, for bitwise "
+           "reproducible results.\n"
+           "float32_nodes: names of nodes, as in report(), to compute in float32 at any precision, including the nodes in their IF and "
+           "WHILE graphs. Other nodes round what they read from them.\n"
+           "measured: kind of step -> variant to use where possible, as named by plan(); report() shows the choice.\n"
+           "list_variants: plan() lists all variants of steps that have several.\n"
+           "Raise UnsupportedError listing everything unsupported, GraphError for an unknown node name.")
       .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = py::none(),
            py::arg("flags") = std::vector<std::string>(),
-           "Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for "
-           "every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the "
-           "temporary one. All sizes of the inputs have to be known.\n"
-           "flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).")
+           "Compile the whole graph to one operator for binding tables, initializers and command lists, with a slot per input, by name. "
+           "Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All input sizes must be "
+           "known.\n"
+           "flags: see Operator.compile.\n"
+           "Raise GraphError, or UnsupportedError naming the nodes that need the host.")
       .def(
-          "__len__", [](const Graph& self) { return self.nodes().size(); }, "The number of nodes.")
+          "__len__", [](const Graph& self) { return self.nodes().size(); }, "Return the number of nodes.")
       .def("__repr__", [](const Graph& self) {
         return "<Graph '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " + std::to_string(self.nodes().size()) +
                " nodes, " + std::to_string(self.outputs().size()) + " outputs>";
@@ -430,11 +435,11 @@ void bind_graph(py::module_& module) {
   bind_program(module);
   bind_upload_memory(module);
   bind_graph_tables(module);
-  // All classes come before their functions, which name each other in signatures.
-  py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
+  // Declare all classes before the methods, whose signatures refer to each other.
+  py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or the output of a node.");
   py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
   GraphClass graph_class(module, "Graph",
-                         "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.");
+                         "Values and nodes, checked when they are added. Compiles to a Program. Not thread-safe until finished.");
   bind_values(value_class);
   bind_nodes(node_class);
   bind_graph_values(graph_class);
@@ -444,10 +449,9 @@ void bind_graph(py::module_& module) {
   bind_graph_hints(graph_class);
   bind_graph_facts(graph_class);
   bind_graph_programs(graph_class);
-  module.def(
-      "onnx_skeleton", &skeleton_of, py::arg("data"), py::arg("location"),
-      "An ONNX file's bytes with the elements of large tensors as external data at `location`; None where they are no ModelProto, or a "
-      "very small one. Raises Error where the file has become shorter.");
+  module.def("onnx_skeleton", &skeleton_of, py::arg("data"), py::arg("location"),
+             "Return the bytes of an ONNX file with the elements of large tensors replaced by external data at `location`; None if it is "
+             "not a ModelProto or is very small. Raise Error if the file has been truncated.");
   module.def(
       "_set_trial_sizes", &set_trial_sizes_of, py::arg("sizes") = py::none(), py::arg("batches") = py::none(),
       "Set the sizes that shape inference tries for unknown axes, and for unknown first axes; None restores the default. For tests.");

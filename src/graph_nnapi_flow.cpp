@@ -1,11 +1,11 @@
-// IF and WHILE with NNAPI's own order of operands.
+// NNAPI's IF and WHILE, with NNAPI's operand order.
 #include "core/error.h"
 #include "graph_nodes.h"
 
 namespace pumice {
 namespace {
 
-// Operands of NNAPI's IF and WHILE from `first` on, behind the graphs.
+// Operands of IF and WHILE after the graphs, starting at index `first`.
 std::vector<ValueId> flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first, std::string_view leading,
                                    const std::string& user) {
   if (operands.size() < first)
@@ -26,7 +26,7 @@ std::vector<ValueId> add_nnapi_if(const std::shared_ptr<Graph>& self, const py::
   return self->if_(value_argument(self, operands[0], user), then, orelse, std::move(inputs), name, std::move(output_names));
 }
 
-// As many operands are carried as there are outputs; those of the body's outputs that are left are states.
+// The first `outputs` operands are carried values; the body's remaining outputs are state.
 std::vector<ValueId> add_nnapi_while(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
                                      std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "nnapi::WHILE" : name;

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// A number, or a list of numbers, as the operand that NNAPI has of them: int32, bool or float32.
+// Converts a number or list of numbers to NNAPI's operand type: int32, bool or float32.
 HostTensor numbers_argument(const py::handle& given, const std::string& user) {
   const py::array array = py::module_::import("numpy").attr("asarray")(given);
   const char kind = array.dtype().kind();
@@ -26,7 +26,7 @@ Values tuple_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& 
   return values;
 }
 
-// One output as a Value, several as a tuple.
+// Returns a Value for one output, a tuple for several.
 py::object result_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& made) {
   if (made.size() == 1) return py::cast(PyValue{self, made[0]});
   return tuple_of(self, made);
@@ -96,7 +96,7 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
   return tuple_of(self, self->while_(first, second, std::move(values), names.node, std::move(names.outputs)));
 }
 
-// A model of NNAPI is several graphs, so that errors of its operations name the one that they were added to, where it has a name.
+// An NNAPI model consists of several graphs, so errors name the graph that an operation was added to, if it has a name.
 py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
                     NodeNames names, const py::kwargs& attributes) {
   const bool names_graph = op.starts_with("nnapi::") && !self->name().empty();

@@ -1,4 +1,4 @@
-// Values and nodes of a Graph as Python holds them, and the functions that add nodes.
+// Python's Values and Nodes of a Graph, and functions that add nodes.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// A value of a graph, as Python holds it: it keeps its graph alive.
+// A value of a graph in Python; keeps its graph alive.
 struct PyValue {
   std::shared_ptr<Graph> graph;
   ValueId id;
@@ -17,7 +17,7 @@ struct PyValue {
   const GraphValue& get() const { return graph->values()[static_cast<size_t>(id)]; }
 };
 
-// A node of a graph, to be looked at.
+// A read-only view of a graph's node.
 struct PyNode {
   std::shared_ptr<Graph> graph;
   size_t index;
@@ -27,23 +27,23 @@ struct PyNode {
 
 using Values = py::typing::Tuple<PyValue, py::ellipsis>;
 
-// A Value of this graph, an array (a constant) or None; with `numbers`, as NNAPI's operands, also numbers and lists of them. Throws
-// GraphError in the name of `user`.
+// Converts a Value of this graph, an array (a constant) or None; with `numbers`, also numbers and lists of numbers as NNAPI operands.
+// Throws GraphError naming `user`.
 ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false);
 std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user);
 
-// The names of a node and of its outputs, as far as they are given.
+// Optional names of a node and its outputs.
 struct NodeNames {
   std::string node;
   std::vector<std::string> outputs;
 };
 
-// The values that a loop is given: those that it carries and gives, those of its body alone, and those that stay.
+// Inputs of a loop: carried values (also outputs), state (internal to the body), and invariants.
 struct LoopArguments {
   std::vector<py::object> carried, state, invariant;
 };
 
-// Graph.add, .if_ and .while_.
+// Implement Graph.add, .if_ and .while_.
 py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
                     NodeNames names, const py::kwargs& attributes);
 Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
@@ -51,10 +51,10 @@ Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, c
 Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, const LoopArguments& given,
                  NodeNames names);
 
-// Adds NNAPI's IF ("nnapi::IF") or WHILE, with that system's own order of operands.
+// Adds NNAPI's IF ("nnapi::IF") or WHILE, with NNAPI's operand order.
 std::vector<ValueId> add_nnapi_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands, size_t outputs,
                                     const std::string& name, std::vector<std::string> output_names);
-// A graph given as an argument; null for None.
+// Converts a graph argument; null for None.
 std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user);
 
 }  // namespace pumice

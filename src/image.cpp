@@ -24,7 +24,7 @@ std::string text_of(const char* argument, const py::object& given) {
   return given.cast<std::string>();
 }
 
-// Whole numbers of Python or NumPy; one of them is a shape of one axis.
+// Converts Python or NumPy integers; a single one is a 1D shape.
 Shape sizes_from(const py::object& shape) {
   const auto add = [&](Shape& sizes, const py::handle& size) {
     const auto whole = py::reinterpret_steal<py::object>(PyIndex_Check(size.ptr()) ? PyNumber_Index(size.ptr()) : nullptr);
@@ -80,33 +80,36 @@ void upload_array(const Image& self, const py::array& array) {
 
 using ImageClass = py::class_<Image, std::shared_ptr<Image>>;
 
-// How an image is made, and what it is.
+// Binds construction and properties.
 void bind_image_facts(ImageClass& image) {
   image
       .def(py::init(&make), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
            py::arg("filter") = "nearest", py::arg("address") = "clamp", py::arg("normalized") = py::none(),
-           "format: as GLSL names it: floats 'r32f', 'rg32f', 'rgba32f', 'r16f', 'rg16f', 'rgba16f'; bytes that a shader sees "
-           "as floats from 0 to 1 'r8', 'rg8', 'rgba8'; whole numbers 'r32ui', 'rg32ui', 'rgba32ui', 'r16ui', 'r8ui', "
-           "'rgba8ui', 'r32i', 'rg32i', 'rgba32i', 'r16i', 'r8i'. shape: [width], [height, width] or [depth, height, width], "
-           "as an array with the texels has it, with 2 or 4 channels last in the rg and rgba formats; a shader's position is (x, y, "
-           "z) = (width, height, depth). The content is undefined.\n"
-           "The sampler serves texture functions; texelFetch and storage images do not use it. filter: 'nearest' or "
-           "'linear'. address: 'clamp', 'repeat' or 'border' (zeros). normalized: whether its coordinates are 0 to 1, or "
-           "in texels; None: in texels where that is possible, which is in one and two dimensions without 'repeat'.\n"
-           "Raises UnsupportedError for what the device does not take, OutOfMemoryError.")
+           "Create an image with undefined content.\n"
+           "format: in GLSL's notation. Floats: 'r32f', 'rg32f', 'rgba32f', 'r16f', 'rg16f', 'rgba16f'. Normalised bytes, floats from 0 to "
+           "1 in shaders: 'r8', 'rg8', 'rgba8'. Integers: 'r32ui', 'rg32ui', 'rgba32ui', 'r16ui', 'r8ui', 'rgba8ui', 'r32i', 'rg32i', "
+           "'rgba32i', 'r16i', 'r8i'.\n"
+           "shape: [width], [height, width] or [depth, height, width], with 2 or 4 channels last for rg and rgba formats. Shaders use "
+           "coordinates (x, y, z) = (width, height, depth).\n"
+           "filter: 'nearest' or 'linear'.\n"
+           "address: 'clamp', 'repeat' or 'border' (zeros).\n"
+           "normalized: whether sampler coordinates are 0 to 1 instead of texels; None: texels if possible, that is for 1D and 2D images "
+           "without 'repeat'.\n"
+           "These sampler settings apply to texture functions, not to texelFetch and storage images.\n"
+           "Raise UnsupportedError for what the device does not support, OutOfMemoryError.")
       .def_property_readonly("context", &Image::context)
       .def_property_readonly("format", [](const Image& self) { return std::string(name(self.format())); })
       .def_property_readonly("shape", [](const Image& self) { return sizes_of(self.shape()); })
       .def_property_readonly("dtype", [](const Image& self) { return numpy_dtype(channel_type(self.format())); })
-      .def_property_readonly("dimensions", &Image::dimensions, "The number of axes without the channels, 1 to 3.")
+      .def_property_readonly("dimensions", &Image::dimensions, "Number of axes without the channels, 1 to 3.")
       .def_property_readonly("filter", [](const Image& self) { return std::string(name(self.sampling().filter)); })
       .def_property_readonly("address", [](const Image& self) { return std::string(name(self.sampling().address)); })
       .def_property_readonly("normalized", [](const Image& self) { return self.sampling().normalized; });
 }
 
-// Its texels, and its end.
+// Binds texel access and close().
 void bind_image_texels(ImageClass& image) {
-  image.def("numpy", &to_numpy, "A copy of the texels, of the image's shape; waits for the work submitted so far.")
+  image.def("numpy", &to_numpy, "Return a copy of the texels in the shape of the image, after waiting for the work submitted so far.")
       .def(
           "__array__",
           [](const Image& self, const py::object& dtype, const py::object& copy) -> py::object {
@@ -116,11 +119,11 @@ void bind_image_texels(ImageClass& image) {
             return dtype.is_none() ? array : array.attr("astype")(dtype);
           },
           py::arg("dtype") = py::none(), py::arg("copy") = py::none())
-      .def(
-          "upload", &upload_array, py::arg("array"),
-          "Overwrites the texels; same shape, elements that convert exactly. Ordered after the work submitted so far. Raises BindingError.")
+      .def("upload", &upload_array, py::arg("array"),
+           "Overwrite the texels after the work submitted so far. The array must have the same shape and exactly convertible elements. "
+           "Raise BindingError.")
       .def_property_readonly("closed", &Image::closed)
-      .def("close", &Image::close, "Frees the memory once the work in flight has finished. Idempotent.")
+      .def("close", &Image::close, "Free the memory once the work in flight has finished. Idempotent.")
       .def("__enter__", [](std::shared_ptr<Image> self) { return self; })
       .def("__exit__", [](Image& self, const py::args&) { self.close(); })
       .def("__repr__", [](const Image& self) {
@@ -132,7 +135,7 @@ void bind_image_texels(ImageClass& image) {
 }  // namespace
 
 void bind_image(py::module_& module) {
-  ImageClass image(module, "Image", "Texels in device memory, for the images of kernels; a context manager.");
+  ImageClass image(module, "Image", "Texels in device memory, for the image arguments of kernels. Also a context manager.");
   bind_image_facts(image);
   bind_image_texels(image);
 }

@@ -7,12 +7,12 @@ namespace py = pybind11;
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDigits = 60;  // digits of a number that a message quotes
+constexpr size_t kMostDigits = 60;  // longest number that a message quotes, in digits
 
 std::string digits(const py::handle& number) {
   const auto text = py::reinterpret_steal<py::object>(PyNumber_ToBase(number.ptr(), 16));
   if (!text) throw py::error_already_set();
-  const bool is_long = text.cast<std::string>().size() > kMostDigits;  // Python refuses to write very long numbers in decimal
+  const bool is_long = text.cast<std::string>().size() > kMostDigits;  // Python refuses to print very long integers in decimal
   return is_long ? text.cast<std::string>().substr(0, kMostDigits) + "..." : py::str(number).cast<std::string>();
 }
 
@@ -33,7 +33,7 @@ bool Integer::load(const py::handle& given) {
   if (!given || !PyIndex_Check(given.ptr())) return false;
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(given.ptr()));
   if (!number) {
-    PyErr_Clear();  // NumPy's arrays and its bool have the slot and refuse it
+    PyErr_Clear();  // NumPy arrays and bool define __index__ but raise
     return false;
   }
   int overflow = 0;

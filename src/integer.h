@@ -1,5 +1,4 @@
-// Whole numbers of any size, as Python has them. A number out of a rule's bounds is thus refused by that rule, and not by the type of an
-// argument.
+// Arbitrary-size Python integers as arguments: out-of-range values are rejected by the engine's rules instead of the type caster.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,16 +14,16 @@
 
 namespace pumice {
 
-// One argument: an int, or an object that gives one (__index__). Its text is kept for messages where 64 bits do not hold it.
+// An int, or an object with __index__. Keeps its text for messages if it does not fit into 64 bits.
 class Integer {
  public:
   Integer() = default;
   Integer(int64_t value) : magnitude_(value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value)), negative_(value < 0) {}
 
-  // Takes what Python gave. False, with no Python error set, where it is no whole number.
+  // Loads a Python value. Returns false, without a Python error, if it is not an integer.
   bool load(const pybind11::handle& given);
   std::string text() const;
-  // The number; none where a T does not hold it.
+  // Returns the value, or nullopt if it does not fit into T.
   template <typename T>
   std::optional<T> as() const {
     if (!text_.empty()) return {};
@@ -39,29 +38,29 @@ class Integer {
  private:
   uint64_t magnitude_ = 0;
   bool negative_ = false;
-  std::string text_;  // the text of a number beyond 64 bits; else empty
+  std::string text_;  // decimal text if beyond 64 bits, else empty
 };
 
 using Integers = std::vector<Integer>;
 
-// The number as repr() writes it, or, where it has too many digits for that, its beginning in base 16.
+// repr() of the number; if it has too many digits, its leading digits in base 16.
 std::string number_text(const pybind11::handle& number);
 
-// A number of bytes, from 0 on. Throws BindingError: `rule`, `slot`.
+// A non-negative byte count. Throws BindingError (`rule`, `slot`).
 uint64_t bytes_argument(const Integer& bytes, const char* rule, const char* slot);
-// A number of repetitions, from 0 on. Throws BindingError (K12).
+// A non-negative repeat count. Throws BindingError (K12).
 size_t count_argument(const Integer& count, const char* name);
-// The number of outputs that a node is asked for. Throws GraphError.
+// The requested number of outputs of a node. Throws GraphError.
 size_t outputs_argument(const Integer& outputs, const std::string& node);
-// An id of the timeline. Throws StateError (L7) for a number that no execution can have.
+// A timeline id. Throws StateError (L7) if no execution can have it.
 uint64_t execution_argument(const Integer& id);
-// Sizes or strides in elements. Throw GraphError (R8) for numbers beyond 64 bits.
+// Sizes or strides in elements. Throw GraphError (R8) beyond 64 bits.
 std::vector<int64_t> sizes_argument(const Integers& sizes, const char* what);
 std::optional<Strides> strides_argument(const std::optional<Integers>& strides);
-// An axis, which may be negative; `what` is the user of it. Throw GraphError for numbers beyond 32 bits.
+// A possibly negative axis; `what`: the function that uses it. Throw GraphError beyond 32 bits.
 int axis_argument(const Integer& axis, const char* what);
 std::vector<int> axes_argument(const Integers& axes, const char* what);
-// Parameters of a quantized tensor. Throws GraphError for numbers beyond 32 bits.
+// Quantisation parameters. Throw GraphError beyond 32 bits.
 std::optional<int32_t> zero_point_argument(const std::optional<Integer>& zero_point);
 std::optional<int> channel_axis_argument(const std::optional<Integer>& axis);
 

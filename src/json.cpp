@@ -8,11 +8,11 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";  // what follows a backslash, and what it stands for
+constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";  // characters after a backslash, and their meanings
 
-constexpr int kMostDepth = 1000;  // lists and dicts in one another: far more than an entry has, and few enough for a thread's stack
+constexpr int kMostDepth = 1000;  // nesting limit: far more than cache entries need, and safe for a thread's stack
 
-// One list or dict inside of another.
+// Counts the nesting depth for its lifetime.
 struct Level {
   explicit Level(int& all) : depth(all) {
     if (depth == kMostDepth)
@@ -29,8 +29,8 @@ py::object owned(PyObject* made) {
   return py::reinterpret_steal<py::object>(made);
 }
 
-// JSON's text as Python's objects, as json.loads() makes them. Loads of models and of tuned kernels read entries of the cache, and the
-// import of Python's module alone takes as long as all that they read.
+// Parses JSON into Python objects like json.loads(). Loading models and tuned kernels reads cache entries, and importing Python's json
+// module alone takes as long as parsing all of them.
 class JsonReader {
  public:
   explicit JsonReader(std::string_view text) : text_(text) {}
@@ -46,10 +46,10 @@ class JsonReader {
     throw py::value_error("JSON: expected " + std::string(expected) + " at byte " + std::to_string(at_));
   }
 
-  // The character here, or NUL where the text has ended.
+  // The current character, or NUL at the end.
   char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
-  // The next character that is no space.
+  // Skips whitespace and returns the next character.
   char next() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) ++at_;
     return here();
@@ -161,7 +161,7 @@ class JsonReader {
     return py::float_(made);
   }
 
-  // Halves of a pair may stand alone, as Python's strings hold them.
+  // Allows lone surrogates, as Python strings do.
   static py::object decoded(std::string_view utf8) {
     return owned(PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "surrogatepass"));
   }
@@ -194,7 +194,7 @@ class JsonReader {
       if (low >= 0xdc00 && low < 0xe000) {
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
       } else {
-        at_ = before;  // the first half stands alone
+        at_ = before;  // lone high surrogate
       }
     }
     append(made, code);
@@ -233,7 +233,7 @@ class JsonReader {
   int depth_ = 0;
 };
 
-// Python's values as JSON's text, as json.dumps() makes it with its defaults.
+// Writes Python values as JSON like json.dumps() with default options.
 class JsonWriter {
  public:
   explicit JsonWriter(bool sorted) : sorted_(sorted) {}
@@ -346,10 +346,9 @@ py::object parsed(const py::bytes& text) {
 }  // namespace
 
 void bind_json(py::module_& module) {
-  module.def("parse_json", &parsed, py::arg("text"),
-             "The value of a text of JSON, as json.loads makes it. Raises ValueError for text that is none.");
+  module.def("parse_json", &parsed, py::arg("text"), "Parse JSON like json.loads(). Raise ValueError if it is invalid.");
   module.def("json_text", &written, py::arg("value"), py::kw_only(), py::arg("sort_keys") = false,
-             "The text of JSON for a value, as json.dumps makes it. Raises TypeError for values that JSON does not have.");
+             "Serialise a value to JSON like json.dumps(). Raise TypeError for unsupported types.");
 }
 
 }  // namespace pumice

@@ -16,7 +16,7 @@
 namespace pumice {
 namespace {
 
-// A kernel as Python holds it, with the context that it must not outlive.
+// A kernel in Python, with the context that it must not outlive.
 struct PyKernel {
   std::shared_ptr<Context> context;
   std::shared_ptr<Kernel> kernel;
@@ -26,12 +26,12 @@ struct PyKernel {
   const Interface& interface() const { return plain->interface(); }
 };
 
-// An array as it was given, and its elements row-major: the same memory where it is so already.
+// An array argument and its elements in row-major order, sharing memory if it already is.
 struct GivenArray {
   std::string name;
-  py::array given, native;  // native: row-major; of structures
+  py::array given, native;  // native: row-major; of structs
   HostTensor host;
-  std::shared_ptr<const MemoryLayout> layout;  // the layout of structures, whose bytes `host` has
+  std::shared_ptr<const MemoryLayout> layout;  // struct layout; `host` then contains raw bytes
 
   uint64_t last_axis() const {
     const Shape& shape = host.desc.shape;
@@ -39,7 +39,7 @@ struct GivenArray {
   }
 };
 
-// Arguments of a call, converted and checked.
+// Converted and checked arguments of a call.
 struct ConvertedArguments {
   KernelArguments arguments;
   std::vector<GivenArray> arrays;
@@ -55,7 +55,7 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
   return {tensor.desc().dtype, range, bytes, shape.empty() ? 1 : static_cast<uint64_t>(shape.back())};
 }
 
-// Push constants by the names of the reflection: a dict is a structure, a sequence of dicts an array of them.
+// Adds push constants under their reflected names: a dict is a struct, a sequence of dicts an array of structs.
 void add_push_constant(ConvertedArguments& converted, const std::string& name, const py::handle& value, size_t depth = 0) {
   check_depth(name, depth);
   if (py::isinstance<py::dict>(value)) {
@@ -74,7 +74,7 @@ void add_push_constant(ConvertedArguments& converted, const std::string& name, c
   converted.arguments.emplace_back(name, std::move(numbers));
 }
 
-// The bytes of structures, one row for each.
+// Raw bytes of an array of structs, one row each.
 GivenArray structures_of(const std::string& name, const py::array& given) {
   GivenArray array{name, given, given, {}, memory_layout(given.dtype(), "argument '" + name + "'")};
   if (!(given.flags() & py::array::c_style)) array.native = py::module_::import("numpy").attr("ascontiguousarray")(given).cast<py::array>();
@@ -95,7 +95,7 @@ bool is_written(const PyKernel& self, const std::string& name) {
   return binding && binding->access != Access::read;
 }
 
-// Elements that another library holds, as an array. The kernel's results go to that memory, so it must not be a copy.
+// Views another library's array. It must not be a copy, since results are written back to its memory.
 py::array foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
   py::array array = array_like(value, "argument '" + name + "'");
   if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != array_like(value, name).data()))
@@ -137,7 +137,7 @@ std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
   return result;
 }
 
-// The arguments of a call: in one dict, by name, and how many invocations.
+// Arguments of a call, and the launch size.
 struct Given {
   py::dict in_dict;
   py::kwargs by_name;
@@ -149,14 +149,14 @@ bool has_argument(const PyKernel& kernel, const char* name) {
   return interface.find_push_constant(name) || interface.find_binding(name) || interface.find_image(name);
 }
 
-// An argument of a kernel whose name is that of an argument of every call.
+// Rejects a kernel argument whose name is reserved for call options.
 [[noreturn]] void refuse_reserved(const std::string& key, const std::string& meaning) {
   throw BindingError("K3", "argument '" + key + "'", key,
                      "its value in a dict, since " + key + "= is " + meaning + ": kernel({\"" + key + "\": value}, threads=...)",
                      "nothing");
 }
 
-// Workgroups that the device reads when the kernel starts.
+// Group counts that the device reads at launch.
 LaunchSize counts_of(const Tensor& given, const std::string& name) {
   const TensorDesc& desc = given.desc();
   const BufferRange range = given.range();
@@ -227,7 +227,7 @@ BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by
   return bound;
 }
 
-// Each array is uploaded by itself: what two of them write to one place would be lost.
+// Rejects overlapping outputs: arrays are uploaded separately, so one result would overwrite the other.
 void check_overlaps(const PyKernel& self, const ConvertedArguments& converted) {
   for (size_t i = 0; i < converted.arrays.size(); ++i) {
     if (!is_written(self, converted.arrays[i].name)) continue;
@@ -240,7 +240,7 @@ void check_overlaps(const PyKernel& self, const ConvertedArguments& converted) {
   }
 }
 
-// The arrays to which the results of a kernel go at first: the array itself, an array that is copied to it afterwards, or none.
+// Returns a temporary array for each result that cannot be written to the given array directly.
 std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::vector<ArrayArgument>& arguments) {
   std::vector<py::array> staged(converted.arrays.size());
   for (size_t i = 0; i < staged.size(); ++i) {
@@ -259,7 +259,7 @@ std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::v
   return staged;
 }
 
-// Returns an error about bounds, which is raised when the results are back.
+// Returns the out-of-bounds error, if any, so that it is thrown after results are copied back.
 std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& converted, std::span<const ArrayArgument> arrays,
                                const LaunchSize& size, std::optional<double> timeout) {
   std::exception_ptr error;
@@ -277,7 +277,7 @@ std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& c
   return error;
 }
 
-// The seconds that a call waits at most; none: without an end.
+// Maximum wait of a call in seconds; nullopt: unlimited.
 std::optional<double> take_timeout(const PyKernel& kernel, const py::args& positional, const py::kwargs& by_name) {
   const bool in_dict = positional.size() == 1 && py::isinstance<py::dict>(positional[0]) && positional[0].contains("timeout");
   if (has_argument(kernel, "timeout") && !in_dict) refuse_reserved("timeout", "how long the call waits");
@@ -295,7 +295,7 @@ std::optional<double> take_timeout(const PyKernel& kernel, const py::args& posit
 }
 
 void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
-  const PyKernel self = kernel;  // another thread may replace it
+  const PyKernel self = kernel;  // copy, since another thread may replace it
   const std::optional<double> timeout = take_timeout(self, positional, by_name);
   const Given given = given_of(self, positional, std::move(by_name));
   const ConvertedArguments converted = convert(self, given);
@@ -341,9 +341,9 @@ py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std
   return numpy_dtype(*binding->layout, length.value_or(0));
 }
 
-// (sizes, axes, members): the sizes of numbers without gaps and with them, and the same of a structure's members by name.
+// (sizes, axes, members): sizes of scalars without and with padding, and the same for the members of a struct by name.
 py::tuple layout_record(const MemoryLayout& layout, const DeclaredSizes& declared) {
-  const bool is_vector = layout.members.empty() && !declared.members.empty();  // of the extension
+  const bool is_vector = layout.members.empty() && !declared.members.empty();  // one of the GLSL extension's vector types
   py::dict members;
   for (const auto& member : layout.members) members[py::str(member.name)] = layout_record(member.layout, declared.members.at(member.name));
   return py::make_tuple(py::tuple(py::cast(is_vector ? layout.axes : declared.sizes)), py::tuple(py::cast(layout.axes)), members);
@@ -362,15 +362,15 @@ py::object layout_of(const PyKernel& self, const std::string& name) {
 }  // namespace
 
 void bind_kernel(py::module_& module) {
-  py::class_<BoundKernel>(module, "BoundKernel", "A kernel with its arguments; CommandList.dispatch records it.")
+  py::class_<BoundKernel>(module, "BoundKernel", "A kernel with bound arguments, for CommandList.dispatch().")
       .def_property_readonly(
           "groups",
           [](const BoundKernel& self) {
             return self.dispatch.guard.buffer ? std::optional<std::array<uint32_t, 3>>() : self.dispatch.groups;
           },
-          "The workgroups on each axis; None where the device reads them from a tensor.")
+          "Number of workgroups per axis; None if the device reads them from a tensor.")
       .def("__repr__", [](const BoundKernel& self) { return "<BoundKernel '" + self.dispatch.label + "'>"; });
-  py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
+  py::class_<PyKernel>(module, "Kernel", "A GLSL compute shader with the extension's types, called with arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const Record& spec,
                        std::optional<std::map<std::string, std::string>> includes, const GivenOptions& options,
@@ -388,7 +388,7 @@ void bind_kernel(py::module_& module) {
                                       "both");
              PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants), nullptr};
              const ReleasedGil release;
-             made.plain = kernel->variant(Storage::fp32, defined, constants);  // errors in the text are raised here
+             made.plain = kernel->variant(Storage::fp32, defined, constants);  // source errors are thrown here
              return made;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
@@ -396,18 +396,25 @@ void bind_kernel(py::module_& module) {
            py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
            py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes, py::arg("local_size") = py::none(),
            py::arg("spirv") = py::bytes(),
-           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. "
-           "options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that "
-           "the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. "
-           "path: the file that the source is from. "
-           "debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a "
-           "workgroup, for a text that declares none. spirv: a module in place of the source.\n"
-           "Raises ShaderCompileError, UnsupportedError, BindingError.")
+           "Compile a kernel.\n"
+           "source: GLSL source.\n"
+           "macros: names -> text.\n"
+           "spec: specialization constants -> values.\n"
+           "includes: paths -> source.\n"
+           "options: ShaderOptions that replace those derived from the device and the arrays, which then need the types declared in the "
+           "shader; or a dict of keywords to change only these.\n"
+           "include_dirs: folders searched by #include.\n"
+           "path: file of the source.\n"
+           "debug: check bounds.\n"
+           "message_bytes: size of the printf ring buffer.\n"
+           "local_size: workgroup size, for sources that declare none.\n"
+           "spirv: a SPIR-V module to use instead of the source.\n"
+           "Raise ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def_property_readonly(
           "shader", [](const PyKernel& self) { return std::const_pointer_cast<Shader>(self.plain->shader()); },
-          "The fp32 build (or that of the given options).")
+          "The fp32 build, or the one for the given options.")
       .def_property_readonly(
           "variants",
           [](const PyKernel& self) {
@@ -416,45 +423,44 @@ void bind_kernel(py::module_& module) {
               found.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
             return found;
           },
-          "The builds so far: storage name -> Shader. A call makes the one that its arrays need.")
+          "The builds so far: storage name -> Shader. A call adds the one that its arrays need.")
       .def_property_readonly(
           "messages", [](const PyKernel& self) { return self.kernel->debug()->log->messages(); },
-          "The messages that printf wrote in executions that were waited for, until take_messages(); the latest "
-          "100,000.")
+          "The printf messages of executions waited for since take_messages(), at most the latest 100,000.")
       .def_property_readonly(
           "messages_lost", [](const PyKernel& self) { return self.kernel->debug()->log->lost(); },
-          "The number of messages that found no room, since take_messages().")
+          "Number of messages lost since take_messages() because the ring buffer was full.")
       .def(
-          "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); },
-          "The messages, which are then forgotten.")
+          "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); }, "Return and clear the messages.")
       .def(
           "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
-          "The SPIR-V of the fp32 build (or that of the given options) as text.")
+          "Return the SPIR-V disassembly of the fp32 build, or of the one for the given options.")
       .def(
           "_driver_record",
           [](const PyKernel& self, const std::optional<std::string>& storage) {
             return driver_record(*build_of(*self.kernel, self.plain, storage));
           },
-          py::arg("storage") = py::none(), "What the driver tells of one build, by default the plain one.")
+          py::arg("storage") = py::none(), "Return the driver's statistics for a build, by default the plain one.")
       .def(
           "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"),
-          "Makes this kernel what the other one is.")
+          "Replace this kernel with another one.")
       .def("dtype", &element_dtype, py::arg("name"), py::arg("length") = py::none(),
-           "The NumPy dtype of one element of an array in a buffer, in the fp32 build. A structure has the offsets that "
-           "the shader has, and a vec3 the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. "
-           "A block with more members than an array gives the dtype of the whole block; length: that of the array of any "
-           "length at its end.\n"
-           "Raises BindingError.")
+           "Return the NumPy dtype of one element of a buffer's array in the fp32 build. Structs have the shader's offsets, and a vec3 "
+           "includes its padding (4 numbers), so numpy.zeros(n, dtype) has the right layout. A block with other members besides an array "
+           "returns the dtype of the whole block.\n"
+           "length: length of the runtime-sized array at the end of the block.\n"
+           "Raise BindingError.")
       .def("_layout", &layout_of, py::arg("name"),
-           "The sizes of a buffer's element, or of its block, in the fp32 build: (without gaps, with gaps, the same of members by "
-           "name). None where there are more members than can be told.")
-      .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
+           "Return the sizes of a buffer's element, or of its block, in the fp32 build: (without padding, with padding, the same for "
+           "members by name). None if there are too many members.")
+      .def("bind", &bind,
+           "Return a BoundKernel for command lists, from Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
-           "Runs the kernel once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: "
-           "Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: "
-           "numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
-           "groups=. The first call with arrays of some types makes a kernel, which some drivers compile at its first "
-           "dispatch: it takes longer than all others.")
+           "Run the kernel once and wait. Takes arguments by name, and threads= or groups=. Arguments are Tensors, NumPy arrays (copied to "
+           "the device, and back if the kernel writes them), Images, and push constants: numbers, sequences for vectors, matrices (by "
+           "column) and arrays, dicts for structs.\n"
+           "timeout: in seconds; None: unlimited.\n"
+           "The first call with given array types is slower: it builds a kernel, which some drivers compile at its first dispatch.")
       .def("__repr__", [](const PyKernel& self) { return "<Kernel '" + self.kernel->name() + "'>"; });
 }
 

@@ -11,7 +11,7 @@ void refuse_argument(const std::string& name, const py::handle& value) {
                      type_name(value));
 }
 
-// Complex numbers and durations convert to numbers, but are none.
+// Complex numbers and durations convert to float, but are not valid.
 bool is_other_number(const py::handle& value) {
   if (PyComplex_Check(value.ptr())) return true;
   const bool has_kind = py::hasattr(value, "dtype") && py::hasattr(value.attr("dtype"), "kind");
@@ -34,9 +34,9 @@ static Number number_of(const std::string& name, const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return int64_t{value.cast<bool>()};
   if (PyIndex_Check(value.ptr())) {
     if (const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()))) return integer_of(name, integer);
-    PyErr_Clear();  // NumPy's bool has the slot and refuses it
+    PyErr_Clear();  // NumPy's bool defines __index__ but raises
   }
-  const bool is_tensor = py::isinstance<Tensor>(value);  // its elements are on the device
+  const bool is_tensor = py::isinstance<Tensor>(value);  // a tensor's elements are on the device
   if (!PyNumber_Check(value.ptr()) || is_tensor || is_other_number(value)) refuse_argument(name, value);
   const double real = PyFloat_AsDouble(value.ptr());
   const bool failed = real == -1.0 && PyErr_Occurred();
@@ -54,7 +54,7 @@ bool is_sequence(const py::handle& value) {
   return py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value);
 }
 
-// A list may hold itself.
+// A list may contain itself.
 void check_depth(const std::string& name, size_t depth) {
   constexpr size_t kMostDepth = 32;
   if (depth > kMostDepth)
@@ -68,7 +68,7 @@ static void add_axis(Numbers& numbers, const std::string& name, size_t axis, siz
     throw BindingError("K5", "argument '" + name + "'", name, "sequences of one length on each level", "ragged ones");
 }
 
-// The numbers of a vector, matrix or array, in the order of memory, with the shape that they were given in.
+// Appends the numbers of a vector, matrix or array in memory order, with the shape of the nesting.
 void add_numbers(Numbers& numbers, const std::string& name, const py::handle& value, size_t axis) {
   check_depth(name, axis);
   if (py::isinstance<py::array>(value)) {

@@ -1,4 +1,4 @@
-// Numbers of Python as a kernel's arguments.
+// Converts Python numbers to kernel arguments.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 namespace pumice {
 
 [[noreturn]] void refuse_argument(const std::string& name, const py::handle& value);
-// Complex numbers and durations convert to numbers, but are none.
+// Whether the value is a complex number or a duration, which convert to float but are not valid.
 bool is_other_number(const py::handle& value);
 bool is_sequence(const py::handle& value);
-// Refuses nesting without an end: a list may hold itself.
+// Rejects excessive nesting, since a list may contain itself.
 void check_depth(const std::string& name, size_t depth);
-// The numbers of a vector, matrix or array, in the order of memory, with the shape that they were given in.
+// Appends the numbers of a vector, matrix or array in memory order, with the shape of the nesting.
 void add_numbers(Numbers& numbers, const std::string& name, const py::handle& value, size_t axis = 0);
 
 }  // namespace pumice

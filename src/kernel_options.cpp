@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// Switches that a mapping of names to values may change of a device's options; change_of() knows the others.
+// Boolean options that a dict may override; change_of() handles the others.
 constexpr std::pair<std::string_view, bool ShaderOptions::*> kSwitches[] = {
     {"fp16_arithmetic", &ShaderOptions::fp16_arithmetic},
     {"fp16_uniform", &ShaderOptions::fp16_uniform},
@@ -35,7 +35,7 @@ constexpr std::pair<std::string_view, bool ShaderOptions::*> kSwitches[] = {
 
 using OptionChange = std::function<void(ShaderOptions&)>;
 
-// The change that one entry asks for. It holds nothing of Python's: kernels compile without the interpreter's lock.
+// The change requested by one entry. It holds no Python objects, because kernels compile without the GIL.
 OptionChange change_of(const std::string& key, const py::handle& value) {
   for (const auto& [switched, member] : kSwitches)
     if (key == switched) return [member, on = value.cast<bool>()](ShaderOptions& options) { options.*member = on; };

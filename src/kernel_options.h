@@ -1,4 +1,4 @@
-// The options= of kernels in Python.
+// The options= argument of kernels.
 #pragma once
 
 #include <variant>
@@ -8,9 +8,9 @@
 
 namespace pumice {
 
-// ShaderOptions replace all that follows from the device and the arrays; a dict of some of their keywords changes these alone.
+// ShaderOptions replace all defaults for the device and arrays; a dict overrides individual keywords.
 using GivenOptions = std::variant<std::monostate, ShaderOptions, Record>;
-// Throws TypeError for a keyword that ShaderOptions has not; what a value is refused for is thrown as the kernel is compiled.
+// Throws TypeError for an unknown keyword; invalid values throw when the kernel is compiled.
 OptionSource option_source(const GivenOptions& given);
 
 }  // namespace pumice

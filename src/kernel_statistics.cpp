@@ -16,7 +16,7 @@ py::dict record_of(const ExecutableRepresentation& one) {
   py::dict record;
   record["name"] = one.name;
   record["description"] = one.description;
-  // Drivers promise UTF-8 of what they call text; a byte that is none becomes a mark in place of an error.
+  // Drivers should return UTF-8 text; replace invalid bytes instead of failing.
   record["content"] = one.is_text ? py::reinterpret_steal<py::object>(
                                         PyUnicode_DecodeUTF8(one.content.data(), static_cast<py::ssize_t>(one.content.size()), "replace"))
                                   : py::object(py::bytes(one.content));
@@ -43,7 +43,7 @@ Record driver_record(const KernelVariant& variant) {
   std::vector<PipelineExecutable> told;
   std::optional<std::string> refusal;
   {
-    const ReleasedGil release;  // the driver compiles
+    const ReleasedGil release;  // the driver compiles here
     bytes = variant.spirv_bytes();
     try {
       told = variant.executables();

@@ -1,4 +1,4 @@
-// Layouts in memory as NumPy's dtypes.
+// Converts between memory layouts and NumPy dtypes.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace pumice {
 
-// The layout of a NumPy dtype. Throws BindingError (K5) naming `what` and the field that no shader has: strings, other byte orders.
+// Layout of a NumPy dtype. Throws BindingError (K5) naming `what` and the field that shaders do not support: strings, other byte orders.
 std::shared_ptr<const MemoryLayout> memory_layout(const py::dtype& dtype, const std::string& what);
-// An axis of any length is `length` long.
+// An unsized array gets `length` elements.
 py::dtype numpy_dtype(const MemoryLayout& layout, uint64_t length = 0);
 
 }  // namespace pumice

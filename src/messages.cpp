@@ -10,9 +10,9 @@
 namespace pumice {
 namespace {
 
-constexpr int kInfo = 20, kWarning = 30;  // as Python's logging numbers them
+constexpr int kInfo = 20, kWarning = 30;  // values of Python's logging levels
 
-// Shaders print bytes of any kind.
+// Decodes shader output, which may contain arbitrary bytes.
 py::str text_of(const std::string& text) {
   return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
@@ -34,7 +34,7 @@ void forward_log() {
   const auto entries = take_log();
   const bool imported = py::module_::import("sys").attr("modules").contains("logging");
   const bool warns = std::ranges::any_of(entries, [](const auto& entry) { return entry.first >= LogLevel::warning; });
-  if (!imported && !warns) return;  // nobody listens to less than a warning
+  if (!imported && !warns) return;  // without the logging module, only warnings are shown
   const auto logger = py::module_::import("logging").attr("getLogger")("pumice");
   for (const auto& [level, text] : entries) logger.attr("log")(static_cast<int>(level), "%s", text_of(text));
 }
@@ -42,7 +42,7 @@ void forward_log() {
 void log_messages(MessageLog& log) {
   const auto [messages, lost] = log.take_unlogged();
   const bool imported = py::module_::import("sys").attr("modules").contains("logging");
-  if ((messages.empty() || !imported) && lost == 0) return;  // without the module nobody listens to less than a warning
+  if ((messages.empty() || !imported) && lost == 0) return;  // without the logging module, only warnings are shown
   const auto logger = py::module_::import("logging").attr("getLogger")("pumice.shader");
   if (logger.attr("isEnabledFor")(kInfo).cast<bool>())
     for (const auto& message : messages) logger.attr("log")(kInfo, "%s %s", text_of(place_of(message)), text_of(without_end(message.text)));
@@ -73,14 +73,14 @@ void collect_finished(Context& context) {
 }
 
 void bind_messages(py::module_& module) {
-  module.def("forward_log", &forward_log, "Hands what the engine has logged since the last call to the logger \"pumice\".");
-  py::class_<Message>(module, "Message", "A message that one invocation of a kernel printed.")
+  module.def("forward_log", &forward_log, "Forward the engine's log messages since the last call to the logger \"pumice\".");
+  py::class_<Message>(module, "Message", "A message printed by an invocation of a kernel.")
       .def_property_readonly("text", [](const Message& self) { return text_of(self.text); })
       .def_property_readonly("file", [](const Message& self) { return text_of(self.file); })
       .def_readonly("line", &Message::line)
       .def_property_readonly(
           "invocation", [](const Message& self) { return py::make_tuple(self.invocation[0], self.invocation[1], self.invocation[2]); },
-          "The invocation's gl_GlobalInvocationID, (x, y, z).")
+          "gl_GlobalInvocationID of the invocation, (x, y, z).")
       .def("__str__", [](const Message& self) { return text_of(self.text); })
       .def("__repr__", [](const Message& self) { return text_of("<Message " + place_of(self) + " '" + without_end(self.text) + "'>"); });
 }

@@ -26,7 +26,7 @@ std::string text_of(const py::handle& object) {
 }  // namespace
 
 py::dtype numpy_dtype(DType dtype) {
-  static auto& made = *new std::array<py::object, kDTypeCount>;  // asked for at every call of a program; kept for the life of the process
+  static auto& made = *new std::array<py::object, kDTypeCount>;  // cached, since every program call needs it; never destroyed
   py::object& kept = made[static_cast<size_t>(dtype)];
   if (!kept) kept = make_dtype(dtype);
   return py::reinterpret_borrow<py::dtype>(kept);
@@ -108,7 +108,7 @@ py::array empty_array(DType dtype, const Shape& shape) {
   const size_t bytes = static_cast<size_t>(element_count(shape)) * static_cast<size_t>(element.itemsize());
   auto kept = std::make_unique<std::shared_ptr<std::byte>>(bytes < kLeastResultMemory ? nullptr : result_memory(bytes));
   std::byte* const begin = kept->get();
-  if (!begin) return {element, sizes};  // NumPy's own memory; it also says best that there is none
+  if (!begin) return {element, sizes};  // let NumPy allocate, which also reports allocation failure best
   const py::capsule owner(kept.get(), [](void* held) { delete static_cast<std::shared_ptr<std::byte>*>(held); });
   kept.release();
   return {element, sizes, begin, owner};
@@ -187,7 +187,7 @@ void check_signals() {
 }
 
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds) {
-  constexpr double kPollWithGil = 20;  // microseconds: shorter than handing the GIL over and back
+  constexpr double kPollWithGil = 20;  // microseconds; releasing and reacquiring the GIL takes longer
   if (!(timeout_seconds && *timeout_seconds <= 0) && context.poll(id, kPollWithGil)) return check_finished(context, id);
   const ReleasedGil release;
   context.wait(id, timeout_seconds, check_signals);

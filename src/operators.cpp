@@ -58,7 +58,7 @@ std::vector<std::string_view> dtypes_of(const ValueRole& role) {
   return dtypes;
 }
 
-// ONNX's names for the kinds of attributes.
+// ONNX names of attribute types.
 std::string_view kind_of(const AttributeSchema& attribute) {
   constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
   return names[static_cast<size_t>(attribute.kind)];
@@ -77,7 +77,7 @@ const OperatorRow& row_of(const std::string& name) {
   return row ? *row : throw UnsupportedError("operator " + name + ": expected one that pumice.operators() lists");
 }
 
-// An array, or a number or list of numbers: int64 or float32, as attributes are.
+// Converts an array, a number or a list of numbers (to int64 or float32, like attributes).
 HostTensor known_values(const py::object& given, const std::string& what) {
   if (py::isinstance<py::array>(given)) return host_tensor(given.cast<py::array>(), what);
   const py::module_ numpy = py::module_::import("numpy");
@@ -91,7 +91,7 @@ HostTensor known_values(const py::object& given, const std::string& what) {
 using KnownInput =
     py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
 
-// Inputs given by their values, by a TensorDesc alone, or as None.
+// Inputs given as values, as a TensorDesc only, or as None.
 struct KnownInputs {
   std::vector<std::optional<HostTensor>> values;
   std::vector<std::optional<TensorDesc>> described;
@@ -122,14 +122,14 @@ KnownInputs known_inputs(const py::typing::Iterable<KnownInput>& given) {
   return inputs;
 }
 
-// The name of an activation, or that and its attributes.
+// An activation name, optionally with its attributes.
 using Activation = std::variant<std::monostate, std::string, std::pair<std::string, Record>>;
 
 Operator make_operator(const std::string& name, const py::typing::Iterable<KnownInput>& inputs,
                        std::vector<std::optional<TensorDesc>> outputs, const Activation& activation, const py::kwargs& attributes) {
   KnownInputs known = known_inputs(inputs);
   for (auto& value : known.values)
-    if (value) value = HostTensor::copy_of(value->desc, value->data);  // so later changes of the array have no effect
+    if (value) value = HostTensor::copy_of(value->desc, value->data);  // copy, so that later changes to the array have no effect
   Operator made(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
   if (const auto* named = std::get_if<std::string>(&activation)) made.set_activation(*named, {});
   if (const auto* given = std::get_if<std::pair<std::string, Record>>(&activation))
@@ -169,7 +169,7 @@ ExprType expr_type_of(const std::string& type) {
   throw GraphError("type", "'" + type + "'; expressions compute in bool, int32, uint32, int64, uint64 and float32");
 }
 
-// Integers in, an integer out; else floats.
+// Returns an int if all inputs are ints, else a float.
 py::typing::Union<int64_t, double> evaluate(const Expression& self, const py::typing::Dict<py::str, py::object>& values) {
   std::map<std::string, int64_t> integers;
   std::map<std::string, double> reals;
@@ -190,16 +190,17 @@ py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::m
   return py::make_tuple(text, std::string(glsl_name(result)));
 }
 
-// Binds the classes that tell what an operator takes and gives.
+// Binds operator schema classes.
 void bind_schemas(py::module_& module) {
   py::class_<ValueRole>(module, "ValueRole", "An input or output of an operator.")
       .def_property_readonly("name", [](const ValueRole& self) { return self.name; })
-      .def_property_readonly("dtypes", &dtypes_of, "Element types that are supported; none: ONNX has the value, the engine does not.")
+      .def_property_readonly("dtypes", &dtypes_of,
+                             "Supported element types; empty if the value exists in ONNX but the engine does not support it.")
       .def_readonly("optional", &ValueRole::optional)
-      .def_readonly("variadic", &ValueRole::variadic, "Whether any number of values may stand from here on.")
+      .def_readonly("variadic", &ValueRole::variadic, "Whether it stands for any number of values.")
       .def_property_readonly(
           "type", [](const ValueRole& self) { return self.type == 0 ? std::string() : std::string(1, self.type); },
-          "A letter that the values of one element type share; empty for a type of its own.")
+          "Letter shared by values of the same element type; empty if its type is independent.")
       .def("__repr__", [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + names(self.dtypes) + ">"; });
   py::class_<AttributeSchema>(module, "AttributeSchema", "An attribute of an operator.")
       .def_property_readonly("name", [](const AttributeSchema& self) { return self.name; })
@@ -207,7 +208,7 @@ void bind_schemas(py::module_& module) {
       .def_property_readonly("required", [](const AttributeSchema& self) { return !self.fallback && !self.optional; })
       .def_property_readonly(
           "default", [](const AttributeSchema& self) { return self.fallback ? attribute_object(*self.fallback) : py::none(); },
-          "The value of an attribute that is not given; None where it is required or may be left out.")
+          "Default value; None if the attribute is required or may be omitted.")
       .def_property_readonly(
           "choices",
           [](const AttributeSchema& self) -> py::typing::List<py::object> {
@@ -215,14 +216,14 @@ void bind_schemas(py::module_& module) {
             for (const AttributeValue& choice : self.choices) choices.append(attribute_object(choice));
             return choices;
           },
-          "The values that are supported; none: any.")
+          "Supported values; empty: any.")
       .def("__repr__", [](const AttributeSchema& self) {
         return "<AttributeSchema " + std::string(self.name) + ": " + std::string(kind_of(self)) + ">";
       });
 }
 
 void bind_row(py::module_& module) {
-  py::class_<OperatorRow>(module, "OperatorRow", "One operator of the table, in the newest form of its ONNX operator.")
+  py::class_<OperatorRow>(module, "OperatorRow", "A row of the operator table, for the newest version of its ONNX operator.")
       .def_readonly("name", &OperatorRow::name)
       .def_property_readonly(
           "skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that the operator lowers to.")
@@ -231,9 +232,8 @@ void bind_row(py::module_& module) {
       .def_property_readonly("attributes", [](const OperatorRow& self) { return self.schema.attributes; })
       .def_property_readonly(
           "ranks", [](const OperatorRow& self) { return std::pair(self.schema.min_rank, self.schema.max_rank); },
-          "The least and the largest rank of the first input.")
-      .def_property_readonly("in_place", &in_place_pairs,
-                             "(input, output) pairs of which the output may be the input's memory, where the operator is one dispatch.")
+          "Minimum and maximum rank of the first input.")
+      .def_property_readonly("in_place", &in_place_pairs, "(input, output) pairs that may share memory if the operator is one dispatch.")
       .def_property_readonly(
           "host_inputs",
           [](const OperatorRow& self) {
@@ -242,12 +242,12 @@ void bind_row(py::module_& module) {
               if (has_bit(self.host_inputs, i)) inputs.push_back(i);
             return inputs;
           },
-          "Inputs whose values have to be known on the host: axes, shapes, counts.")
+          "Inputs whose values must be known on the host: axes, shapes, counts.")
       .def_property_readonly(
           "index_input",
           [](const OperatorRow& self) { return self.indices ? std::optional(self.indices(Attributes(), {}).input) : std::nullopt; },
-          "The input of indices or lengths, of which check_indices=True reports those that are out of range; None: there is none.")
-      .def_readonly("expression", &OperatorRow::expression, "The expression that an elementwise operator computes; empty for all others.")
+          "The input of indices or lengths that check_indices=True checks for out-of-range values; None if there is none.")
+      .def_readonly("expression", &OperatorRow::expression, "The expression computed by an elementwise operator; empty for others.")
       .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
 }
 
@@ -261,31 +261,35 @@ void bind_table(py::module_& module) {
         for (const auto& row : operators()) rows.push_back(&row);
         return rows;
       },
-      py::return_value_policy::reference, "All operators that there are, by name.");
+      py::return_value_policy::reference, "Return all operators, sorted by name.");
   module.def(
       "has_operator",
       [](const std::string& name, const std::string& domain) {
         return find_operator(domain.empty() || domain == "ai.onnx" ? name : domain + "::" + name) != nullptr;
       },
-      py::arg("name"), py::arg("domain") = "", "Whether the table has an operator of this name in this domain, by default ONNX's own.");
+      py::arg("name"), py::arg("domain") = "", "Return whether the operator table has this operator in this domain (by default ONNX's).");
   module.def("output_descs", &output_descs, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
-             "The TensorDescs of an operator's outputs, packed, as Operator takes them; None for an output that is left out.\n"
-             "inputs: for each a TensorDesc, an array (its values are known), or None for an optional one left out. outputs: how many are\n"
-             "wanted. Attributes by name. Raises GraphError, UnsupportedError.");
+             "Return the packed TensorDescs of an operator's outputs, as Operator expects them; None for an omitted output.\n"
+             "inputs: for each a TensorDesc, an array (known values), or None if omitted.\n"
+             "outputs: number of outputs.\n"
+             "attributes: by name.\n"
+             "Raise GraphError, UnsupportedError.");
   module.def("evaluate_on_host", &evaluate_node, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
-             "The outputs' values as arrays; None where the host does not compute them.");
+             "Return the values of the outputs as arrays; None if the host cannot compute them.");
 }
 
 void bind_expression(py::module_& module) {
-  py::class_<Expression>(module, "Expression", "A typed scalar expression over named parameters: the meaning of an elementwise operator.")
-      .def(py::init(&Expression::parse), py::arg("text"), "Raises Error with the position for text that does not parse.")
+  py::class_<Expression>(module, "Expression",
+                         "A typed scalar expression over named parameters: the definition of an elementwise operator.")
+      .def(py::init(&Expression::parse), py::arg("text"), "Parse an expression. Raise Error with the position of a syntax error.")
       .def_property_readonly("names", &Expression::names, "Free names, in order of first use.")
       .def("substitute", &Expression::substitute, py::arg("replacements"))
-      .def("weight", &Expression::weight, py::arg("has_doubles") = false,
-           "The cost of compiling its GLSL: about the instructions that its functions expand to, of doubles or of "
-           "floats.")
-      .def("glsl", &glsl_of, py::arg("types"), "(text, GLSL type of the result) for the dtypes of the names.")
-      .def("evaluate", &evaluate, py::arg("values"), "Evaluates one element on the host: exact for integers, in double precision else.");
+      .def(
+          "weight", &Expression::weight, py::arg("has_doubles") = false,
+          "Return the cost of compiling its GLSL: about the number of instructions its functions expand to, in double or float arithmetic.")
+      .def("glsl", &glsl_of, py::arg("types"), "Return (source, GLSL type of the result) for these dtypes of the names.")
+      .def("evaluate", &evaluate, py::arg("values"),
+           "Evaluate one element on the host: exactly for integers, otherwise in double precision.");
 }
 
 void bind_precision(py::module_& module) {
@@ -293,27 +297,30 @@ void bind_precision(py::module_& module) {
       .def_property_readonly("precision", [](const PrecisionSupport& self) { return std::string(self.precision); })
       .def_property_readonly(
           "storage", [](const PrecisionSupport& self) { return std::string(name(self.storage)); },
-          "The type that floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.")
-      .def_readonly("matrices", &PrecisionSupport::matrices, "Whether matrix units multiply numbers of this precision and sum in float32.")
+          "Internal storage type of floats: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.")
+      .def_readonly("matrices", &PrecisionSupport::matrices,
+                    "Whether cooperative matrices support this precision with float32 accumulation.")
       .def_readonly("lacks", &PrecisionSupport::lacks,
-                    "Features of the device and extensions of the shader compiler that native storage and matrix units would need.")
+                    "Device features and shader compiler extensions missing for native storage and cooperative matrices.")
       .def("__repr__", [](const PrecisionSupport& self) {
         return "<PrecisionSupport " + std::string(self.precision) + ": " + std::string(name(self.storage)) +
                (self.matrices ? ", matrix units>" : ">");
       });
   module.def("precision_support", &precision_support, py::arg("device"), py::call_guard<ReleasedGil>(),
-             "How a device of devices(), or a context's info, runs operators at each precision.");
+             "Return how a device runs operators at each precision.\n"
+             "device: from devices(), or the info of a context.");
 }
 
 constexpr const char* kOptions =
-    "Compiles the operator for a context.\n"
-    "precision: what floats of 16 and 32 bits are inside, \"fp32\", \"fp16\" or \"bf16\", summed in float32: bound "
-    "tensors are as they are described, and are converted as they are read and written; owned ones are converted "
-    "once, by the initializer. None: as they are described.\n"
-    "flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list "
-    "is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 "
-    "or None. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. DETERMINISTIC: several updates of one "
-    "element by ScatterElements, ScatterND or MaxUnpool are taken in their order. Raises UnsupportedError.";
+    "Compile the operator for a context.\n"
+    "precision: internal type of 16-bit and 32-bit floats, \"fp32\", \"fp16\" or \"bf16\", with float32 accumulation. Bound tensors keep "
+    "their described dtypes and are converted on load and store; owned tensors are converted once, by the initializer. None: the described "
+    "dtypes.\n"
+    "flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, at the cost "
+    "of re-recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: no effect, since "
+    "there are no vendor kernels. DETERMINISTIC: apply repeated updates of an element by ScatterElements, ScatterND or MaxUnpool in "
+    "order.\n"
+    "Raise UnsupportedError.";
 
 }  // namespace
 
@@ -344,22 +351,22 @@ void bind_operators(py::module_& module) {
   py::class_<CompiledOperator, Dispatchable, std::shared_ptr<CompiledOperator>>(
       module, "CompiledOperator", "An operator or a whole graph, compiled for a device and a precision.");
   py::class_<Initializer, Dispatchable, std::shared_ptr<Initializer>>(
-      module, "Initializer", "Initialises compiled operators: their owned weights go to the persistent resource, once.")
+      module, "Initializer", "Initializer of compiled operators: copies their owned weights to the persistent resource, once.")
       .def(py::init<std::shared_ptr<Context>, std::vector<std::shared_ptr<const CompiledOperator>>>(), py::arg("context").none(false),
            py::arg("operators"))
       .def("reset", &Initializer::reset, py::arg("operators"),
-           "Makes it the initializer of other operators; tables and lists made before are void. Raises BindingError (I6) "
-           "while an earlier initialisation is still running.");
-  py::class_<Operator>(module, "Operator", "One operator described by its name, tensors and attributes; no device is touched.")
+           "Switch to other operators; existing tables and lists become invalid. Raise BindingError (I6) while an earlier initialisation "
+           "is running.");
+  py::class_<Operator>(module, "Operator", "An operator described by name, tensors and attributes, independent of a device.")
       .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("activation") = py::none(),
-           "inputs, outputs: a TensorDesc, or None for an optional tensor left out. An input that operators() lists among host_inputs "
-           "(axes,\n"
-           "shapes, counts) is given by its values: an array, or a number or list of numbers, which are int64 or float32. Nothing is bound "
-           "to\n"
-           "its slot. activation: what the kernel applies to each result before it is rounded and stored: the name of an elementwise\n"
-           "operator of one float ('Relu'), or a pair of it and its attributes, ('LeakyRelu', {'alpha': 0.1}). Further keywords are\n"
-           "attributes. Raises UnsupportedError, also from compile() for an operator whose kernels apply no activation, GraphError;\n"
-           "BindingError (K5) for an array of a dtype that no tensor has.")
+           "Describe an operator. Further keywords are attributes.\n"
+           "inputs, outputs: a TensorDesc, or None for an omitted optional tensor. Inputs listed in host_inputs by operators() (axes, "
+           "shapes, counts) are given as values: an array, or a number or list of numbers (int64 or float32). Their slots are left "
+           "unbound.\n"
+           "activation: applied to each result before it is rounded and stored: the name of an elementwise operator of one float ('Relu'), "
+           "or a pair of name and attributes, ('LeakyRelu', {'alpha': 0.1}).\n"
+           "Raise UnsupportedError (in compile() if the kernels do not support an activation), GraphError, BindingError (K5) for arrays of "
+           "a dtype that tensors do not support.")
       .def_property_readonly("name", [](const Operator& self) { return self.row().name; })
       .def(
           "compile",

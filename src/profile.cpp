@@ -28,7 +28,7 @@ Record record_of(const ProfiledDispatch& one) {
   return record;
 }
 
-// Executions of one recording share the list of its dispatches, in Python too.
+// Shares the Python list of dispatches between executions of the same recording.
 class RunRecords {
  public:
   Record record_of(const ProfiledRun& run) {
@@ -100,17 +100,17 @@ void bind_profile(py::module_& module) {
         start_trace();
       },
       py::arg("level"), py::arg("every"),
-      "Executions are stamped from now on: the first of each recording, and every so many, at this level, others as a whole. Raises "
-      "StateError where that is so already.");
-  module.def("_stop_profile", &stop, "Ends it: host, the spans of the host's time, and runs, the executions with their stamps.");
+      "Start a profile: timestamp the first and every `every`th execution of each recording at this level, and all others as a whole. "
+      "Raise StateError if a profile is active.");
+  module.def("_stop_profile", &stop, "Stop the profile and return its `host` events and its `runs`, the executions with timestamps.");
   module.def(
       "_profile_event",
       [](const std::string& kind, const std::string& name, int64_t begin, int64_t end, uint64_t bytes) {
         add_event({kind, name, begin, end, bytes});
       },
       py::arg("kind"), py::arg("name"), py::arg("begin"), py::arg("end"), py::arg("bytes") = 0,
-      "Adds a span of the host's time, in whole units of the finest of Python's performance counters.");
-  module.def("_is_profiling", &is_tracing, "Whether a profile is on.");
+      "Add a host event; times are integers in the unit of Python's finest performance counter.");
+  module.def("_is_profiling", &is_tracing, "Return whether a profile is active.");
 }
 
 }  // namespace pumice

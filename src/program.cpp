@@ -14,9 +14,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kLargeBytes = 256 << 10;  // copied without the GIL
+constexpr size_t kLargeBytes = 256 << 10;  // copies of at least this size release the GIL
 
-// The arguments of a program's call: arrays in graph order. They are checked except for their shapes, which binding checks.
+// Arguments of a program call in graph order. Checks everything but shapes, which are checked when the program is bound.
 class Arguments {
  public:
   Arguments(const Program& program, const ArrayLikes& given) {
@@ -24,7 +24,7 @@ class Arguments {
     if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", counted(inputs), std::to_string(given.size()));
     arrays_.reserve(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], given[i]);
-    // Pointers into the arrays are taken only now, when no array moves any more.
+    // Pointers into the arrays are valid now that no array moves any more.
     for (const auto& array : arrays_)
       shapes_.emplace_back(reinterpret_cast<const int64_t*>(array.shape()), static_cast<size_t>(array.ndim()));
     for (const auto& bytes : stored_) data_.push_back(static_cast<const std::byte*>(bytes.data()));
@@ -33,7 +33,7 @@ class Arguments {
   std::span<const ShapeView> shapes() const { return shapes_; }
   std::span<const std::byte* const> data() const { return data_; }
 
-  // `stays`: the caller waits for the execution, so that the arrays are as they are until then.
+  // `stays`: the caller waits for the execution, so the arrays stay unchanged until then.
   void write_to(Lease& lease, bool stays) const {
     size_t bytes = 0;
     std::optional<ReleasedGil> release;
@@ -61,12 +61,12 @@ class Arguments {
     arrays_.push_back(std::move(array));
   }
 
-  std::vector<py::array> arrays_, stored_;  // as given, and with the bytes that go to the device
+  std::vector<py::array> arrays_, stored_;  // as given; as uploaded
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> data_;
 };
 
-// A leased recording with the arguments written to its slots.
+// Leases a recording and writes the arguments to its slots.
 std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout,
                                      bool filled = false) {
   std::shared_ptr<Lease> lease;
@@ -81,7 +81,7 @@ std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, 
 
 using MaybeArrays = std::vector<std::optional<py::array>>;
 
-// The arrays that a caller gives for results, by output; none: new ones.
+// Arrays passed by the caller for results, by output; null: allocate.
 class GivenOutputs {
  public:
   GivenOutputs() = default;
@@ -100,7 +100,7 @@ class GivenOutputs {
     return arrays_.empty() ? none : arrays_[j];
   }
   std::span<std::byte* const> targets() const { return targets_; }
-  // Refuses an array of another shape than the result's.
+  // Rejects an array whose shape differs from the result's.
   void check_shape(const Program& program, size_t j, const TensorDesc& desc) const {
     const auto& given = (*this)[j];
     if (given && shape_of(*given) != desc.shape)
@@ -125,7 +125,7 @@ class GivenOutputs {
   std::vector<std::byte*> targets_;
 };
 
-// A Deadline is called by a wait: it checks signals, and the time since it was made. A timeout ends all of an execution's waits.
+// Polled during a wait: checks for signals and for the time elapsed since construction. One timeout covers all waits of an execution.
 class Deadline {
  public:
   explicit Deadline(std::optional<double> timeout) : timeout_(timeout) {}
@@ -166,10 +166,10 @@ Arrays results_of(const Program& program, const Lease& lease, const Deadline& de
   return results;
 }
 
-// Starts an execution. Where the host drives control flow or checks indices, this takes until all is done.
+// Starts an execution. If the host runs control flow or checks indices, returns only after it has finished.
 Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
                  const GivenOutputs& given = {}) {
-  if (!self.has_control_flow()) {  // else the shapes of outputs are known when all is done
+  if (!self.has_control_flow()) {  // with control flow, output shapes are known only at the end
     for (size_t j = 0; j < self.outputs().size(); ++j) given.check_shape(self, j, lease.output_desc(j));
     if (!self.checks_indices()) return lease.start({}, given.targets());
   }
@@ -211,7 +211,7 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
   return named;
 }
 
-// One execution of a program in flight or finished. It holds its recording until the results are taken.
+// An execution of a program, in flight or finished. Holds its recording until the results are fetched.
 class PyProgramRun {
  public:
   PyProgramRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
@@ -220,7 +220,7 @@ class PyProgramRun {
         submission_(start(*program_, *lease_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }
-  // Whether all has finished, with what brings the outputs to the host.
+  // Whether the execution and its output transfers have finished.
   bool done() const { return !lease_ || program_->context()->completed() >= last(); }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), last(), timeout); }
   Arrays result(std::optional<double> timeout) {
@@ -241,7 +241,7 @@ class PyProgramRun {
   Arrays results_;
 };
 
-// Shapes given as sequences of sizes, or as arrays: then their elements are known too.
+// Shapes given as sequences of sizes, or as arrays, whose elements are then known as well.
 class ShapeArguments {
  public:
   ShapeArguments(const Program& program, const std::vector<py::object>& given) {
@@ -316,7 +316,7 @@ std::vector<DispatchTime> profile(Program& self, const ArrayLikes& inputs) {
   return self.profile(arguments.shapes(), arguments.data(), check_signals);
 }
 
-// A tensor that the program has stored with strides, as an array of its own.
+// Copies a tensor that the program stores with strides to a packed array.
 py::array packed_array(const ObservedTensor& tensor) {
   const TensorDesc& desc = tensor.desc;
   if (bits(desc.dtype) < 8) return unpacked(desc.dtype, desc.shape, {tensor.bytes, desc.element_bytes()});
@@ -397,93 +397,93 @@ void bind_program(py::module_& module) {
       .def_property_readonly("dtype", [](const ProgramValue& self) { return std::string(name(self.dtype)); })
       .def_property_readonly(
           "shape", [](const ProgramValue& self) { return shape_object(self.shape); },
-          "The sizes, None for unknown ones; None alone for an unknown rank.")
-      .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes, empty where there is none.")
+          "The sizes, None for unknown ones; None if the rank is unknown.")
+      .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes; empty for unnamed ones.")
       .def("__repr__", [](const ProgramValue& self) { return "<ProgramValue '" + self.name + "' " + std::string(name(self.dtype)) + ">"; });
-  py::class_<PyProgramRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
+  py::class_<PyProgramRun>(module, "ProgramRun", "An execution of a program started by Program.run_async(), in flight or finished.")
       .def_property_readonly(
-          "id", [](const PyProgramRun& self) { return self.submission().id(); }, "The execution's id on the context's timeline.")
+          "id", [](const PyProgramRun& self) { return self.submission().id(); }, "Id of the execution on the context's timeline.")
       .def("__int__", [](const PyProgramRun& self) { return self.submission().id(); })
       .def_property_readonly("done", &PyProgramRun::done)
       .def_property_readonly(
           "device_seconds", [](const PyProgramRun& self) { return self.submission().device_seconds(); },
-          "Time on the device; None where it was not measured or has not finished.")
+          "Device time in seconds; None if not measured or not finished.")
       .def_property_readonly(
-          "device_time", [](const PyProgramRun& self) { return self.submission().device_seconds(); },
-          "Time on the device, as device_seconds.")
+          "device_time", [](const PyProgramRun& self) { return self.submission().device_seconds(); }, "Same as device_seconds.")
       .def_property_readonly(
           "cold", [](const PyProgramRun& self) { return self.submission().is_cold(); },
-          "Whether a kernel ran for the first time in this execution, whose time may then include the driver's "
-          "compilation.")
+          "Whether a kernel ran for the first time in this execution; its time may then include compilation by the driver.")
       .def("wait", &PyProgramRun::wait, py::arg("timeout") = py::none(),
-           "Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
-      .def("result", &PyProgramRun::result, py::arg("timeout") = py::none(), "Waits, and gives the outputs as new arrays in graph order.")
+           "Wait until the execution has finished.\n"
+           "timeout: in seconds.\n"
+           "Raise TimeoutError, DeviceLostError.")
+      .def("result", &PyProgramRun::result, py::arg("timeout") = py::none(), "Wait, and return the outputs as new arrays in graph order.")
       .def("__repr__", [](const PyProgramRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
   py::class_<Program, std::shared_ptr<Program>> program(
-      module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.");
+      module, "Program", "A graph compiled once, bound per input shape, and executed many times. Thread-safe. Also a context manager.");
   bind_execution(module);
   bind_program_executions(program);
   program.def_property_readonly("name", &Program::name)
       .def_property_readonly("inputs", &Program::inputs)
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
-      .def_property_readonly(
-          "has_control_flow", &Program::has_control_flow,
-          "Whether it is several lists of dispatches, between which the host decides or reads: also that of a program with cuts.")
+      .def_property_readonly("has_control_flow", &Program::has_control_flow,
+                             "Whether the program has several lists of dispatches, between which the host branches or reads values.")
       .def_property_readonly("checks_indices", &Program::checks_indices,
                              "Whether the program was compiled with check_indices and has indices that only the device knows.")
-      .def(
-          "__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-          py::arg("filled") = false,
-          "Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: "
-          "seconds for each WHILE from each time that it is entered, at most 15; None: no limit. filled: temporary memory and results\n"
-          "are overwritten before the run, with bits that are NaN in all types of floats, so that a result which is not computed shows.\n"
-          "Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it "
-          "was given.")
+      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+           py::arg("filled") = false,
+           "Run the program on arrays by name and return arrays by name.\n"
+           "timeout: for the whole run, in seconds.\n"
+           "loop_timeout: seconds per WHILE each time it is entered, at most 15; None: unlimited.\n"
+           "filled: fill temporary memory and results with NaN bits (in every float type) before the run, to expose results that are not "
+           "computed.\n"
+           "Raise TimeoutError, after which the program remains usable, or BindingError with the input, the expected and the given value.")
       .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
            py::arg("out") = py::none(), py::arg("filled") = false,
-           "Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written\n"
-           "to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. filled: see __call__. Raises "
-           "BindingError.")
+           "Run the program on arrays in graph order and return arrays in graph order.\n"
+           "out: for each output a writable, C-contiguous array of its dtype and shape, not overlapping the others, or None.\n"
+           "filled: see __call__.\n"
+           "Raise BindingError.")
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
             return std::make_unique<PyProgramRun>(std::move(self), inputs, loop_timeout);
           },
           py::arg("inputs"), py::arg("loop_timeout") = kLoopSeconds,
-          "Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() "
-          "does not wait for that. Arrays in graph order. loop_timeout: see __call__.")
+          "Start an execution on arrays in graph order and return immediately. A program with control flow or host sync points returns "
+          "only when it has finished; execution().start() does not wait.\n"
+          "loop_timeout: see __call__.")
       .def("compiled", &compiled, py::arg("shapes"),
-           "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
-      .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")
+           "Return the operator for these input shapes, for binding tables. It shares the program's initialised persistent resource.")
+      .def_property_readonly("persistent", &Program::persistent, "The buffer range of the weights.")
       .def("report", &report,
-           "A row for every node that says which kernel and precision run it, and why: node, op, kernel, precision, "
-           "note.")
+           "Return a row per node with the kernel and precision that run it, and why: node, op, kernel, precision, note.")
       .def("arena", &arena, py::arg("shapes"),
-           "Bytes of temporary memory for these input shapes, the least possible, and what is recorded.")
+           "Return statistics for these input shapes: bytes of temporary memory, their lower bound, and what is recorded.")
       .def("plan", &plan, py::arg("shapes"),
-           "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its "
-           "workgroups on each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is "
-           "('folded').")
+           "Return each dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, byte ranges of its operands, "
+           "workgroups per axis ('groups'), and whether the grid was folded to fit the device's limits ('folded').")
       .def("profile", &profile, py::arg("inputs"),
-           "A DispatchTime, whose label is the node, of every dispatch of one execution. One before it is not measured: kernels that\n"
-           "run for the first time are compiled there.")
+           "Run once and return a DispatchTime for each dispatch, labelled with its node. An unmeasured run first compiles kernels that "
+           "have not run yet.")
       .def("observe", &observe, py::arg("inputs"), py::arg("names") = py::none(), py::arg("steps") = py::none(),
-           "Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy after each\n"
-           "step that completes a tensor. Gives the outputs by name, and as tensors every tensor that a kernel stores: name, node and\n"
-           "kernel that stored it, reads, the tensors that the kernels of this node read, array, in the dtype that the program keeps it\n"
-           "in, its bytes, and additions, as in plan(). names: of the tensors that are copied; those of the others have no array.\n"
-           "steps: the run ends after so many steps of plan(), with no copy between them, and gives no outputs; the tensors that are\n"
-           "complete and in memory then have an array. Raises UnsupportedError for control flow and cuts, BindingError.")
-      .def(
-          "observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kLoopSeconds,
-          "The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives "
-          "runs:\nthe first `most` of each region, with the name of its graph, number, inputs by name, tensors, as in observe(), and\n"
-          "differing, the outputs of the region that have other bits in the run without copies; outputs of the program by name;\n"
-          "regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and\n"
-          "branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, "
-          "TimeoutError.")
-      .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
+           "Run the program once on arrays in graph order, with its usual plan, arena and kernels, and copy each tensor after the step "
+           "that completes it.\n"
+           "Return `outputs` by name and `tensors`, all tensors stored by kernels: name, node and kernel that stored it, reads (tensors "
+           "read by this node's kernels), array (in the stored dtype), bytes, and additions, as in plan().\n"
+           "names: tensors to copy; others have no array.\n"
+           "steps: stop after this many steps of plan(), without copies in between and without outputs; tensors that are then complete and "
+           "in memory have an array.\n"
+           "Raise UnsupportedError for control flow and host sync points, BindingError.")
+      .def("observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kLoopSeconds,
+           "Do the same as observe() for a program with control flow or host sync points, which has one list of dispatches per region.\n"
+           "Return runs: the first `most` runs of each region, with graph (its name), number, inputs by name, tensors, as in observe(), "
+           "and differing, the outputs whose bits differ from the run without copies; outputs by name; regions: graph, runs and observed "
+           "of each; single_loops: loops that run in one kernel.\n"
+           "The host drives all other loops and branches. Each observed run is an extra run on the same inputs.\n"
+           "Raise UnsupportedError for a program with a single list, TimeoutError.")
+      .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Free the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })
       .def("__exit__",

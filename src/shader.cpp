@@ -153,7 +153,7 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   return options;
 }
 
-// The options of ShaderOptions() in Python: those of a device that can do everything.
+// Defaults of Python's ShaderOptions(): those of a device that supports everything.
 ShaderOptions default_options() {
   ShaderOptions options;
   options.int64 = options.int16 = options.int8 = options.storage_16bit = true;
@@ -165,7 +165,7 @@ std::string repr_of(const ShaderOptions& self) {
 }
 
 void bind_shader_options(py::module_& module) {
-  py::class_<ShaderOptions>(module, "ShaderOptions", "The target that a shader is compiled for, as explicit data: compiling needs no GPU.")
+  py::class_<ShaderOptions>(module, "ShaderOptions", "The compilation target of a shader. Explicit data, so that compiling needs no GPU.")
       .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
            py::arg("fp16_uniform") = false, py::arg("int8_storage") = false, py::arg("int8_packed") = false,
            py::arg("int8_arithmetic") = false, py::arg("int8_uniform") = false, py::arg("int16_storage") = false,
@@ -173,35 +173,38 @@ void bind_shader_options(py::module_& module) {
            py::arg("image_storage") = false, py::arg("subgroup") = std::set<std::string>{}, py::arg("int64") = true,
            py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("fp16_rounds_to_even") = false,
            py::arg("vulkan_minor") = 1, py::arg("profile") = Profile::Macros{}, py::arg("debug") = false, py::arg("guard") = true,
-           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.\n"
-           "int8_*, int16_*: the integer families; _storage goes before _packed.\n"
-           "generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes\n"
-           "(in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of "
-           "2024.\n"
-           "int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, "
-           "name -> text.\n"
-           "debug: accesses are checked, as Kernel(debug=True) says.\n"
-           "guard: False compiles a text without a local size as it stands, without push constants of the engine's own: it checks its\n"
-           "bounds itself, and is launched by whole workgroups, of one invocation where local_size= says nothing.")
+           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.\n"
+           "fp16_arithmetic: afp is fp16.\n"
+           "fp16_uniform: lfp is fp16 too.\n"
+           "int8_*, int16_*: the integer families; _storage takes precedence over _packed.\n"
+           "generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of packed storage is a 4-byte float (currently "
+           "two elements share a word).\n"
+           "image_storage, subgroup: for generation '2024'; subgroup: 'basic', 'vote', 'ballot', 'shuffle'.\n"
+           "int64 to fp16_rounds_to_even: device capabilities.\n"
+           "vulkan_minor: the target, Vulkan 1.x.\n"
+           "profile: device macros, name -> text.\n"
+           "debug: check accesses, as with Kernel(debug=True).\n"
+           "guard: False compiles a source without a local size as is, without the engine's push constants. It then checks its own bounds "
+           "and is launched in whole workgroups, of one invocation unless local_size= is given.")
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
       .def_property_readonly("generation", [](const ShaderOptions& self) { return std::string(name(self.generation)); })
       .def_property_readonly("profile", [](const ShaderOptions& self) { return self.profile.macros(); })
       .def_property_readonly("preamble", py::overload_cast<const ShaderOptions&>(&preamble),
-                             "The whole text of the GLSL extension for these options; a shader gets the parts that it names.")
+                             "The complete GLSL extension source for these options; a shader gets only the parts that it uses.")
       .def(py::self == py::self)
       .def("__repr__", &repr_of);
 }
 
 void bind_shader_class(py::module_& module) {
-  py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, read from the SPIR-V.")
+  py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, reflected from the SPIR-V.")
       .def_readonly("name", &Shader::name)
       .def_readonly("options", &Shader::options)
-      .def_readonly("preamble", &Shader::preamble, "The text that stood before the shader's own.")
+      .def_readonly("preamble", &Shader::preamble, "The source prepended to the shader's own.")
       .def_property_readonly(
           "report", [](const Shader& self) { return withheld_macros(self.options); },
-          "Device macros of the profile that the shader did not see, since the shader compiler lacks their GLSL extension: macro -> why.")
+          "Device macros of the profile withheld from the shader because the shader compiler lacks their GLSL extension: macro -> reason.")
       .def_property_readonly("spirv", &spirv_of)
-      .def("disassemble", &Shader::disassemble, "The SPIR-V as text.")
+      .def("disassemble", &Shader::disassemble, "Return the SPIR-V disassembly.")
       .def_property_readonly("interface", [](const Shader& self) { return interface_of(self.interface); })
       .def_readonly("warnings", &Shader::warnings)
       .def("__repr__", [](const Shader& self) {
@@ -225,12 +228,15 @@ void bind_compile(py::module_& module) {
       py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
       py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
       py::arg("profile") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("local_size") = py::none(),
-      "Compiles GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; "
-      "include_dirs: folders that are looked into next; profile: device macros in place of the options' own.\n"
-      "local_size: invocations of a workgroup, one to three numbers, for a text that declares none; extra "
-      "invocations are guarded, unless the text has shared memory, barriers or subgroup operations. A text without "
-      "any local size is compiled as it stands, with a local size of 1.\n"
-      "Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).");
+      "Compile GLSL source to a Shader.\n"
+      "macros: names (with parameters) -> text.\n"
+      "includes: paths -> source.\n"
+      "include_dirs: folders searched after `includes`.\n"
+      "profile: device macros that replace those of the options.\n"
+      "local_size: workgroup size, one to three numbers, for a source that declares none. Excess invocations are guarded, unless the "
+      "source uses shared memory, barriers or subgroup operations. A source without any local size is compiled as is, with a local size of "
+      "1.\n"
+      "Raise ShaderCompileError, UnsupportedError, BindingError (K2: local_size).");
 }
 
 }  // namespace
@@ -254,14 +260,14 @@ std::optional<LocalSize> local_size_argument(const GivenLocalSize& given) {
 void bind_shader(py::module_& module) {
   bind_shader_options(module);
   bind_shader_class(module);
-  py::class_<CompileCounts>(module, "CompileCounts", "Shaders of this process: compiled, and found in the caches.")
+  py::class_<CompileCounts>(module, "CompileCounts", "Numbers of shaders that this process compiled or found in the caches.")
       .def_readonly("compiled", &CompileCounts::compiled)
       .def_readonly("from_memory", &CompileCounts::from_memory)
       .def_readonly("from_disk", &CompileCounts::from_disk);
   bind_compile(module);
   module.def(
       "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),
-      "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");
+      "Return the interface of a SPIR-V module. Raise ShaderCompileError if it is malformed or stripped.");
   module.def(
       "included_files",
       [](const std::string& source, const std::string& name, std::map<std::string, std::string> includes,
@@ -269,12 +275,14 @@ void bind_shader(py::module_& module) {
         return included_files(source, name, {std::move(includes), std::move(include_dirs), true});
       },
       py::arg("source"), py::arg("name"), py::arg("includes"), py::arg("include_dirs"),
-      "Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.");
-  module.def("compile_counts", &compile_counts, "How many shaders this process compiled and how many it found in the caches.");
-  module.def("glslang_version", [] { return std::string(glslang_version()); }, "Version of the shader compiler; nothing is loaded.");
+      "Return the paths of all files that the shader file `name` includes, even conditionally, and of those that were not found.");
+  module.def("compile_counts", &compile_counts, "Return how many shaders this process compiled and how many it found in the caches.");
+  module.def(
+      "glslang_version", [] { return std::string(glslang_version()); },
+      "Return the version of the shader compiler, without loading anything.");
   module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<ReleasedGil>(),
-             "Whether the shader compiler knows a GLSL extension.");
-  module.def("embedded_shaders", [] { return embedded_shaders(); }, "Paths of the shaders that the engine contains.");
+             "Return whether the shader compiler supports a GLSL extension.");
+  module.def("embedded_shaders", [] { return embedded_shaders(); }, "Return the paths of the engine's embedded shaders.");
   module.def("embedded_shader", [](const std::string& path) { return std::string(embedded_shader(path)); }, py::arg("path"));
 }
 

@@ -1,4 +1,4 @@
-// Memory and timelines that another interface of the same GPU imports by file descriptors.
+// Memory and timelines that another API on the same GPU imports by file descriptor.
 #include "bindings.h"
 #include "core/error.h"
 #include "device/shared_timeline.h"
@@ -14,15 +14,14 @@ Tensor empty_shared(const py::object& shape, const py::object& dtype, std::share
   return {std::move(desc), Buffer::create_shared(std::move(context), bytes)};
 }
 
-// The elements of the other interface's array where they lie in memory that the context shares with it.
+// Views an array of the other API if it is in memory shared with the context.
 std::optional<Tensor> shared_tensor(Context& context, uint64_t address, const py::object& dtype, const Shape& shape,
                                     const Strides& strides) {
-  if (!shared_memory_at(context, address).buffer) return {};  // whatever the other interface calls its elements
+  if (!shared_memory_at(context, address).buffer) return {};  // before dtype_argument(), which may not know the other API's dtype
   return shared_tensor_at(context, address, TensorDesc(dtype_argument(dtype), shape, strides));
 }
 
-// The buffer as a Tensor of the other interface's array holds it: it has a view as long as that lives, so that a pool does not take its
-// memory for idle.
+// Holds a view of the buffer while the other API's array exists, so that a pool does not treat its memory as free.
 std::shared_ptr<Buffer> viewed(std::shared_ptr<Buffer> buffer) {
   buffer->count_view(1);
   Buffer* const one = buffer.get();
@@ -40,34 +39,35 @@ std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, Tenso
 }
 
 void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer) {
-  buffer.def("_export_memory", &Buffer::export_memory, "A new file descriptor of a shared buffer's memory, which the caller owns.")
-      .def_property_readonly("_allocated_bytes", &Buffer::allocated_bytes, "The size of the allocation, which an import states.")
+  buffer.def("_export_memory", &Buffer::export_memory, "Return a new file descriptor for a shared buffer's memory, owned by the caller.")
+      .def_property_readonly("_allocated_bytes", &Buffer::allocated_bytes, "Allocation size in bytes, required for the import.")
       .def(
           "_set_mapping",
           [](Buffer& self, uint64_t address, int device, py::object owner) { self.set_mapping({address, device}, keep(std::move(owner))); },
           py::arg("address"), py::arg("device"), py::arg("owner"),
-          "Notes where the other interface has the memory. The owner is kept as long as the memory is.")
+          "Set the buffer's address and device index in the other API. Keep `owner` alive as long as the memory.")
       .def_property_readonly(
           "_mapping",
           [](const Buffer& self) -> std::optional<std::pair<uint64_t, int>> {
             if (!self.mapping()) return {};
             return std::pair(self.mapping()->address, self.mapping()->device);
           },
-          "The address of a shared buffer in the other interface, and that interface's number of the device; None for any other buffer.");
-  buffer.def_property_readonly("_views", &Buffer::views, "Arrays of others that see the buffer's memory and keep it.");
-  py::class_<SharedTimeline, std::shared_ptr<SharedTimeline>>(
-      module, "SharedTimeline", "A timeline semaphore of a context that another interface imports by a file descriptor.")
-      .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false), "Raises UnsupportedError naming what is missing.")
-      .def("export_semaphore", &SharedTimeline::export_semaphore, "A new file descriptor, which the caller owns.")
+          "The (address, device index) of a shared buffer in the other API; None for other buffers.");
+  buffer.def_property_readonly("_views", &Buffer::views, "Number of external arrays that view the buffer's memory and keep it alive.");
+  py::class_<SharedTimeline, std::shared_ptr<SharedTimeline>>(module, "SharedTimeline",
+                                                              "A timeline semaphore that another API can import by file descriptor.")
+      .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false), "Raise UnsupportedError naming the missing feature.")
+      .def("export_semaphore", &SharedTimeline::export_semaphore, "Return a new file descriptor, owned by the caller.")
       .def_property_readonly("value", &SharedTimeline::value);
   module.def("empty_shared", &empty_shared, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
-             "A tensor of undefined content in memory that can be exported. Raises UnsupportedError naming what is missing.");
+             "Allocate a tensor with undefined content in exportable memory. Raise UnsupportedError naming the missing feature.");
   module.def("shared_tensor", &shared_tensor, py::arg("context").none(false), py::arg("address"), py::arg("dtype"), py::arg("shape"),
              py::arg("strides"),
-             "The tensor at an address of the other interface, in shared memory of this context; None where the address is in none.");
+             "Return the tensor at an address of the other API in this context's shared memory; None for any other address.");
   module.def("begin_order", &begin_order, py::arg("ready"), py::arg("value"), py::arg("done"),
-             "From here on the calling thread's submissions come after `ready` has the value, and `done` gets the id of each.");
-  module.def("end_order", &end_order, "Ends the innermost order of the thread: the id of its last submission, 0 where there was none.");
+             "Begin an order: until end_order(), submissions of this thread wait for `ready` to reach the value and signal `done` with "
+             "their ids.");
+  module.def("end_order", &end_order, "End the thread's innermost order and return the id of its last submission, 0 if there was none.");
 }
 
 }  // namespace pumice

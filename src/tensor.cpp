@@ -58,8 +58,7 @@ Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
   return tensor_on(TensorDesc(dtype, shape_of(array), std::move(strides)), address, std::move(context), std::move(owner));
 }
 
-// The number as an element of the dtype. Throws BindingError (K6) for a value that is no number, or one that an integer dtype does not
-// hold.
+// Converts a number to an element of the dtype. Throws BindingError (K6) if it is not a number or not representable in an integer dtype.
 std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   const auto refuse = [&]() -> BindingError {
     return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " holds", py::repr(value).cast<std::string>()};
@@ -71,7 +70,7 @@ std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   if (given.ndim() != 0 || !is_number) throw refuse();
   py::object made;
   try {
-    const bool is_real = kind == 'f' || kind == 'V';  // infinities and NaN are no integers, nor are fractions
+    const bool is_real = kind == 'f' || kind == 'V';  // infinities, NaN and fractions are not integers
     if (is_real && !is_float(dtype) && !py::float_(given.attr("item")()).attr("is_integer")().cast<bool>()) throw refuse();
     made = numpy.attr("full")(py::tuple(), value, numpy_dtype(dtype));
     if (!is_float(dtype) && !made.attr("item")().equal(value)) throw refuse();
@@ -83,7 +82,7 @@ std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   return {host.data, host.data + std::max(bits(dtype) / 8, 1)};
 }
 
-// The numbers of nested lists as elements of the dtype. Throws BindingError (K6) for those that an integer dtype does not hold.
+// Converts nested lists of numbers to the dtype. Throws BindingError (K6) for values not representable in an integer dtype.
 py::object elements_of(const py::object& lists, DType dtype) {
   const py::module_ numpy = py::module_::import("numpy");
   const py::object given = numpy.attr("asarray")(lists);
@@ -214,7 +213,7 @@ Tensor transposed(const Tensor& self, const std::optional<Integers>& given) {
   return self.transpose(axes);
 }
 
-// An array in memory that the device reaches.
+// Creates an array in device-accessible host memory.
 py::array empty_host(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
   const TensorDesc desc(dtype_argument(dtype), shape_argument(shape));
   if (bits(desc.dtype) < 8)
@@ -234,7 +233,7 @@ using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
 void bind_facts(TensorClass& tensor) {
   tensor.def_property_readonly("desc", &Tensor::desc)
       .def_property_readonly("buffer", &Tensor::buffer)
-      .def_property_readonly("offset", &Tensor::offset, "Place of the first element in the buffer, in elements.")
+      .def_property_readonly("offset", &Tensor::offset, "Offset of the first element in the buffer, in elements.")
       .def_property_readonly("dtype", [](const Tensor& self) { return numpy_dtype(self.desc().dtype); })
       .def_property_readonly("shape", [](const Tensor& self) { return sizes_of(self.desc().shape); })
       .def_property_readonly(
@@ -244,8 +243,8 @@ void bind_facts(TensorClass& tensor) {
       .def_property_readonly(
           "nbytes", [](const Tensor& self) { return self.desc().element_bytes(); }, "Bytes of all elements, without gaps.")
       .def_property_readonly("is_contiguous", &Tensor::is_contiguous,
-                             "Whether the elements are row-major and begin at an offset that every kernel takes: .contiguous() is the "
-                             "tensor itself then.")
+                             "Whether the elements are row-major and start at an offset that all kernels support; .contiguous() then "
+                             "returns the tensor itself.")
       .def_property_readonly("context", [](const Tensor& self) { return self.buffer()->context(); })
       .def("__len__",
            [](const Tensor& self) {
@@ -258,63 +257,64 @@ void bind_facts(TensorClass& tensor) {
 
 void bind_elements(TensorClass& tensor) {
   tensor
-      .def(
-          "numpy", &to_numpy, py::arg("out") = py::none(),
-          "A NumPy array with the tensor's elements, row-major; waits for the work submitted so far. Elements that NumPy lacks are those\n"
-          "of ml_dtypes. out: the array, of the tensor's dtype and shape, writable and C-contiguous; None: a new one. Raises BindingError\n"
-          "(K5) for another one.")
+      .def("numpy", &to_numpy, py::arg("out") = py::none(),
+           "Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks are those "
+           "of ml_dtypes.\n"
+           "out: a writable C-contiguous array of the same dtype and shape; None: a new array.\n"
+           "Raise BindingError (K5) if `out` does not match.")
       .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
-           "The elements that numpy() gives, converted to dtype on the host. Raises ValueError for copy=False.")
+           "Return the elements as numpy() does, converted to dtype on the host. Raise ValueError for copy=False.")
       .def(
-          "tolist", [](const Tensor& self) { return to_numpy(self).attr("tolist")(); }, "The elements as nested lists of Python numbers.")
+          "tolist", [](const Tensor& self) { return to_numpy(self).attr("tolist")(); },
+          "Return the elements as nested lists of Python numbers.")
       .def(
           "item",
           [](const Tensor& self) {
             if (self.desc().elements() != 1) throw BindingError("K5", "tensor", "", "one element", to_string(self.desc()));
             return to_numpy(self).attr("item")();
           },
-          "The one element as a Python number. Raises BindingError (K5) where there are more or none.")
+          "Return the only element as a Python number. Raise BindingError (K5) unless there is exactly one.")
       .def("upload", &upload, py::arg("array"),
-           "Overwrites the elements, ordered after the work submitted so far. array: same dtype and shape, any strides and byte order.\n"
-           "Raises BindingError (K5), GraphError where elements of this view share memory, UnsupportedError for strided 4-bit views.")
+           "Overwrite the elements after the work submitted so far.\n"
+           "array: same dtype and shape, any strides and byte order.\n"
+           "Raise BindingError (K5), GraphError if elements of this view share memory, UnsupportedError for strided 4-bit views.")
       .def("fill", &fill, py::arg("value"),
-           "Sets all elements to a number. Raises BindingError (K6) where an integer dtype does not hold it.")
+           "Set all elements to a number. Raise BindingError (K6) if it is not representable in an integer dtype.")
       .def("__setitem__", &assign, py::arg("key"), py::arg("value"),
-           "Overwrites the elements of the view [key] with a number, or with an array or Tensor of the same dtype that broadcasts to its\n"
-           "shape. Raises as upload and fill do.")
+           "Overwrite the elements of the view [key] with a number, or with a broadcastable array or Tensor of the same dtype. Raise the "
+           "errors of upload and fill.")
       .def(
           "copy",
           [](const Tensor& self) {
             const ReleasedGil release;
             return packed_copy(self, check_signals);
           },
-          "A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).")
-      .def("contiguous", &contiguous_of, "The tensor itself where is_contiguous, else a copy.")
+          "Return a packed copy in new memory, made on the device (4-bit dtypes: via the host).")
+      .def("contiguous", &contiguous_of, "Return the tensor itself if is_contiguous, otherwise a copy.")
       .def("to", &converted_to, py::arg("dtype"),
-           "A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to "
-           "nearest even. The tensor\n"
-           "itself where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.");
+           "Return a packed copy of another dtype, converted on the device like the Cast operator: floats round to nearest even. Return "
+           "the tensor itself if it already has the dtype. Raise UnsupportedError naming a dtype that Cast does not support.");
 }
 
 void bind_views(TensorClass& tensor) {
   tensor
       .def("__getitem__", &index, py::arg("key"),
-           "A view: integers drop an axis, slices with steps from 1 on keep it, None adds one. Raises IndexError, and GraphError for what "
-           "no\n"
-           "strides from 0 on express: a negative step, arrays.")
+           "Return a view: integers drop an axis, slices with positive steps keep it, None adds one. Raise IndexError, or GraphError for "
+           "arrays and negative steps.")
       .def(
           "reshape", [](const Tensor& self, const py::object& shape) { return self.reshape(shape_argument(shape)); }, py::arg("shape"),
-          "A view of another shape, one size of which may be -1. Raises GraphError where elements would have to be moved.")
+          "Return a view of another shape, in which one size may be -1. Raise GraphError if elements would have to move.")
       .def(
           "broadcast_to", [](const Tensor& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
-          py::arg("shape"), "A view with strides of 0, as numpy.broadcast_to. Raises GraphError.")
-      .def("transpose", &transposed, py::arg("axes") = py::none(), "A view with the axes in another order; reversed where none is given.")
+          py::arg("shape"), "Return a view with strides of 0, like numpy.broadcast_to. Raise GraphError.")
+      .def("transpose", &transposed, py::arg("axes") = py::none(), "Return a view with permuted axes; without `axes`, reversed.")
       .def_property_readonly(
-          "T", [](const Tensor& self) { return transposed(self, {}); }, "A view with the axes reversed.")
-      .def("squeeze", &squeezed, py::arg("axis") = py::none(), "A view without axes of size 1: all, or those named. Raises GraphError.")
+          "T", [](const Tensor& self) { return transposed(self, {}); }, "A view with reversed axes.")
+      .def("squeeze", &squeezed, py::arg("axis") = py::none(),
+           "Return a view without the given axes of size 1, by default all. Raise GraphError.")
       .def(
           "expand_dims", [](const Tensor& self, const Integer& axis) { return self.expand_dims(axis_argument(axis, "expand_dims")); },
-          py::arg("axis"), "A view with a new axis of size 1 at this place. Raises GraphError.");
+          py::arg("axis"), "Return a view with a new axis of size 1 at this index. Raise GraphError.");
 }
 
 }  // namespace
@@ -341,20 +341,19 @@ Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> contex
 }
 
 void bind_tensor(py::module_& module) {
-  TensorClass tensor(
-      module, "Tensor", py::custom_type_setup(add_buffer_protocol),
-      "A TensorDesc and the buffer that holds it; views share the buffer and keep it alive. While the buffer is mapped the\n"
-      "buffer protocol gives the memory itself. Arithmetic, comparisons and bitwise operators are NumPy's: they run on the\n"
-      "device, broadcast, and give a new Tensor of the dtype that NumPy gives; the type of a Python number gives way to the\n"
-      "tensor's. == compares elements and gives a Tensor of bool, so that tensors have no hash.");
+  TensorClass tensor(module, "Tensor", py::custom_type_setup(add_buffer_protocol),
+                     "A TensorDesc and the buffer with its elements. Views share the buffer and keep it alive. While the buffer is mapped, "
+                     "the buffer protocol exposes its memory. Arithmetic, comparison and bitwise operators follow NumPy: they run on the "
+                     "device, broadcast, and return a new Tensor of NumPy's result dtype; Python numbers adopt the tensor's dtype. == "
+                     "compares elementwise and returns a bool Tensor, so tensors are not hashable.");
   tensor.def(py::init([](TensorDesc desc, std::shared_ptr<Buffer> buffer, const Integer& offset) {
                const auto first = offset.as<int64_t>();
                if (!first) throw BindingError("R1", "tensor", "", "an offset of 0 or more elements", offset.text());
                return Tensor(std::move(desc), std::move(buffer), *first);
              }),
              py::arg("desc"), py::arg("buffer").none(false), py::arg("offset") = 0,
-             "offset: place of the first element in the buffer, in elements. Raises BindingError (R1) where the buffer is "
-             "too small.");
+             "offset: offset of the first element in the buffer, in elements.\n"
+             "Raise BindingError (R1) if the buffer is too small.");
   bind_facts(tensor);
   bind_elements(tensor);
   bind_views(tensor);
@@ -365,13 +364,14 @@ void bind_tensor(py::module_& module) {
       [](const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
         return Tensor::empty(std::move(context), dtype_argument(dtype), shape_argument(shape));
       },
-      py::arg("shape"), py::arg("dtype"), py::arg("context").none(false), "A tensor of undefined content.");
+      py::arg("shape"), py::arg("dtype"), py::arg("context").none(false), "Allocate a tensor with undefined content.");
   module.def("empty_host", &empty_host, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
-             "An array of undefined content in memory that the device reaches by itself.");
+             "Allocate a NumPy array with undefined content in device-accessible host memory.");
   module.def(
       "tensor", [](const py::array& array, std::shared_ptr<Context> context) { return tensor_of(host_tensor(array, "array"), context); },
-      py::arg("array"), py::arg("context").none(false), "A tensor with a copy of the array's elements, row-major.");
-  module.def("from_host", &from_host, py::arg("array"), py::arg("context").none(false), "A tensor on the array's memory itself.");
+      py::arg("array"), py::arg("context").none(false), "Create a row-major tensor from a copy of the array's elements.");
+  module.def("from_host", &from_host, py::arg("array"), py::arg("context").none(false),
+             "Create a tensor on the array's memory, without a copy.");
 }
 
 }  // namespace pumice

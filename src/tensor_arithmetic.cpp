@@ -1,4 +1,4 @@
-// Python's operators on Tensors, as NumPy has them on arrays.
+// Python operators on Tensors, with NumPy semantics.
 #include <utility>
 
 #include "bindings.h"
@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// The result of an operator: a Tensor, or NotImplemented for Python to ask the other operand.
+// The result of an operator: a Tensor, or NotImplemented so that Python tries the other operand.
 class MaybeTensor : public py::object {
  public:
   using py::object::object;
@@ -19,7 +19,7 @@ namespace {
 
 using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
 
-constexpr double kArrayPriority = 1000;  // over an array's 0: NumPy leaves `array + tensor` to the tensor
+constexpr double kArrayPriority = 1000;  // above an array's 0: NumPy defers `array + tensor` to the tensor
 
 py::module_ numpy() {
   return py::module_::import("numpy");
@@ -29,7 +29,7 @@ py::object not_implemented() {
   return py::reinterpret_borrow<py::object>(Py_NotImplemented);
 }
 
-// The other operand: a tensor of the same context, or a Python number, whose type gives way to the tensor's.
+// The other operand: a tensor of the same context, or a Python number, which is weakly typed.
 struct Operand {
   std::optional<Tensor> tensor;
   py::object number;
@@ -40,7 +40,7 @@ bool is_array_like(const py::handle& given) {
          py::isinstance<py::list>(given) || py::isinstance<py::tuple>(given) || py::hasattr(given, "__array__");
 }
 
-// An operand; none where no operator takes it.
+// Converts an operand; nullopt if its type is not supported.
 std::optional<Operand> operand_of(const py::object& given, const std::shared_ptr<Context>& context) {
   if (py::isinstance<Tensor>(given)) return Operand{given.cast<const Tensor&>(), {}};
   if (is_array_like(given))
@@ -49,15 +49,15 @@ std::optional<Operand> operand_of(const py::object& given, const std::shared_ptr
   return {};
 }
 
-// The dtype of a Python number beside a tensor. An integer, whatever its size, takes the tensor's dtype; beside truth values int64; in a
-// division of integers float64. A float takes the tensor's dtype if that is a float, else float64.
+// Dtype of a Python number combined with a tensor. An int of any size adopts the tensor's dtype, but int64 with bool, and float64 in
+// integer division. A float adopts the tensor's dtype if that is a float, else float64.
 DType weak_dtype(std::string_view ufunc, const py::object& number, DType beside) {
   const bool is_integer_number = PyLong_Check(number.ptr()) != 0 && (ufunc != "divide" || is_float(beside));
   if (is_integer_number) return beside == DType::bool_ ? DType::int64 : beside;
   return is_float(beside) || contains(kNarrowFloats, beside) ? beside : DType::float64;
 }
 
-// Whether an integer dtype holds the number; below: it is smaller than all that the dtype holds.
+// Whether a number fits into an integer dtype; below: it is less than the minimum.
 struct Fit {
   bool fits = true, below = false;
 };
@@ -78,7 +78,7 @@ Tensor number_tensor(const py::object& number, DType dtype, const std::shared_pt
   return tensor_of(host_tensor(numpy().attr("asarray")(number, numpy_dtype(dtype)).cast<py::array>(), "operand"), context);
 }
 
-// The loop that NumPy runs for operands of these dtypes. NumPy itself raises TypeError where it has none.
+// NumPy's ufunc loop for operands of these dtypes. NumPy raises TypeError if there is none.
 struct Loop {
   const char* ufunc;
   std::vector<DType> types;
@@ -100,7 +100,7 @@ Tensor run(const Loop& loop, const std::vector<Tensor>& operands) {
   return elementwise(loop.ufunc, operands, loop.types, loop.result, check_signals);
 }
 
-// Two operands in their order.
+// Returns both operands in order.
 std::optional<std::vector<Tensor>> operands_of(const char* ufunc, const Tensor& self, const py::object& other, bool is_reflected) {
   const auto& context = self.buffer()->context();
   const auto given = operand_of(other, context);
@@ -119,7 +119,7 @@ void refuse_negative_exponents(const Loop& loop, const Tensor& exponents) {
   if (any_nonzero(negative, check_signals)) throw py::value_error("Integers to negative integer powers are not allowed.");
 }
 
-// NumPy has its own ways for powers of two numbers, which differ at zeros and infinities: the square root and the reciprocal.
+// NumPy replaces some scalar powers with sqrt or reciprocal, which differ at zeros and infinities.
 const char* short_power(const py::object& exponent, const Loop& loop) {
   if (!is_float(loop.result) || !(PyFloat_Check(exponent.ptr()) || PyLong_Check(exponent.ptr()))) return nullptr;
   if (exponent.equal(py::float_(0.5))) return "sqrt";
@@ -128,7 +128,7 @@ const char* short_power(const py::object& exponent, const Loop& loop) {
 
 Tensor computed(Loop loop, std::vector<Tensor> operands, const py::object& other, bool is_reflected) {
   if (std::string_view(loop.ufunc) == "power") {
-    if (operands[0].desc().elements() > 0) refuse_negative_exponents(loop, operands[1]);  // NumPy's loop tells, which has to run
+    if (operands[0].desc().elements() > 0) refuse_negative_exponents(loop, operands[1]);  // NumPy only checks exponents if the loop runs
     if (const char* way = is_reflected ? nullptr : short_power(other, loop)) {
       loop.ufunc = way;
       loop.types.pop_back();
@@ -145,7 +145,7 @@ MaybeTensor binary(const char* ufunc, const Tensor& self, const py::object& othe
   return py::cast(computed(std::move(loop), std::move(*operands), other, is_reflected));
 }
 
-// Runs an in-place operator: the result goes to the tensor's own memory, which other views of it see.
+// Runs an in-place operator: writes the result to the tensor's memory, visible to all views.
 py::object in_place(const char* ufunc, const py::object& self, const py::object& other) {
   const auto& target = self.cast<const Tensor&>();
   auto operands = operands_of(ufunc, target, other, false);
@@ -167,7 +167,7 @@ py::object in_place(const char* ufunc, const py::object& self, const py::object&
   return self;
 }
 
-// All elements the same, of the shape that a comparison would have.
+// A constant bool tensor with the shape of `like`.
 Tensor truths(const Tensor& like, bool value) {
   const Tensor made = Tensor::empty(like.buffer()->context(), DType::bool_, like.desc().shape);
   const std::byte element{value};
@@ -176,7 +176,7 @@ Tensor truths(const Tensor& like, bool value) {
   return made;
 }
 
-// An integer that the tensor's type does not hold is before or after all of its elements.
+// Result of comparing with an integer outside the range of the tensor's dtype, which is the same for all elements.
 std::optional<bool> decided(const std::string& ufunc, const Fit& fit) {
   if (fit.fits) return {};
   if (ufunc == "equal" || ufunc == "not_equal") return ufunc == "not_equal";
@@ -241,7 +241,7 @@ void bind_comparisons(TensorClass& tensor) {
                                                            {"__le__", "less_equal"}, {"__gt__", "greater"},   {"__ge__", "greater_equal"}};
   for (const auto& [name, ufunc] : names)
     tensor.def(name, [ufunc](const Tensor& self, const py::object& other) { return compared(ufunc, self, other); });
-  tensor.attr("__hash__") = py::none();  // equal tensors are told element by element, as of arrays
+  tensor.attr("__hash__") = py::none();  // == compares elementwise, so tensors are unhashable like arrays
 }
 
 void bind_unary(TensorClass& tensor) {
@@ -272,14 +272,14 @@ void add_arithmetic(TensorClass& tensor) {
             const ReleasedGil release;
             return any_nonzero(self, check_signals);
           },
-          "Whether an element is not zero; False where there are no elements.")
+          "Return whether any element is nonzero; False if there are no elements.")
       .def(
           "all",
           [](const Tensor& self) {
             const ReleasedGil release;
             return all_nonzero(self, check_signals);
           },
-          "Whether no element is zero; True where there are no elements.");
+          "Return whether all elements are nonzero; True if there are no elements.");
 }
 
 }  // namespace pumice

@@ -27,7 +27,7 @@ void bind_visibility(py::module_& module) {
         const ReleasedGil release;
         return devices().visible;
       },
-      "The Vulkan devices that the environment leaves to this process; empty where there is no loader or no driver.");
+      "Return the Vulkan devices that the environment makes visible to this process; empty if there is no loader or driver.");
   module.def(
       "device_list",
       [] {
@@ -38,7 +38,7 @@ void bind_visibility(py::module_& module) {
         }
         return std::tuple(std::move(list.visible), std::move(list.hidden), std::move(list.text));
       },
-      "devices(), the devices that CUDA_VISIBLE_DEVICES and its like hide, and why they do in words.");
+      "Return devices(), the devices hidden by CUDA_VISIBLE_DEVICES and similar variables, and the reason as text.");
   module.def(
       "visible_places",
       [](const Infos& given, const Variables& variables, const std::string& nvml, const std::string& kfd) {
@@ -48,8 +48,9 @@ void bind_visibility(py::module_& module) {
         return std::pair(places, visibility_text(given, visibility));
       },
       py::arg("devices"), py::arg("variables"), py::arg("nvml"), py::arg("kfd"),
-      "Which of the given devices variables of the environment leave, as places in the list in the order of devices(), and why in words. "
-      "nvml: the file of NVIDIA's management library. kfd: the folder of the nodes of the kernel's compute topology.");
+      "Return the indices of the devices that environment variables leave visible, in the order of devices(), and the reason as text.\n"
+      "nvml: path of NVIDIA's management library.\n"
+      "kfd: folder with the nodes of the kernel's compute topology.");
   module.def(
       "choose_device",
       [](const Infos& given, const Variables& variables, const std::string& nvml, const std::string& kfd, const std::string& wanted,
@@ -58,7 +59,9 @@ void bind_visibility(py::module_& module) {
         return std::pair(choice.place, choice.why);
       },
       py::arg("devices"), py::arg("variables"), py::arg("nvml"), py::arg("kfd"), py::arg("wanted"), py::arg("environment"),
-      "Which of the given devices a Context takes, as a place in the list, and why. environment: PUMICE_DEVICE. Raises DeviceError.");
+      "Return the index of the device that a Context would choose, and the reason.\n"
+      "environment: value of PUMICE_DEVICE.\n"
+      "Raise DeviceError.");
 }
 
 }  // namespace pumice

@@ -164,7 +164,7 @@ def code(text: str) -> str:
 MARKUP = re.compile(r"[\\`*\[\]<|~$&{}]|(?<!\w)_|_(?!\w)|^[#>]")  # an underscore within a word is none
 
 ARGUMENT = re.compile(
-    r"\n *(?=(?:[a-z]\w*(?:, | and ))*[a-z]\w*: |Raises )"
+    r"\n *(?=(?:[a-z]\w*(?:, | and ))*[a-z]\w*: |Raises? )"
 )  # a new line that begins with an argument's name
 
 

@@ -1,4 +1,4 @@
-// Threads of the engine take no signals, and have names.
+// Signal blocking and names for engine threads.
 #pragma once
 
 #include <pthread.h>
@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// While this lives, the calling thread and the threads that it makes have all signals blocked. A process that takes its signals by
-// sigwait() has them blocked in each of its threads; one that reached a thread of the engine would end it.
+// Blocks all signals in the calling thread, and in threads it creates, for the lifetime of this object. A process that uses sigwait()
+// blocks its signals in every thread; a signal delivered to an engine thread would kill it.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -23,7 +23,7 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// Names the calling thread, so that a debugger and /proc tell whose it is: at most 15 characters.
+// Names the calling thread for debuggers and /proc; at most 15 characters.
 inline void name_thread(const char* name) {
   pthread_setname_np(pthread_self(), name);
 }

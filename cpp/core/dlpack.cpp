@@ -27,7 +27,7 @@ DType dtype_of_type(const ElementType& type) {
                          " with " + std::to_string(type.bits) + " bits in " + std::to_string(type.lanes) + " lanes");
 }
 
-// Libraries number the one CPU in different ways.
+// The device index of the CPU differs between libraries, so it is ignored.
 void check_device(const Array& array, const Device& device) {
   if (array.device.type == device.type && (device.type == kCpu || array.device.id == device.id)) return;
   refuse("the device that __dlpack_device__ gives, " + to_string(device), "a capsule of device " + to_string(array.device));
@@ -48,7 +48,7 @@ Shape checked_shape(const Array& array) {
   return shape;
 }
 
-// Bytes from the element of index 0 to the first byte that is reached, at most 0, and to the one after the last.
+// Byte range of the array relative to element 0: `first` <= 0 is the first byte, `end` is one past the last.
 struct Reach {
   int64_t first = 0, end = 0;
 };
@@ -67,7 +67,7 @@ Reach reach_of(const TensorDesc& desc) {
   return reach;
 }
 
-// The kernel knows which pages exist. MS_ASYNC writes nothing.
+// msync() fails with ENOMEM for unmapped pages; MS_ASYNC writes nothing.
 bool is_mapped(uint64_t first, uint64_t end) {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t begin = first / page * page;
@@ -92,7 +92,7 @@ std::byte* checked_data(const Array& array, const TensorDesc& desc) {
 CheckedArray checked_array(const Array& array, const Device& device) {
   check_device(array, device);
   CheckedArray result{TensorDesc(dtype_of_type(array.type), checked_shape(array)), nullptr, array.device, false};
-  if (result.desc.elements() == 0) return result;  // strides and data say nothing
+  if (result.desc.elements() == 0) return result;  // strides and data are meaningless without elements
   if (array.strides) result.desc.strides.assign(array.strides, array.strides + array.rank);
   result.data = checked_data(array, result.desc);
   return result;
@@ -115,7 +115,7 @@ CheckedArray checked(const Managed* managed, const Device& device) {
 
 CheckedArray checked(const VersionedManaged* managed, const Device& device) {
   if (!managed) refuse("a structure", "a null pointer");
-  if (managed->version.major != kMajorVersion)  // other fields may have other places
+  if (managed->version.major != kMajorVersion)  // the layout of the other fields depends on the major version
     throw UnsupportedError("from_dlpack: expected a capsule of DLPack " + std::to_string(kMajorVersion) + ".x, given version " +
                            std::to_string(managed->version.major) + "." + std::to_string(managed->version.minor));
   if (const uint64_t unknown = managed->flags & ~(kReadOnly | kCopied | kPadded); unknown != 0)

@@ -1,4 +1,4 @@
-// DLPack's structures, version 1, and the check of those that another library gives. Needs no Python.
+// DLPack 1.x structs and validation of arrays from other libraries. Independent of Python.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace pumice::dlpack {
 
 constexpr int32_t kCpu = 1, kCuda = 2;
 constexpr uint32_t kMajorVersion = 1;
-constexpr uint64_t kReadOnly = 1, kCopied = 2, kPadded = 4;  // kPadded: elements of less than a byte have a byte each
+constexpr uint64_t kReadOnly = 1, kCopied = 2, kPadded = 4;  // kPadded: sub-byte elements are padded to one byte
 
 enum Code : uint8_t { signed_integer = 0, unsigned_integer = 1, real = 2, bfloat = 4, boolean = 6 };
 
@@ -28,7 +28,7 @@ struct Array {
   Device device;
   int32_t rank;
   ElementType type;
-  int64_t *shape, *strides;  // in elements; strides may be null: packed
+  int64_t *shape, *strides;  // in elements; null strides: packed
   uint64_t byte_offset;
 };
 struct Managed {
@@ -49,18 +49,17 @@ struct VersionedManaged {
 
 ElementType element_type(DType dtype);
 
-// An array whose fields do not contradict each other.
+// An array whose fields are consistent.
 struct CheckedArray {
-  TensorDesc desc;            // its strides may be negative, as no tensor's are
-  std::byte* data = nullptr;  // of the element with index 0 on every axis; null only for an array without elements
+  TensorDesc desc;            // strides may be negative, unlike those of a tensor
+  std::byte* data = nullptr;  // address of the element with index 0 on every axis; null only without elements
   Device device{};
   bool read_only = false;
 };
 
-// The array in a capsule's structure. Reads sizes and strides only after their count is known to be possible, and no element.
-// `device`: what the producer's __dlpack_device__ gave.
-// Throws BindingError (K5) for fields that contradict each other or are out of range, and for memory of the CPU that is not mapped;
-// UnsupportedError for another major version, a flag that is not known, and elements that no dtype has.
+// Validates the array in a capsule. Checks the rank before it reads sizes and strides, and reads no elements. `device`: the result of the
+// producer's __dlpack_device__. Throws BindingError (K5) if fields are inconsistent or out of range, or if CPU memory is not mapped;
+// UnsupportedError for another major version, an unknown flag or an element type without a dtype.
 CheckedArray checked(const Managed* managed, const Device& device);
 CheckedArray checked(const VersionedManaged* managed, const Device& device);
 

@@ -10,7 +10,7 @@ struct Facts {
   int bits;
 };
 
-// The names and widths of the dtypes, in the order of the enumeration.
+// Names and bit widths, in the order of DType.
 constexpr Facts kFacts[kDTypeCount] = {
     {"float64", 64},
     {"float32", 32},

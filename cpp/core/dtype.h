@@ -35,16 +35,16 @@ enum class DType : uint8_t {
 
 inline constexpr int kDTypeCount = 23;
 
-// Bits per element; bool is one byte, elements of less than a byte are packed, the first in the low bits.
+// Bits per element. bool is one byte; sub-byte elements are packed, the first in the low bits.
 int bits(DType dtype);
 
-// The NumPy (or ml_dtypes) name: "float32", "bfloat16", "int4", "bool".
+// The NumPy or ml_dtypes name: "float32", "bfloat16", "int4", "bool".
 std::string_view name(DType dtype);
 
-// Inverse of name(). Throws GraphError for an unknown name, listing the known ones.
+// Inverse of name(). Throws GraphError listing the known names if the name is unknown.
 DType dtype_from_name(std::string_view name);
 
-bool is_float(DType dtype);  // floats that operators compute in: of 16 bits and more
+bool is_float(DType dtype);  // floats of at least 16 bits, which operators compute with
 bool is_signed_integer(DType dtype);
 bool is_integer(DType dtype);  // signed or unsigned, not bool
 
@@ -62,7 +62,7 @@ constexpr bool contains(DTypeSet set, DType dtype) {
 }
 std::string names(DTypeSet set);  // "float32, float16"
 
-// Formats of few bits. Operators convert and move them; none computes in them.
+// fp8 and fp4 formats: operators convert and move them, but do no arithmetic in them.
 inline constexpr DTypeSet kNarrowFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,
                                                  DType::float8_e8m0fnu, DType::float4_e2m1fn);
 inline constexpr DTypeSet kNarrowIntegers = set_of(DType::int4, DType::uint4, DType::int2, DType::uint2);
@@ -72,7 +72,7 @@ constexpr bool is_narrow(DType dtype) {
   return contains(kNarrow, dtype);
 }
 
-// Floats that operators take and make. 16-bit floats are storage alone: arithmetic and sums are float32.
+// Float inputs and outputs of operators. fp16 and bf16 are storage only: arithmetic and accumulation are fp32.
 inline constexpr DTypeSet kWorkingFloats = set_of(DType::float32, DType::float16, DType::bfloat16);
 constexpr bool is_working_float(DType dtype) {
   return contains(kWorkingFloats, dtype);
@@ -81,7 +81,7 @@ constexpr bool is_half_width(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
-// The dtype of the floats inside a program of this precision: "fp32", "fp16" or "bf16". Throws UnsupportedError for any other.
+// The float dtype inside a program of this precision: "fp32", "fp16" or "bf16". Throws UnsupportedError for any other.
 DType dtype_of_precision(std::string_view precision);
 
 }  // namespace pumice

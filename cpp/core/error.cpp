@@ -31,7 +31,7 @@ std::string access_message(const OutOfBoundsError::Access& access) {
          (access.count > 1 ? "; one of " + count + " accesses out of bounds" : "");
 }
 
-// The text of an error with the place where it arose, behind the rule that the text begins with.
+// Inserts `place` into an error message, after the leading rule id if there is one.
 std::string placed_text(const std::string& place, const std::string& text, const std::string& rule) {
   const std::string start = rule.empty() ? "" : "[" + rule + "] ";
   return text.starts_with(start) ? start + place + ": " + text.substr(start.size()) : place + ": " + text;
@@ -42,7 +42,7 @@ std::vector<std::string> placed_items(const std::string& place, std::vector<std:
   return items;
 }
 
-// The last place up to `end` where a character of UTF-8 begins, as far as the text is such.
+// The last UTF-8 character boundary at or before `end`; `end` itself if the text is not UTF-8.
 size_t character_before(const std::string& text, size_t end) {
   constexpr size_t kMostBytes = 4;
   for (size_t back = 0; back < kMostBytes && back <= end; ++back)

@@ -1,4 +1,4 @@
-// The engine's whole error vocabulary. `throw` for anything that a caller can cause; `assert` only for our own invariants.
+// All exception types of the engine. `throw` for anything that a caller can cause; `assert` only for internal invariants.
 #pragma once
 
 #include <array>
@@ -9,37 +9,37 @@
 
 namespace pumice {
 
-// Shortens a text to at most 16 KiB: the beginning and the end stay, with a note of how much was cut between them. Names and values in
-// messages may come from a file, which may make them as long as it likes.
+// Shortens a text to at most 16 KiB: keeps the beginning and the end and notes how much was removed. Names and values in messages may come
+// from a file and be arbitrarily long.
 std::string bounded(std::string text);
 
-// Root of every exception that the engine throws on purpose. Its text is bounded().
+// Base class of every exception that the engine throws. Its text is bounded().
 class Error : public std::runtime_error {
  public:
   explicit Error(std::string text) : std::runtime_error(bounded(std::move(text))) {}
 };
 
-// Vulkan refused, or there is no loader, driver or matching device.
+// A Vulkan call failed, or there is no loader, driver or matching device.
 class DeviceError : public Error {
  public:
   using Error::Error;
 };
 
-// The context is dead, the process is not: a new Context works.
+// The context is unusable, but the process is not: a new Context works.
 class DeviceLostError : public DeviceError {
  public:
   using DeviceError::DeviceError;
 };
 
-// Memory has run out. The text says how many bytes, of what, and the heap's budget.
+// Out of memory. The text names the number of bytes, their purpose and the heap's budget.
 class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
-  // The same error, of which the text says where it arose; as that of the next ones.
+  // Copies the error and prefixes its text with the location; likewise in the classes below.
   OutOfMemoryError(const std::string& place, const OutOfMemoryError& inner) : DeviceError(place + ": " + inner.what()) {}
 };
 
-// A shader that does not compile. Each of `messages` is "file:line:column: text", the user's line and a caret, one below the other.
+// Shader compilation failed. Each message is "file:line:column: text", then the source line and a caret on lines of their own.
 class ShaderCompileError : public Error {
  public:
   explicit ShaderCompileError(const std::string& message) : Error(message), messages{message} {}
@@ -48,35 +48,35 @@ class ShaderCompileError : public Error {
   std::vector<std::string> messages;
 };
 
-// A refused binding; `rule` is an id of the binding rules (C1 .. L5, G1 ..) or of the kernel's own interface ("K...").
+// A rejected binding; `rule` is the id of a binding rule (C1 .. L5, G1 ..) or of a kernel interface rule ("K...").
 class BindingError : public Error {
  public:
   BindingError(std::string rule, std::string slot, std::string tensor, std::string expected, std::string given);
-  BindingError(const std::string& place, const BindingError& inner);  // the same error, of which the text says where it arose
+  BindingError(const std::string& place, const BindingError& inner);  // prefixes the text with the location
 
   std::string rule, slot, tensor, expected, given;
 };
 
-// A graph or a model file breaks a rule; `node` names the node or value, `rule` the rule ("B2.3", or empty).
+// A graph or a model file breaks a rule; `node` is the node or value, `rule` the rule id ("B2.3", or empty).
 class GraphError : public Error {
  public:
   GraphError(std::string node, const std::string& message, std::string rule = {});
-  GraphError(const std::string& place, const GraphError& inner);  // the same error, of which the text says where it arose
+  GraphError(const std::string& place, const GraphError& inner);  // prefixes the text with the location
 
   std::string node, rule;
 };
 
-// Something is not supported. The error lists *all* such things (nodes, operators, dtypes, options), one per item.
+// An unsupported feature. The error lists *all* unsupported nodes, operators, dtypes or options, one per item.
 class UnsupportedError : public Error {
  public:
   explicit UnsupportedError(std::vector<std::string> items);
   explicit UnsupportedError(const std::string& item) : UnsupportedError(std::vector<std::string>{item}) {}
-  UnsupportedError(const std::string& place, const UnsupportedError& inner);  // each item says where it arose
+  UnsupportedError(const std::string& place, const UnsupportedError& inner);  // prefixes each item with the location
 
   std::vector<std::string> items;
 };
 
-// A wait, loop or execution ran out of time; `transient`: trying again may succeed.
+// A wait, loop or execution timed out; `transient`: a retry may succeed.
 class TimeoutError : public Error {
  public:
   TimeoutError(const std::string& message, bool is_transient) : Error(message), transient(is_transient) {}
@@ -85,7 +85,7 @@ class TimeoutError : public Error {
   bool transient;
 };
 
-// The caller's memory for an output is too small: `shape` is the output's true one.
+// The caller's output buffer is too small; `shape` is the actual output shape.
 class OutputSizeError : public Error {
  public:
   OutputSizeError(std::string output, std::vector<int64_t> shape, uint64_t bytes, uint64_t given_bytes);
@@ -94,8 +94,8 @@ class OutputSizeError : public Error {
   std::vector<int64_t> shape;
 };
 
-// A call in the wrong state (use after close, recording into a committed list, two threads in one table); `rule` names the rule of
-// graphs that asks for another one ("B2.12"), or is empty.
+// A call in the wrong state (use after close, recording into a committed list, two threads in one table); `rule` is the violated graph rule
+// ("B2.12"), or empty.
 class StateError : public Error {
  public:
   explicit StateError(const std::string& message, std::string rule = {});
@@ -104,8 +104,8 @@ class StateError : public Error {
   std::string rule;
 };
 
-// A kernel that checks its bounds reached past an array in a buffer; the first of `count` accesses. Without a line: too many other messages
-// left no room for it.
+// A bounds-checked kernel accessed a buffer array out of range. Describes the first of `count` accesses. The line is missing if the message
+// buffer was full.
 class OutOfBoundsError : public Error {
  public:
   struct Access {
@@ -113,7 +113,7 @@ class OutOfBoundsError : public Error {
     uint32_t line = 0;
     bool writes = false;
     int64_t index = 0;
-    uint64_t size = 0;  // elements of the array
+    uint64_t size = 0;  // array length in elements
     std::array<uint32_t, 3> invocation{};
     uint64_t count = 0;
   };
@@ -122,17 +122,17 @@ class OutOfBoundsError : public Error {
   Access access;
 };
 
-// A program that checks its indices has met one out of range.
+// A program with index checks read an out-of-range index.
 class IndexRangeError : public Error {
  public:
   struct Place {
-    std::string node, value;       // the value that its indices are
-    int64_t index = 0;             // the first
-    std::vector<int64_t> element;  // its place in the value
-    uint64_t count = 0;            // indices out of range in all
+    std::string node, value;       // value: the tensor of indices
+    int64_t index = 0;             // first out-of-range index
+    std::vector<int64_t> element;  // its position in `value`
+    uint64_t count = 0;            // number of out-of-range indices
   };
   IndexRangeError(const std::string& message, Place first) : Error(message), place(std::move(first)) {}
-  // The same error, of which the text says where it arose.
+  // Copies the error and prefixes its text with the location.
   IndexRangeError(const std::string& where, const IndexRangeError& inner) : Error(where + ": " + inner.what()), place(inner.place) {}
 
   Place place;

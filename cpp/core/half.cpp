@@ -7,13 +7,13 @@ namespace pumice {
 uint16_t half_from_float(float value) {
   const uint32_t word = std::bit_cast<uint32_t>(value), magnitude = word & 0x7fffffff;
   const auto sign = static_cast<uint16_t>(word >> 16 & 0x8000);
-  if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));  // NaN, quiet
+  if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));  // quiet NaN
   if (magnitude >= 0x477ff000) return sign | 0x7c00;                                                    // 65520 and above round to infinity
   if (magnitude < 0x38800000) {  // below 2^-14: subnormal in steps of 2^-24; the float addition rounds to nearest even
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f)));
   }
-  const uint32_t rebased = magnitude - 0x38000000;  // 112 is the relative exponent bias (127 - 15)
+  const uint32_t rebased = magnitude - 0x38000000;  // 112 = 127 - 15, the difference of the exponent biases
   return static_cast<uint16_t>(sign | ((rebased + 0xfff + (rebased >> 13 & 1)) >> 13));
 }
 
@@ -26,7 +26,7 @@ float float_from_half(uint16_t half) {
 
 uint16_t bfloat16_from_float(float value) {
   const uint32_t word = std::bit_cast<uint32_t>(value);
-  if ((word & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(word >> 16 | 0x40);  // NaN, quiet
+  if ((word & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(word >> 16 | 0x40);  // quiet NaN
   return static_cast<uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 

@@ -1,4 +1,4 @@
-// Conversions between float and the 16-bit formats: round to nearest even, NaN stays NaN, overflow gives infinity.
+// Conversions between fp32 and fp16/bf16: round to nearest even, NaN stays NaN, overflow gives infinity.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostEvents = 1 << 20;  // a profile that nobody ends does not fill the memory
+constexpr size_t kMostEvents = 1 << 20;  // bounds memory use if a trace is never stopped
 
 struct Trace {
   std::atomic<bool> is_on{false};
@@ -19,7 +19,7 @@ struct Trace {
 };
 
 Trace& trace() {
-  static auto* const kept = new Trace;  // outlives every thread that adds to it
+  static auto* const kept = new Trace;  // never destroyed: threads may still add events at exit
   return *kept;
 }
 
@@ -51,7 +51,7 @@ void add_event(HostEvent event) {
   if (trace().is_on && trace().events.size() < kMostEvents) trace().events.push_back(std::move(event));
 }
 
-// A span that finds no memory is left out: it is never the reason that what it measures fails.
+// Drops the span if memory is exhausted: tracing must not make the traced code fail.
 void HostSpan::close() noexcept {
   try {
     add_event({std::string(kind_), std::string(name_), begin_, trace_clock(), bytes_});

@@ -1,4 +1,4 @@
-// The trace holds what the host does while a profile is on: spans of time with a kind and a name. Off, a span costs one relaxed load.
+// Host-side trace of a profile: time spans with a kind and a name. A span costs one relaxed load while tracing is off.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@ namespace pumice {
 
 struct HostEvent {
   std::string kind, name;      // kind: "wait", "upload", "compile" ...
-  int64_t begin = 0, end = 0;  // nanoseconds of trace_clock()
+  int64_t begin = 0, end = 0;  // trace_clock() nanoseconds
   uint64_t bytes = 0;
-  uint64_t thread = 0;  // add_event() fills it in
+  uint64_t thread = 0;  // set by add_event()
 };
 
-int64_t trace_clock();  // nanoseconds of the steady clock, which is Python's perf_counter_ns()
+int64_t trace_clock();  // nanoseconds of the steady clock, the same as Python's perf_counter_ns()
 bool is_tracing() noexcept;
-void start_trace();                   // forgets the events so far
-std::vector<HostEvent> stop_trace();  // in the order of their ends
-void add_event(HostEvent event);      // of the calling thread
+void start_trace();                   // discards earlier events
+std::vector<HostEvent> stop_trace();  // sorted by end time
+void add_event(HostEvent event);      // sets the event's thread to the calling thread
 
-// The time from here to the end of the block, where a trace is on at its beginning. `kind` and `name` have to outlive it.
+// Traces the time until the end of the scope, if tracing is on at construction. `kind` and `name` must outlive it.
 class HostSpan {
  public:
   explicit HostSpan(std::string_view kind, std::string_view name = {}, uint64_t bytes = 0) noexcept

@@ -1,16 +1,20 @@
-// Faults that are put into plans on purpose, for tests of what finds them.
+// Fault injection into plans, to test the checks that should detect such faults.
 #pragma once
 
 #include <string_view>
 
 namespace pumice {
 
-// Whether PUMICE_FAULT names this fault, for the whole process: "stale" (memory of temporary tensors is given to others too early), "order"
-// (a step runs before the one whose result it reads, as where a barrier is missing), "race" (the same in recordings alone: a copy after
-// each step hides it), "in place" (a convolution writes onto what it reads),
-// "steps" (those of the last shapes run), "push" (their push constants are used), "fold" (a grid's second row of workgroups does not run),
-// "reversed" (the steps of a wave run the other way round, which shows whether one of them needs another; results stay as they are).
-// Throws Error for another name.
+// Whether PUMICE_FAULT selects this fault (for the whole process):
+//   "stale": memory of temporary tensors is reused too early
+//   "order": a step runs before its producer, like a missing barrier
+//   "race": the same in recordings only; a copy after each step hides it
+//   "in place": a convolution overwrites its own input
+//   "steps": runs the steps of the previous shapes
+//   "push": uses the push constants of the previous shapes
+//   "fold": skips the second row of workgroups of a folded grid
+//   "reversed": reverses the steps of each wave, which exposes dependences between them; results are unchanged if there are none
+// Throws Error if PUMICE_FAULT is another name.
 bool is_injected(std::string_view fault);
 
 }  // namespace pumice

@@ -1,15 +1,15 @@
-// Hooks through which long work on the host learns of a user's interrupt (Ctrl-C). The engine's face sets them.
+// Hooks that let long host-side work notice a user interrupt (Ctrl-C). The Python bindings set them.
 #pragma once
 
 namespace pumice {
 
 struct InterruptHooks {
-  bool (*probe)() = nullptr;  // whether the user interrupts; it must not throw, since destructors ask it
-  void (*check)() = nullptr;  // throws what an interrupt raises; it also hands on what was logged
+  bool (*probe)() = nullptr;  // whether an interrupt is pending; must not throw, since destructors call it
+  void (*check)() = nullptr;  // throws if an interrupt is pending; also forwards log messages
 };
 
 void set_interrupt_hooks(const InterruptHooks& hooks);
-bool is_interrupted();    // false where nobody has set the hooks
-void check_interrupts();  // returns where nobody has set the hooks
+bool is_interrupted();    // false if no hooks are set
+void check_interrupts();  // no-op if no hooks are set
 
 }  // namespace pumice

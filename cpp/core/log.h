@@ -1,4 +1,4 @@
-// The engine's log: messages that are no errors, kept here until the face hands them to Python's logging.
+// The engine's log: messages are queued until the bindings pass them to Python's logging.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace pumice {
 
-// The numbers are those of Python's logging.
+// Values of Python's logging levels.
 enum class LogLevel : int { debug = 10, info = 20, warning = 30, error = 40 };
 
-// Thread-safe; the oldest of over 1,000 waiting messages is dropped.
+// Thread-safe. Drops the oldest message if more than 1,000 are queued.
 void log(LogLevel level, std::string message);
 std::vector<std::pair<LogLevel, std::string>> take_log();
 bool has_log();  // cheap

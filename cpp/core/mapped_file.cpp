@@ -19,7 +19,7 @@ std::shared_ptr<MappedFile> MappedFile::map(int descriptor, std::string name) {
   const auto bytes = static_cast<size_t>(status.st_size);
   const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (own < 0) throw refuse("fcntl");
-  void* data = bytes ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, own, 0) : nullptr;  // nothing of no bytes can be mapped
+  void* data = bytes ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, own, 0) : nullptr;  // mmap() rejects length 0
   if (data == MAP_FAILED) {
     const Error error = refuse("mmap");
     close(own);

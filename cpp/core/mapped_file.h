@@ -1,4 +1,4 @@
-// A file as read-only memory.
+// A read-only memory-mapped file.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace pumice {
 
-// Pages of the mapping are read as they are touched; the file may be larger than memory. Unmapped when the last owner drops it.
+// Pages are loaded on access, so the file may be larger than memory. Unmapped with the last owner.
 class MappedFile {
  public:
-  // Maps an open file, which may be closed afterwards. `name` is for messages. Throws Error where the system refuses.
+  // Maps an open file; the caller may close the descriptor afterwards. `name` is used in messages. Throws Error if mmap() fails.
   static std::shared_ptr<MappedFile> map(int descriptor, std::string name);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, bytes_}; }
   bool contains(const std::byte* data) const { return data >= data_ && data < data_ + bytes_; }
-  // Copies the mapped bytes from `source` on, read past the mapping: its pages do not become part of the process. Throws Error where the
-  // file has become shorter.
+  // Copies bytes starting at `source`, a pointer into the mapping, with pread(): the pages do not count as resident memory of the process.
+  // Throws Error if the file was truncated.
   void read(const std::byte* source, std::span<std::byte> target) const;
 
  private:

@@ -1,4 +1,4 @@
-// Floats of 4 and 8 bits: what their codes mean. Kernels are given these facts as macros (shaders/include/narrow.glsl).
+// Encodings of fp4 and fp8 formats. Kernels receive these values as macros (shaders/include/narrow.glsl).
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace pumice {
 
-// The codes of a format that stand for no finite number. last: NaN is the last code of either sign. zero: NaN is the code of -0, and there
-// is no -0. ieee: infinities and NaNs have the last exponent. none: every code is a number.
+// Codes that are not finite numbers. last: the largest code of either sign is NaN. zero: the code of -0 is NaN, and there is no -0. ieee:
+// the largest exponent encodes infinities and NaNs. none: every code is a number.
 enum class NarrowSpecials : uint8_t { last, zero, ieee, none };
 
 struct NarrowFormat {
-  int exponent, mantissa, bias;  // bits, bits, and what is added to the exponent of a number
-  uint32_t largest;              // the code of the largest finite number
+  int exponent, mantissa, bias;  // field widths in bits; exponent bias
+  uint32_t largest;              // code of the largest finite value
   NarrowSpecials specials;
   bool has_sign = true;
 
   double value(uint32_t code) const;
 };
 
-const NarrowFormat& narrow_format(DType dtype);  // for dtypes of kNarrowFloats
+const NarrowFormat& narrow_format(DType dtype);  // dtype in kNarrowFloats
 
 }  // namespace pumice

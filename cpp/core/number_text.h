@@ -1,4 +1,4 @@
-// Real numbers as text and back, whatever the locale of the process is.
+// Locale-independent conversion between real numbers and text.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 
 namespace pumice {
 
-// The number as printf writes it with %.<digits>g and with %.<digits>e in the C locale.
+// Formats like printf with %.<digits>g and %.<digits>e in the C locale.
 std::string general_text(double value, int digits = 6);
 std::string scientific_text(double value, int digits);
-// A finite number as general_text() writes it, always with a point or an exponent, so that it reads as a real number.
+// general_text() of a finite number, always with a point or an exponent so that it reads as a float.
 std::string real_text(double value, int digits);
-// The real number that a text is; none where the text is no number, or more than that.
+// Returns nullopt if the text is not exactly one number.
 std::optional<double> parsed_number(std::string_view text);
 
 }  // namespace pumice

@@ -1,9 +1,9 @@
-// Calls into the engine by threads that the end of the process does not wait for.
+// Tracks engine calls by threads that do not block process exit (daemon threads).
 #pragma once
 
 namespace pumice {
 
-// A call that its thread is in for as long as this lives.
+// Marks the calling thread as inside an engine call for the lifetime of this object.
 class OpenCall {
  public:
   OpenCall();
@@ -11,7 +11,7 @@ class OpenCall {
   OpenCall(const OpenCall&) = delete;
 };
 
-// Whether any thread is in such a call. Asked at the end of the process, when no thread begins another.
+// Whether any thread is inside a call. Used at process exit, when no new calls can begin.
 bool has_open_calls();
 
 }  // namespace pumice

@@ -10,14 +10,14 @@ namespace {
 struct Range {
   uint32_t first, last;
 };
-// Unicode's format characters and separators of lines; C0 and C1 come first.
+// Unicode format characters and line separators, preceded by C0 and C1.
 constexpr std::array kHidden = {Range{0x00, 0x1f},     Range{0x7f, 0x9f},     Range{0xad, 0xad},      Range{0x61c, 0x61c},
                                 Range{0x180e, 0x180e}, Range{0x200b, 0x200f}, Range{0x2028, 0x202e},  Range{0x2060, 0x206f},
                                 Range{0xfeff, 0xfeff}, Range{0xfff9, 0xfffb}, Range{0xe0000, 0xe007f}};
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: the byte begins no character of UTF-8
+  size_t bytes = 0;  // 0: not the start of a valid UTF-8 sequence
 };
 
 Character character_at(std::string_view text, size_t at) {
@@ -31,7 +31,7 @@ Character character_at(std::string_view text, size_t at) {
     if ((next & 0xc0) != 0x80) return {};
     code = code << 6 | (next & 0x3fu);
   }
-  constexpr std::array<uint32_t, 5> kFirst = {0, 0, 0x80, 0x800, 0x10000};  // the first code that needs so many bytes
+  constexpr std::array<uint32_t, 5> kFirst = {0, 0, 0x80, 0x800, 0x10000};  // minimum code point per length
   if (code < kFirst[bytes] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return {};
   return {code, bytes};
 }

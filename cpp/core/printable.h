@@ -1,4 +1,4 @@
-// Text for terminals and log files: names from a model's file may hold control characters.
+// Escapes text for terminals and log files: names in a model file may contain control characters.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@ namespace pumice {
 
 enum class Lines { escape, keep };
 
-// Escapes what moves a terminal's cursor, reorders text or is invisible, as Python writes it ("\x1b", "\u202e"): C0 and C1 controls, DEL,
-// bidirectional and zero-width formatting, line separators, and bytes that are not UTF-8. Lines::keep leaves "\n" and "\t" as they are.
+// Escapes characters that move the cursor, reorder text or are invisible, in Python's notation ("\x1b", "\u202e"): C0 and C1 controls, DEL,
+// bidirectional and zero-width formatting, line separators, and bytes that are not UTF-8. Lines::keep preserves "\n" and "\t".
 std::string printable(std::string_view text, Lines lines = Lines::escape);
 
 }  // namespace pumice

@@ -20,20 +20,20 @@ struct Block {
   size_t bytes;
 };
 
-// The blocks that no array uses, the oldest first.
+// Free blocks, the oldest first.
 struct Kept {
   std::mutex mutex;
   std::vector<Block> blocks;
   size_t bytes = 0;
 };
 
-// It is never destroyed: arrays are dropped up to the end of the process.
+// Never destroyed: arrays may be freed until the process ends.
 Kept& kept() {
   static auto* const made = new Kept;
   return *made;
 }
 
-// The lock is only tried: a child that was forked while another thread had it goes without.
+// Only try_lock: in a forked child the mutex may be locked forever by a thread of the parent.
 std::unique_lock<std::mutex> try_lock() {
   return {kept().mutex, std::try_to_lock};
 }
@@ -55,7 +55,7 @@ void drop(Block block) {
   for (const Block& one : freed) std::free(one.begin);
 }
 
-// The kept block that fits best, a quarter of it unused at most; none where there is none.
+// Returns the best-fitting free block with at most a quarter of it unused, or an empty one.
 Block take(size_t bytes) {
   const auto lock = try_lock();
   if (!lock) return {};
@@ -78,7 +78,7 @@ std::shared_ptr<std::byte> result_memory(size_t bytes) {
     block.bytes = round_up(std::max<size_t>(bytes, 1), kHugePage);
     block.begin = static_cast<std::byte*>(std::aligned_alloc(kHugePage, block.bytes));
     if (!block.begin) return {};
-    madvise(block.begin, block.bytes, MADV_HUGEPAGE);  // advice: without it there are more, smaller pages
+    madvise(block.begin, block.bytes, MADV_HUGEPAGE);  // only a hint: without huge pages there are more page faults
   }
   return {block.begin, [block](std::byte*) { drop(block); }};
 }

@@ -1,4 +1,4 @@
-// Memory for large results on the host, kept for the next ones when it is dropped.
+// Pooled host memory for large results.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace pumice {
 
-inline constexpr size_t kLeastResultMemory = size_t{4} << 20;  // fewer bytes come from the allocator as quickly
+inline constexpr size_t kLeastResultMemory = size_t{4} << 20;  // below this the allocator is as fast
 
-// Memory of undefined content for at least so many bytes; null where the system has none. The system takes longer to find new pages than a
-// copy into them takes: what is dropped is kept, up to 256 MiB in all, and given out again. Thread-safe.
+// Returns uninitialised memory of at least this many bytes, or null if allocation fails. Page faults on fresh memory cost more than copying
+// into it, so up to 256 MiB of freed blocks are reused. Thread-safe.
 std::shared_ptr<std::byte> result_memory(size_t bytes);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Division and multiples, rounded up, of numbers that are not negative.
+// Ceiling division and rounding up to multiples, for non-negative integers.
 #pragma once
 
 #include <concepts>

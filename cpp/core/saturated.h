@@ -1,4 +1,4 @@
-// Floats as integers.
+// Saturating conversion of floats to integers.
 #pragma once
 
 #include <concepts>
@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// A float truncated to an integer: the end of T's range where it is beyond that, 0 for NaN.
+// Truncates to an integer, clamps to the range of T, and maps NaN to 0.
 template <std::integral T>
 constexpr T saturated(double value) {
   using Limits = std::numeric_limits<T>;

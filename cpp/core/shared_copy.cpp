@@ -21,13 +21,13 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostThreads = 8;                 // the caller's among them: as many reach the memory's speed
-constexpr size_t kLeastShared = size_t{1} << 20;   // a copy of fewer bytes is over before the other threads are awake
-constexpr size_t kSmallBlock = size_t{256} << 10;  // 50 us of one thread
-constexpr size_t kLargeBlock = size_t{2} << 20;    // a huge page, whose first touch belongs to one thread
-constexpr size_t kManyBytes = size_t{16} << 20;    // large blocks from here on: each thread still gets one or more
+constexpr size_t kMostThreads = 8;                 // including the caller; 8 saturate memory bandwidth
+constexpr size_t kLeastShared = size_t{1} << 20;   // smaller copies finish before the other threads wake up
+constexpr size_t kSmallBlock = size_t{256} << 10;  // 50 us on one thread
+constexpr size_t kLargeBlock = size_t{2} << 20;    // a huge page, so that one thread does its first touch
+constexpr size_t kManyBytes = size_t{16} << 20;    // use large blocks from here on: each thread still gets at least one
 
-// Stores that bypass the caches fill whole lines of write-combined memory, and do not read what they overwrite.
+// Non-temporal stores fill whole write-combining lines and avoid reading the destination.
 void copy_streaming(std::byte* target, const std::byte* source, size_t bytes) {
 #ifdef __SSE2__
   constexpr size_t kLine = 64, kVector = 16;
@@ -40,7 +40,7 @@ void copy_streaming(std::byte* target, const std::byte* source, size_t bytes) {
     for (size_t i = 0; i < kLine / kVector; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(target) + i, parts[i]);
   }
   std::memcpy(target, source, bytes);
-  _mm_sfence();  // the device is told of the bytes by stores that are not ordered behind these
+  _mm_sfence();  // non-temporal stores are not ordered before the store that notifies the device
 #else
   std::memcpy(target, source, bytes);
 #endif
@@ -57,8 +57,8 @@ size_t next_multiple(size_t value, size_t grain) {
   return (value / grain + 1) * grain;
 }
 
-// The threads that help with copies. They live until the process ends, which does not wait for them: without a copy they do nothing. A
-// forked child has none of its parent's threads and makes its own.
+// Helper threads for copies. They are detached and idle between copies, so process exit does not wait for them. A forked child creates its
+// own.
 class CopyThreads {
  public:
   static CopyThreads& of_process() {
@@ -74,9 +74,9 @@ class CopyThreads {
     return *known;
   }
 
-  std::mutex mutex;                        // guards what follows and the states of all copies
-  std::condition_variable allowed;         // there are blocks to copy
-  std::vector<SharedCopy::State*> copies;  // those in progress
+  std::mutex mutex;                        // guards the members below and the states of all copies
+  std::condition_variable allowed;         // signals that blocks are available
+  std::vector<SharedCopy::State*> copies;  // copies in progress
 
  private:
   void begin() {
@@ -88,7 +88,7 @@ class CopyThreads {
           name_thread("pumice copy");
           work();
         }).detach();
-    } catch (const std::system_error&) {  // as many as the system grants; the caller copies in any case
+    } catch (const std::system_error&) {  // run with fewer threads; the caller always copies
     }
   }
   [[noreturn]] void work();
@@ -104,23 +104,24 @@ struct SharedCopy::State {
   size_t bytes, chunk, block;
   Store store;
   CopyThreads& threads;
-  std::condition_variable copied{};  // a block has been copied
-  size_t allowed = 0, next = 0;      // bytes that may be copied, and that threads have begun with
-  std::vector<size_t> begun{};       // where the blocks begin that are being copied
+  std::condition_variable copied{};  // signals that a block was copied
+  size_t allowed = 0, next = 0;      // bytes allowed; bytes claimed by threads
+  std::vector<size_t> begun{};       // start offsets of blocks being copied
 
   bool has_block() const { return next < allowed; }
   bool is_copied(size_t wanted) const {
     return next >= wanted && std::ranges::all_of(begun, [&](size_t begin) { return begin >= wanted; });
   }
 
-  // The end of the block at `begin`: of a chunk, of what is allowed, or of a block of the memory that is no ring, whichever comes first.
+  // End of the block at `begin`: at the next chunk boundary, the allowed limit or a block boundary of the non-ring memory, whichever is
+  // first.
   size_t end_of(size_t begin) const {
     const bool is_ring = target.bytes < bytes;
     const auto address = is_ring ? reinterpret_cast<uintptr_t>(source.begin) : reinterpret_cast<uintptr_t>(target.begin);
     return std::min({allowed, next_multiple(begin, chunk), next_multiple(address + begin, block) - address});
   }
 
-  // Copies the next block; the lock is not held meanwhile.
+  // Copies the next block without holding the lock.
   void copy_next(std::unique_lock<std::mutex>& lock) {
     const size_t begin = next, end = end_of(begin);
     next = end;
@@ -146,7 +147,7 @@ void CopyThreads::work() {
 
 SharedCopy::SharedCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store)
     : state_(new State{target, source, bytes, chunk, bytes < kManyBytes ? kSmallBlock : kLargeBlock, store, CopyThreads::of_process()}) {
-  state_->begun.reserve(kMostThreads);  // a block that a thread has begun with is noted in any case
+  state_->begun.reserve(kMostThreads);  // so that push_back() in copy_next() cannot throw
   const std::lock_guard lock(state_->threads.mutex);
   state_->threads.copies.push_back(state_.get());
 }

@@ -1,4 +1,4 @@
-// Elements between two places in host memory, each with strides of its own.
+// Copies between strided host arrays.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,10 @@
 
 namespace pumice {
 
-// Walks the elements of two strided places of one shape together, in runs that are contiguous in both, as long as can be. Offsets are in
-// bytes.
+// Iterates over two strided arrays of the same shape in the longest runs that are contiguous in both. Offsets are in bytes.
 class StridedRuns {
  public:
-  // Strides in bytes; they may be negative or 0.
+  // Strides are in bytes and may be negative or 0.
   StridedRuns(size_t element_bytes, const Shape& shape, const Strides& source, const Strides& target);
   size_t run_bytes() const { return run_bytes_; }
   // Calls visit(source offset, target offset) for each run, in row-major order.
@@ -24,7 +23,7 @@ class StridedRuns {
   struct Axis {
     int64_t size, source, target;
   };
-  std::vector<Axis> axes_;  // outermost first; those of the runs are gone
+  std::vector<Axis> axes_;  // outermost first, without the axes merged into runs
   size_t run_bytes_;
   bool empty_ = false;
 };

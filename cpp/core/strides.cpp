@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // strides that interleave are followed element by element, up to so many
+constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // largest layout with interleaved strides that is checked element by element
 constexpr std::string_view kNamedAxes = "NCDHW", kLetterAxes = "abcdefgh";
 
 std::string logical_order(size_t rank) {
@@ -21,7 +21,7 @@ bool is_empty(const Shape& shape) {
   return std::find(shape.begin(), shape.end(), 0) != shape.end();
 }
 
-// Positions (in the logical order) of a layout's axes from the outermost in memory to the innermost.
+// Returns the logical positions of a layout's axes, from outermost to innermost in memory.
 std::vector<size_t> memory_order(std::string_view layout, size_t rank) {
   if (layout.size() != rank)
     throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes of a shape of rank " +
@@ -43,7 +43,7 @@ std::vector<size_t> memory_order(std::string_view layout, size_t rank) {
   return order;
 }
 
-// Axes from the outermost in memory to the innermost; those that say nothing keep their place.
+// Returns the axes from outermost to innermost in memory; axes of size 1 or stride 0 keep their position.
 std::vector<size_t> memory_order(const Shape& shape, const Strides& strides) {
   std::vector<size_t> order(shape.size()), moved;
   std::iota(order.begin(), order.end(), size_t{0});
@@ -56,7 +56,7 @@ std::vector<size_t> memory_order(const Shape& shape, const Strides& strides) {
   return order;
 }
 
-// Axes of more than one element in memory, the innermost first.
+// Axes of size > 1, innermost first.
 std::vector<size_t> counting_axes(const Shape& shape, const Strides& strides) {
   std::vector<size_t> axes;
   for (size_t i = 0; i < shape.size(); ++i)
@@ -137,7 +137,7 @@ int64_t element_count(const Shape& shape, size_t first, size_t end) {
 }
 
 Strides packed_strides(const Shape& shape) {
-  const bool empty = is_empty(shape);  // no element is reached: any strides do
+  const bool empty = is_empty(shape);  // no element is accessed: any strides will do
   Strides strides(shape.size());
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
@@ -170,7 +170,7 @@ int64_t reached_elements(const Shape& shape, const Strides& strides) {
 bool overlaps(const Shape& shape, const Strides& strides) {
   if (is_empty(shape)) return false;
   const auto axes = counting_axes(shape, strides);
-  int64_t reached = 1;  // by the axes inside
+  int64_t reached = 1;  // span of the inner axes
   bool nested = true;
   for (const size_t axis : axes) {
     if (strides[axis] == 0) return true;
@@ -226,7 +226,7 @@ Shape broadcast_shape(const Shape& a, const Shape& b) {
   return result;
 }
 
-// Groups of axes of equal products are matched from the outside in; the axes of a group have to lie packed on one another.
+// Matches groups of axes with equal products from the outside in; the axes of a group must be contiguous.
 std::optional<Strides> reshaped_strides(const Shape& shape, const Strides& strides, const Shape& target) {
   if (is_empty(shape) || pumice::is_packed(shape, strides)) return packed_strides(target);
   Shape sizes;

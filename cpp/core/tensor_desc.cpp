@@ -20,7 +20,7 @@ bool is_power_of_two(uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
 }
 
-// The bytes that the total size has beyond the minimum (R5, R6).
+// Bytes of total_bytes beyond the minimum (R5, R6).
 uint64_t padding_of(const TensorDesc& desc, uint64_t total_bytes) {
   if (total_bytes % 4 != 0) throw GraphError("total_bytes", "expected a multiple of 4; given " + std::to_string(total_bytes), "R5");
   const uint64_t minimum = desc.minimum_bytes();
@@ -47,7 +47,7 @@ T element_at(const std::byte* data, int64_t i) {
   return value;
 }
 
-// The bits of element `i` in packed data of a dtype of at most 8 bits.
+// Reads the code of element `i` of a packed dtype of at most 8 bits.
 uint32_t code_at(DType dtype, const std::byte* data, int64_t i) {
   const int64_t width = bits(dtype), bit = i * width;
   return static_cast<uint32_t>(data[bit / 8]) >> bit % 8 & ((1u << width) - 1);
@@ -110,14 +110,14 @@ float float_at(DType dtype, const std::byte* data, int64_t i) {
   return dtype == DType::float16 ? float_from_half(bits16) : float_from_bfloat16(bits16);
 }
 
-// The nearest number that the narrow type has: masks add the lowest float32, and 0 * -infinity would be NaN.
+// Clamps to the finite range of the dtype: attention masks contain the lowest float32, and 0 * -infinity is NaN.
 float saturated_to(DType dtype, float value) {
   if (dtype == DType::float32 || !std::isfinite(value)) return value;
   const float largest = dtype == DType::float16 ? 65504.0f : 0x1.fep127f;
   return std::clamp(value, -largest, largest);
 }
 
-// Converts between float32, float16 and bfloat16.
+// Converts between fp32, fp16 and bf16.
 void convert_floats(DType from, const std::byte* source, DType to, std::byte* target, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const float value = saturated_to(to, float_at(from, source, static_cast<int64_t>(i)));
@@ -147,7 +147,7 @@ TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> given,
   strides = given ? std::move(*given) : packed_strides(shape);
   check_strides(shape, strides);
   check_alignment(dtype, alignment);
-  (void)minimum_bytes();  // overflow is found here, not in use
+  (void)minimum_bytes();  // detect overflow at construction
   if (total_bytes) padding_bytes = padding_of(*this, *total_bytes);
 }
 
@@ -210,7 +210,7 @@ TensorDesc& TensorDesc::quantized(Quantization given) {
   return *this;
 }
 
-// A scale in as many digits as tell it from its neighbours.
+// The shortest text that round-trips the scale.
 static std::string scale_text(float scale) {
   const std::string text = general_text(scale);
   const auto read = parsed_number(text);

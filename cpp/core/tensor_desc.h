@@ -1,4 +1,4 @@
-// A tensor's description, its layout in memory: pure arithmetic, no device.
+// Tensor descriptions and memory layouts: pure arithmetic, no device.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@ namespace pumice {
 
 class MappedFile;
 
-// Bytes from element 0 to the last one reached, rounded up to 4; 0 where a dimension is 0 (binding rules R5, R6, R8).
+// Bytes from element 0 through the last one, rounded up to 4; 0 if a dimension is 0 (binding rules R5, R6, R8).
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides = nullptr);
 
-inline constexpr uint64_t kTensorAlignment = 16;  // alignment of the first byte that is bound (rule R3)
+inline constexpr uint64_t kTensorAlignment = 16;  // alignment of the first bound byte (rule R3)
 
-// The rule by which the integers of a quantized tensor stand for reals: (integer - zero_point) * scale.
+// Affine quantisation: real = (integer - zero_point) * scale.
 struct Quantization {
-  std::vector<float> scale;  // none: not quantized; one, or one for each channel of channel_axis
+  std::vector<float> scale;  // empty: not quantised; one value, or one per channel along channel_axis
   std::optional<int32_t> zero_point;
   std::optional<int> channel_axis;
 
@@ -33,35 +33,35 @@ struct Quantization {
 };
 std::string to_string(const Quantization& quantization);  // "scale 0.5 and zero point 128"
 
-// dtype, shape and strides of one tensor. Immutable in use; validated at construction (rules R4, R5, R8).
+// dtype, shape and strides of a tensor. Treated as immutable; validated at construction (rules R4, R5, R8).
 struct TensorDesc : Quantization {
   TensorDesc() = default;
-  // total_bytes: as bound, padding at the end included (TotalTensorSizeInBytes); none: minimum_bytes().
+  // total_bytes: bound size including trailing padding (TotalTensorSizeInBytes); nullopt: minimum_bytes().
   TensorDesc(DType dtype, Shape shape, std::optional<Strides> strides = {}, bool owned = false, uint64_t alignment = 0,
              std::optional<uint64_t> total_bytes = {});
 
   DType dtype = DType::float32;
   Shape shape;
-  Strides strides;             // always filled; packed unless given
+  Strides strides;             // never empty; packed by default
   bool owned = false;          // OWNED_BY_DML: bound at initialisation only
-  uint64_t alignment = 0;      // guaranteed base offset alignment in bytes, 0 or a power of two
+  uint64_t alignment = 0;      // guaranteed alignment of the base offset in bytes; 0 or a power of two
   uint64_t padding_bytes = 0;  // after the last element, part of the tensor
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return element_count(shape); }
   uint64_t minimum_bytes() const { return buffer_size(dtype, shape, &strides); }
   uint64_t bytes() const { return minimum_bytes() + padding_bytes; }
-  uint64_t element_bytes() const { return static_cast<uint64_t>((elements() * bits(dtype) + 7) / 8); }  // bytes of all elements, row-major
+  uint64_t element_bytes() const { return static_cast<uint64_t>((elements() * bits(dtype) + 7) / 8); }  // packed size in bytes
   bool is_packed() const { return pumice::is_packed(shape, strides); }
-  uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // alignment of the first byte, where it is bound
+  uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // alignment of the first bound byte
 
   static TensorDesc with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast = {});
-  // The same tensor with other strides, or seen another way. Throw GraphError.
+  // Views of the tensor with other strides or shapes. Throw GraphError.
   TensorDesc packed() const;
   TensorDesc broadcast_to(const Shape& target) const;
   TensorDesc permute(const std::vector<int>& axes) const;  // negative axes count from the end
-  TensorDesc pad_rows(int64_t multiple) const;             // in elements; the order of axes in memory stays
-  // Sets the parameters of a quantized tensor. Throws GraphError where the scales are not as many as there are channels.
+  TensorDesc pad_rows(int64_t multiple) const;             // in elements; keeps the memory order of axes
+  // Sets quantisation parameters. Throws GraphError if the number of scales does not match the channels.
   TensorDesc& quantized(Quantization given);
 
   bool operator==(const TensorDesc&) const = default;
@@ -72,27 +72,27 @@ struct TensorDesc : Quantization {
 
 std::string to_string(const TensorDesc& desc);  // "float32[1, 3, 224, 224]"
 
-// A tensor's bytes on the host, packed row-major; `owner` keeps them alive.
+// Packed row-major tensor data on the host, kept alive by `owner`.
 struct HostTensor {
   TensorDesc desc;
   std::shared_ptr<const void> owner;
-  const std::byte* data = nullptr;           // aligned in any way
-  std::shared_ptr<const MappedFile> file{};  // the file that `data` lies in, if it lies in one
+  const std::byte* data = nullptr;           // no alignment guarantee
+  std::shared_ptr<const MappedFile> file{};  // the file that `data` is mapped from, if any
 
-  // Copies `bytes` (desc.bytes() of them, at least) into memory of its own.
+  // Copies desc.bytes() bytes of `bytes` into newly allocated memory.
   static HostTensor copy_of(TensorDesc desc, const void* bytes);
-  // The elements of an integer or bool tensor as int64. Throws GraphError for other dtypes.
+  // Returns the elements of an integer or bool tensor as int64. Throws GraphError for other dtypes.
   std::vector<int64_t> as_int64() const;
-  // The elements as another dtype: the tensor itself where it has that dtype already, else converted between float32, float16 and bfloat16,
-  // rounded to nearest even, a finite number beyond the range to the largest one. Throws Error for other dtypes.
+  // Converts between fp32, fp16 and bf16, rounding to nearest even and clamping finite values to the target range. Returns the tensor
+  // itself if it already has this dtype. Throws Error for other dtypes.
   HostTensor converted(DType dtype) const;
-  // Like converted(), for as many elements as `target` holds, from element `first` on. Reads past the mapping of a file (see
+  // Like converted(), for as many elements as fit into `target`, starting at element `first`. Bypasses a file mapping (see
   // MappedFile::read).
   void convert_to(DType dtype, int64_t first, std::span<std::byte> target) const;
-  // The elements of any numeric tensor as double (float16 and bfloat16 included).
+  // Returns the elements of any numeric tensor (including fp16 and bf16) as double.
   std::vector<double> as_double() const;
 };
 
-bool same_elements(const HostTensor& a, const HostTensor& b);  // both have one dtype and shape
+bool same_elements(const HostTensor& a, const HostTensor& b);  // same dtype, shape and elements
 
 }  // namespace pumice

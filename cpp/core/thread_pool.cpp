@@ -18,7 +18,7 @@ ThreadPool::ThreadPool(size_t most) {
         name_thread("pumice pool");
         work();
       });
-  } catch (const std::system_error&) {  // as many as the system grants
+  } catch (const std::system_error&) {  // run with fewer threads
   }
 }
 

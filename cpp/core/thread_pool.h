@@ -1,4 +1,4 @@
-// A few threads for work that is cut into tasks.
+// A small thread pool.
 #pragma once
 
 #include <condition_variable>
@@ -13,16 +13,16 @@
 
 namespace pumice {
 
-// Begins tasks in the order in which they were added. Thread-safe.
+// Starts tasks in FIFO order. Thread-safe.
 class ThreadPool {
  public:
-  // Makes at most so many threads, and no more than there are processors. In a pool of none, add() does its task itself.
+  // Creates at most `most` threads, and no more than there are processors. With no threads, add() runs the task itself.
   explicit ThreadPool(size_t most);
-  ~ThreadPool();  // waits for tasks that have begun; drops the others
+  ~ThreadPool();  // waits for running tasks and drops the others
   ThreadPool(const ThreadPool&) = delete;
 
   size_t size() const { return threads_.size(); }
-  std::future<void> add(std::function<void()> task);  // get() throws what the task has thrown
+  std::future<void> add(std::function<void()> task);  // get() rethrows the task's exception
 
  private:
   void work();
@@ -34,7 +34,7 @@ class ThreadPool {
   std::vector<std::jthread> threads_;
 };
 
-// Begins a task on a thread of its own. Where the system grants no thread, the task is done when its result is asked for.
+// Runs a task on its own thread. If no thread can be created, the task runs when its result is requested.
 template <class Task>
 auto in_background(Task task) -> std::future<decltype(task())> {
   try {

@@ -10,14 +10,14 @@
 
 namespace pumice {
 
-// Vulkan's side of a buffer and the host's view of it.
+// Vulkan handle and host mapping of a buffer.
 struct Buffer::State {
   VkBuffer buffer = VK_NULL_HANDLE;
   Allocation allocation;
-  std::shared_ptr<const void> owner;  // keeps imported host memory, or the import of shared memory
-  std::optional<Mapping> mapping;     // of shared memory
-  std::atomic<bool> closed{true};     // until it is complete
-  std::atomic<uint32_t> uses{0};      // one is the buffer's own until it is closed
+  std::shared_ptr<const void> owner;  // keeps imported host memory, or the import of shared memory, alive
+  std::optional<Mapping> mapping;     // shared memory only
+  std::atomic<bool> closed{true};     // false once construction is complete
+  std::atomic<uint32_t> uses{0};      // the buffer itself holds one until it is closed
   bool mapped = false, sync_read = false, sync_write = false;
 
   using Allocate = std::function<Allocation(const VkMemoryRequirements&, VkBuffer)>;
@@ -55,11 +55,11 @@ VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap, const void* n
 }
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // larger than any device's memory
-constexpr uint64_t kGrain = 16;  // no two tensors share a 32-bit word, and vector loads may run to the end of their 16 bytes
+constexpr uint64_t kGrain = 16;  // tensors never share a 32-bit word, and vec4 loads may read up to the end of their 16 bytes
 
 }  // namespace
 
-// A buffer that has no memory yet.
+// Creates a buffer without memory.
 std::shared_ptr<Buffer> Buffer::State::unplaced(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
   std::shared_ptr<Buffer> made(new Buffer);
   made->context_ = std::move(context);
@@ -70,7 +70,7 @@ std::shared_ptr<Buffer> Buffer::State::unplaced(std::shared_ptr<Context> context
   return made;
 }
 
-// Gives a buffer its handle, and the memory that `allocate` makes for what the handle requires. Where that fails both are gone.
+// Sets the handle and binds memory from `allocate` to it. On failure, frees both.
 void Buffer::State::place(Buffer& made, VkBuffer handle, const Allocate& allocate) {
   auto& owner = state_of(*made.context_);
   auto& vk = *owner.vk;
@@ -89,7 +89,7 @@ void Buffer::State::place(Buffer& made, VkBuffer handle, const Allocate& allocat
   }
 }
 
-// A buffer is complete, and counts among those of its context.
+// Completes construction and adds the buffer to the context's counts.
 void Buffer::State::finish(Buffer& made) {
   auto& owner = state_of(*made.context_);
   made.state_->uses = 1;
@@ -102,7 +102,7 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
   auto& owner = state_of(*context);
   auto made = State::unplaced(std::move(context), bytes, heap);
   if (bytes > 0) {
-    const auto& limits = made->context_->info().limits;  // a device of Vulkan 1.2 tells no maxBufferSize
+    const auto& limits = made->context_->info().limits;  // Vulkan 1.2 devices do not report maxBufferSize
     const auto found = limits.find("maxBufferSize");
     const uint64_t most = std::min(found == limits.end() ? kMostBytes : found->second, kMostBytes);
     if (bytes > most)
@@ -120,7 +120,7 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
 
 namespace {
 
-// The size of a page of imported memory. Throws UnsupportedError where the device takes no such memory.
+// Page size for importing host memory. Throws UnsupportedError if the device cannot import it.
 uint64_t import_page(const DeviceInfo& info, const std::byte* address, uint64_t bytes) {
   if (!info.extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME))
     throw UnsupportedError("host memory without a copy: '" + info.name + "' has no " + VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
@@ -220,7 +220,7 @@ const std::optional<Buffer::Mapping>& Buffer::mapping() const {
 
 BufferRange shared_memory_at(Context& context, uint64_t address) {
   auto& state = context.state();
-  std::shared_ptr<Buffer> buffer;  // dropped after the lock, which its end takes
+  std::shared_ptr<Buffer> buffer;  // released after the lock, which its destructor acquires
   const std::lock_guard lock(state.mutex);
   auto entry = state.shared_memory.upper_bound(address);
   if (entry == state.shared_memory.begin()) return {};
@@ -298,7 +298,7 @@ bool Buffer::mapped() const {
   return state_->mapped;
 }
 
-// Every heap that the host can see is coherent here, so a sync is bookkeeping: which access the host has announced.
+// All host-visible heaps are coherent here, so a sync only records which access the host has announced.
 void Buffer::sync_start(bool read, bool write, const Interrupted& interrupted) {
   if (!state_->mapped) throw StateError("sync_start needs a mapped buffer: call map() first");
   if (!read && !write) throw StateError("sync_start needs read, write or both");

@@ -1,4 +1,4 @@
-// A byte range of device memory, and the two functions that move host bytes to and from the device.
+// Device buffers and transfers between host and device.
 #pragma once
 
 #include <atomic>
@@ -20,57 +20,57 @@ namespace pumice {
 
 class Buffer : public std::enable_shared_from_this<Buffer> {
  public:
-  // Allocates a buffer; its content is undefined. Zero bytes is legal: no memory is taken. Throws OutOfMemoryError.
+  // Allocates a buffer with undefined content. Zero bytes is legal and allocates nothing. Throws OutOfMemoryError.
   static std::shared_ptr<Buffer> create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap = Heap::default_);
-  // Makes a buffer of host memory itself, without a copy: `bytes` from `address` on, which begins a page of
-  // limit("minImportedHostPointerAlignment"). The host may write all of the pages. `owner` keeps it until the work in flight at close() has
-  // finished. Throws UnsupportedError naming what is missing (the extension, the alignment).
+  // Imports host memory as a buffer without a copy: `bytes` bytes at `address`, which must be a multiple of
+  // limit("minImportedHostPointerAlignment"). The host may write to all of its pages. `owner` keeps the memory alive until the work in
+  // flight at close() has finished. Throws UnsupportedError naming the missing feature (the extension, the alignment).
   static std::shared_ptr<Buffer> import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
                                              std::shared_ptr<const void> owner);
-  // Makes a buffer of device memory that another interface of the same GPU can import by a file descriptor, in an allocation of its own.
-  // Throws UnsupportedError naming what is missing (the extension, the driver's export), OutOfMemoryError.
+  // Allocates dedicated device memory that another API on the same GPU (e.g. CUDA) can import by file descriptor. Throws UnsupportedError
+  // naming the missing feature (the extension, the driver's export), OutOfMemoryError.
   static std::shared_ptr<Buffer> create_shared(std::shared_ptr<Context> context, uint64_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
 
-  // Closes the buffer. Idempotent; the memory is freed when the work in flight has finished. Throws StateError while a view of the mapped
-  // bytes is alive.
+  // Closes the buffer. Idempotent; memory is freed once the work in flight has finished. Throws StateError while a view of the mapped bytes
+  // is alive.
   void close();
-  // Host code that works with the memory or the handle holds a Use: a close() by another thread meanwhile frees them at its end.
+  // Host code that uses the memory or the handle holds a Use, which delays a concurrent close() on another thread.
   struct EndUse {
     void operator()(const Buffer* buffer) const { buffer->end_use(); }
   };
   using Use = std::unique_ptr<const Buffer, EndUse>;
-  Use use() const;  // StateError where the buffer is closed
+  Use use() const;  // throws StateError if the buffer is closed
   bool closed() const;
   const std::shared_ptr<Context>& context() const { return context_; }
   uint64_t bytes() const { return bytes_; }
   Heap heap() const { return heap_; }
   uint64_t id() const { return id_; }  // never reused in this process
 
-  bool mappable() const;                             // upload and readback always; default where the device's memory is unified
-  Store store() const;                               // how the host writes the memory fast; of a buffer that is mappable
-  std::byte* map();                                  // whole buffer; a repeated call gives the same pointer
-  std::byte* host_bytes() const;                     // the pointer of map(), without marking the buffer as mapped
+  bool mappable() const;                             // always for upload and readback; for default if memory is unified
+  Store store() const;                               // fastest way for the host to write a mappable buffer
+  std::byte* map();                                  // maps the whole buffer; repeated calls return the same pointer
+  std::byte* host_bytes() const;                     // like map(), without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
-  void count_view(int change) { views_ += change; }  // views of the mapped bytes that others have
+  void count_view(int change) { views_ += change; }  // number of live views of the mapped bytes
   int views() const { return views_; }
   bool mapped() const;
-  void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // marks host access; StateError where not mapped
+  void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // begins host access; StateError if not mapped
   void sync_end();
 
-  // A shared buffer's memory as the other interface sees it: its address there and that interface's number of the device.
+  // A shared buffer as seen by the other API: its address and that API's device index.
   struct Mapping {
     uint64_t address = 0;
     int device = 0;
   };
-  int export_memory() const;         // a new file descriptor, which the caller owns. StateError where the buffer is not shared
-  uint64_t allocated_bytes() const;  // bytes of the allocation of a shared buffer, which an import has to state
-  // Notes where the other interface has the memory, once. `owner` keeps that import until the work in flight at close() has finished.
+  int export_memory() const;         // returns a new file descriptor, owned by the caller. StateError if the buffer is not shared
+  uint64_t allocated_bytes() const;  // allocation size of a shared buffer, which the importer must pass
+  // Records the other API's mapping, once. `owner` keeps the import alive until the work in flight at close() has finished.
   void set_mapping(const Mapping& mapping, std::shared_ptr<const void> owner);
   const std::optional<Mapping>& mapping() const;
 
-  // Identity of the memory below, for hazards: buffers that share memory have the same memory() and overlapping ranges.
+  // Identity of the underlying memory for hazard tracking: aliasing buffers have the same memory() and overlapping ranges.
   uint64_t memory() const;
   uint64_t memory_offset() const;
   VkBuffer_T* handle() const;
@@ -86,42 +86,42 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   std::unique_ptr<State> state_;
 };
 
-// A part of a buffer; bytes == 0 with a buffer means "no bytes", a null buffer "no binding".
+// A range of a buffer. A non-null buffer with bytes == 0 means "no bytes", a null buffer "no binding".
 struct BufferRange {
   std::shared_ptr<Buffer> buffer;
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
 
-// The range of a shared buffer of the context that the other interface knows by this address; no buffer where it is in none.
+// Returns the range of a shared buffer of the context that contains this address of the other API, or a null buffer.
 BufferRange shared_memory_at(Context& context, uint64_t address);
 
-std::string to_string(const BufferRange& range);  // "256 bytes at offset 64 of buffer 7", as its user gave them
+std::string to_string(const BufferRange& range);  // "256 bytes at offset 64 of buffer 7", as the caller specified it
 
-// A part of one buffer that a transfer visits, in bytes.
+// A piece of a buffer to transfer, in bytes.
 struct BufferPiece {
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
 
-// Copy bytes of the host into memory that the device uses, and out of it, by several threads where they are many. Nothing else does, but
-// for the transfers below: `mapped` is such memory, and all work on it has finished. `store`: of the buffer that it belongs to.
+// Copy host bytes to and from device-visible memory, multithreaded if large. All other code goes through the transfers below. `mapped` must
+// have no work in flight; `store` is that of its buffer.
 void copy_in(std::byte* mapped, std::span<const std::byte> source, Store store = Store::cached);
 void copy_out(const std::byte* mapped, std::span<std::byte> target);
 
-// Host bytes -> device, to the pieces one after the other. Blocks until the source may be reused; ordered after work already submitted.
-// `interrupted` is called while waiting, as by Context::wait, and may throw: what was copied by then stays.
+// Uploads host bytes to consecutive pieces of a buffer. Blocks until the source may be reused; ordered after work already submitted.
+// `interrupted` is called while waiting, like in Context::wait, and may throw; bytes copied so far remain.
 void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted = {});
 void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
             const Interrupted& interrupted = {});
-// Device -> host bytes, of the pieces one after the other; waits for the work already submitted.
+// Downloads consecutive pieces of a buffer to the host; waits for work already submitted.
 void download(const BufferRange& source, std::span<std::byte> target, const Interrupted& interrupted = {});
 void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
               const Interrupted& interrupted = {});
-// The bytes of a range to the pieces of another buffer of the context, one after the other, on the device.
+// Copies a range to consecutive pieces of another buffer of the context, on the device.
 void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces,
           const Interrupted& interrupted = {});
-// Repeats a word on the device, over a range of whole words.
+// Fills a range with a repeated 32-bit word on the device. The range must be a multiple of 4 bytes.
 void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupted = {});
 
 }  // namespace pumice

@@ -14,9 +14,9 @@ constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_R
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
 constexpr size_t kCopiesPerCommand = 4096;
-constexpr uint32_t kFewSets = 4;  // dispatches of a list whose pool and commands serve the next such list
+constexpr uint32_t kFewSets = 4;  // a list with at most this many dispatches passes its pool and commands on for reuse
 
-// The pipeline stages that read the words which decide whether a dispatch runs.
+// The pipeline stages that read the counts and predicates of guarded dispatches.
 VkPipelineStageFlags guard_stages(const DeviceTable& vk) {
   return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT |
          (vk.has_conditional ? VkPipelineStageFlags{VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT} : VkPipelineStageFlags{0});
@@ -118,7 +118,7 @@ CommandBuffer::~CommandBuffer() {
 void CommandBuffer::begin() {
   auto& vk = context_->vk();
   VkCommandBufferBeginInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-  // A command buffer may be submitted again while its last submission still runs.
+  // A command buffer may be resubmitted while its last submission is still running.
   info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   check(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
   if (queries_ && !host_resets_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
@@ -128,7 +128,7 @@ void CommandBuffer::begin() {
 
 void CommandBuffer::barrier(bool guards) {
   auto& vk = context_->vk();
-  // Only the stages that take part are named: on an H200 a dispatch takes 1.9 us with this barrier, 4.4 us with one over all commands.
+  // Names only the stages involved: on an H200 a dispatch takes 1.9 us with this barrier, 4.4 us with an all-commands barrier.
   constexpr VkAccessFlags kShader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT;
   const VkPipelineStageFlags before = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stages(vk) : 0u);
   const VkPipelineStageFlags after = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards ? guard_stages(vk) : 0u);
@@ -248,7 +248,7 @@ void CommandBuffer::copy(const Image& source, const BufferRange& target) {
   vk.vkCmdCopyImageToBuffer(commands_, source.handle(), VK_IMAGE_LAYOUT_GENERAL, target.buffer->handle(), 1, &region);
 }
 
-// Images stay in the general layout: it serves storage, sampling and copies alike.
+// Images stay in the general layout, which serves storage, sampling and copies.
 void CommandBuffer::make_usable(const Image& image) {
   auto& vk = context_->vk();
   VkImageMemoryBarrier barrier{VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER};
@@ -273,7 +273,7 @@ void CommandBuffer::reset_timestamps() {
 
 void CommandBuffer::end() {
   auto& vk = context_->vk();
-  // A barrier to the host takes an H200 a microsecond, which a list on memory that the host cannot see need not spend.
+  // A host barrier costs 1 us on an H200, so it is skipped if only device-local memory is used.
   if (host_sees_) record_barrier(vk, commands_, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
   check(vk.vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
 }

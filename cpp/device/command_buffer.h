@@ -1,4 +1,4 @@
-// A recorded Vulkan command buffer with its descriptor sets and timestamps: what dispatch records into.
+// A recorded Vulkan command buffer with its descriptor sets and timestamps.
 #pragma once
 
 #include <array>
@@ -19,67 +19,68 @@ struct VkQueryPool_T;
 
 namespace pumice {
 
-// How much a command buffer must hold. It is counted before recording, so that each Vulkan pool is made once, in its exact size.
+// Resource counts of a command buffer, known before recording so that each Vulkan pool is created once at its exact size.
 struct CommandBufferSizes {
   uint32_t sets = 0;
-  std::array<uint32_t, kDescriptorKinds> descriptors{};  // by kind
+  std::array<uint32_t, kDescriptorKinds> descriptors{};  // per kind
   uint32_t timestamps = 0;
-  bool guards = false;       // dispatches that read from memory whether they run
-  bool host_resets = false;  // reset_timestamps() comes before each submission, where the device can do that
+  bool guards = false;       // some dispatches run conditionally on a value in memory
+  bool host_resets = false;  // reset_timestamps() is called before each submission, if the device supports host query reset
 };
 
-// The resources that the descriptors of one dispatch refer to.
+// The resources bound by a dispatch.
 struct DescriptorUse {
   const Pipeline* pipeline;
   std::span<const BufferRange> buffers;
   std::span<const std::shared_ptr<Image>> images;
 };
 
-// A CommandBuffer is not thread-safe while recording. It may be submitted again while an earlier submission is still running.
+// Not thread-safe while recording. May be resubmitted while an earlier submission is still running.
 class CommandBuffer {
  public:
   CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes);
-  ~CommandBuffer();  // its objects are freed once the last submission has finished
+  ~CommandBuffer();  // its Vulkan objects are freed once the last submission has finished
   CommandBuffer(const CommandBuffer&) = delete;
 
-  // Starts with a barrier against everything submitted earlier, so that executions follow one another in memory too.
+  // Begins with a barrier against all earlier submissions, so that executions are ordered in memory as well.
   void begin();
-  // Makes the descriptor sets of all dispatches to come, in their order: in two calls, which drivers take far quicker than two for each.
+  // Allocates and writes the descriptor sets of all later dispatches, in order. Batched into two Vulkan calls, which is much faster than
+  // two per dispatch.
   void describe(std::span<const DescriptorUse> uses);
-  void barrier(bool guards);  // compute -> compute, and to what guards the dispatches after it
-  // Records one dispatch with the next descriptor set of those that describe() made.
+  void barrier(bool guards);  // compute -> compute, and optionally to the guards of later dispatches
+  // Records a dispatch with the next descriptor set from describe().
   void dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
-  // Like dispatch(), with the group counts read from memory: three words, zeros for no group.
+  // Like dispatch(), with three group counts read from memory. Zeros mean no workgroups.
   void dispatch_indirect(const Pipeline& pipeline, std::span<const std::byte> push, const BufferRange& counts);
-  // Dispatches up to end_guard() run only where the word is not zero; it may not change in between. Needs conditionalRendering.
+  // Dispatches until end_guard() run only if the word is non-zero; it must not change in between. Requires conditionalRendering.
   void begin_guard(const BufferRange& word);
   void end_guard();
-  // The bytes of a range to the pieces of another buffer one after the other, and back; by the transfer engine.
+  // Copy a range to consecutive pieces of a buffer, and back, as transfer commands.
   void scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces);
   void gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target);
-  void fill(const BufferRange& target, uint32_t word);        // a range of whole words
+  void fill(const BufferRange& target, uint32_t word);        // range: a multiple of 4 bytes
   void copy(const BufferRange& source, const Image& target);  // the whole image, packed
   void copy(const Image& source, const BufferRange& target);
-  void make_usable(const Image& image);  // a new one, for every use; its content is undefined
+  void make_usable(const Image& image);  // transitions a new image to the general layout; its content is undefined
   void timestamp(uint32_t index);
-  // Before a submission, where CommandBufferSizes::host_resets is set: no earlier one may still be running.
+  // Call before a submission if CommandBufferSizes::host_resets is set. No earlier submission may still be running.
   void reset_timestamps();
-  void end();  // makes the results visible to the host, where they lie in memory that it can see
+  void end();  // also makes writes to host-visible memory available to the host
 
   // Keeps an object alive until the last submission has finished.
   void keep(std::shared_ptr<const void> used) { kept_ = std::move(used); }
-  uint64_t submit(const std::function<void()>& check = {});  // as Context::submit
+  uint64_t submit(const std::function<void()>& check = {});  // like Context::submit
   uint64_t last_submission() const { return last_; }
-  // Seconds from the first stamp of the last finished submission to each of them.
+  // Seconds since the first timestamp, for each timestamp of the last finished submission.
   std::vector<double> timestamps() const;
-  std::vector<uint64_t> ticks() const;  // the same stamps as the device's counter has them; empty without stamps
+  std::vector<uint64_t> ticks() const;  // raw counter values of the timestamps; empty if there are none
   double tick_nanoseconds() const;
   const std::shared_ptr<Context>& context() const { return context_; }
 
  private:
   void make_commands();
   void bind(const Pipeline& pipeline, std::span<const std::byte> push);
-  void note_use(const Buffer& buffer);  // of one that may be written
+  void note_use(const Buffer& buffer);  // buffer: may be written by the device
 
   std::shared_ptr<Context> context_;
   VkCommandPool_T* pool_ = nullptr;
@@ -89,9 +90,9 @@ class CommandBuffer {
   uint32_t timestamp_count_ = 0;
   bool guards_ = false;
   bool host_resets_ = false;
-  bool host_sees_ = false;                // memory that is used
-  bool is_small_ = false;                 // with few descriptors and no timestamps: pool and commands may serve again
-  std::vector<VkDescriptorSet_T*> sets_;  // sets of the dispatches that have descriptors
+  bool host_sees_ = false;                // whether host-visible memory is used
+  bool is_small_ = false;                 // few descriptors, no timestamps: pool and commands can be reused
+  std::vector<VkDescriptorSet_T*> sets_;  // only for dispatches with descriptors
   size_t next_set_ = 0;
   const Pipeline* bound_ = nullptr;
   std::shared_ptr<const void> kept_;

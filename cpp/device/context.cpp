@@ -39,8 +39,8 @@ uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
-  // A family without graphics is at least as fast at everything here. On an H200 a guarded dispatch costs 1.9 us there and 4.9 us on the
-  // universal family.
+  // Prefer a family without graphics: it is at least as fast at everything here. On an H200 a guarded dispatch takes 1.9 us there and 4.9
+  // us on the universal family.
   std::optional<uint32_t> best;
   for (uint32_t i = 0; i < count; ++i) {
     if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT)) continue;
@@ -64,7 +64,7 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
   auto extensions = device_extensions(vk.physical);
   check_masked(info, extensions, masked);
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
-  // A validation layer that is older than an extension speaks up wherever it is used.
+  // A validation layer older than an extension reports errors wherever it is used.
   for (const auto& [name, first] : {std::pair{VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 3, 255)},
                                     {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 4, 312)}})
     if (instance().validation && instance().layer_version < first) extensions.erase(name);
@@ -114,7 +114,7 @@ VkSemaphore create_timeline(DeviceTable& vk) {
 }  // namespace
 
 DeviceTable::~DeviceTable() {
-  // A child of a fork must leave the parent's device alone; work on an abandoned device may still run.
+  // A forked child must not touch the parent's device; work on an abandoned device may still be running.
   if (!device || generation != fork_generation() || abandoned) return;
   vkDestroyPipelineCache(device, pipeline_cache, nullptr);
   vkDestroyDevice(device, nullptr);
@@ -181,7 +181,7 @@ std::shared_ptr<Context> another_context(const Context& context, const std::vect
 Context::~Context() {
   try {
     close();
-  } catch (...) {  // a lost device: its objects are freed all the same
+  } catch (...) {  // lost device: free its objects anyway
   }
   ContextState& state = *state_;
   if (state.abandoned) {
@@ -189,7 +189,7 @@ Context::~Context() {
     return;
   }
   if (!state.vk->device || state.forked()) {
-    leak(std::move(state.memory));  // a child leaves the parent's device alone
+    leak(std::move(state.memory));  // a forked child must not touch the parent's device
     return;
   }
   state.collect(true);
@@ -200,10 +200,10 @@ Context::~Context() {
 void Context::close(const Interrupted& interrupted, std::optional<double> patience) {
   ContextState& state = *state_;
   if (state.closed.exchange(true)) return;
-  if (!state.vk->device || state.is_left_alone()) return;  // a child leaves the parent's device alone
+  if (!state.vk->device || state.is_left_alone()) return;  // a forked child must not touch the parent's device
   if (!state.lost) {
     const auto last = [&] {
-      const std::lock_guard lock(state.submit_mutex);  // a submission under way is the last
+      const std::lock_guard lock(state.submit_mutex);  // wait for a submission in progress, so that `submitted` is final
       return state.submitted.load();
     }();
     try {
@@ -243,7 +243,7 @@ DeviceTable& Context::vk() {
 
 uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check) {
   const std::lock_guard lock(state_->submit_mutex);
-  ContextState& state = state_of(*this);  // not before: close() waits for what is submitted by then
+  ContextState& state = state_of(*this);  // only under the lock: close() waits for everything submitted before it
   if (check) check();
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
   SubmissionOrder* const order = submission_order_of(*this);
@@ -267,7 +267,7 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   }
   state.begun[id % state.begun.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
   if (id >= state.losing_at) {
-    state.vk->vkQueueWaitIdle(state.vk->queue);  // the device goes on by itself, and memory that it uses is about to be freed
+    state.vk->vkQueueWaitIdle(state.vk->queue);  // the device is not really lost, and memory that it uses is about to be freed
     state.check_alive(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
   }
   state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");

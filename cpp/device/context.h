@@ -1,4 +1,4 @@
-// One logical device with its queue, timeline, allocator and features. Thread-safe.
+// A logical device with its queue, timeline semaphore, allocator and enabled features. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,69 +19,70 @@ struct VkCommandBuffer_T;
 
 namespace pumice {
 
-struct DeviceTable;   // Vulkan functions and handles of one device; device/driver/vulkan.h
-struct ContextState;  // the state that a Context holds; device/context_state.h
+struct DeviceTable;   // Vulkan functions and handles of a device; device/driver/vulkan.h
+struct ContextState;  // implementation of Context; device/context_state.h
 
-using Interrupted = std::function<void()>;  // called while waiting, without any lock held; may throw
+using Interrupted = std::function<void()>;  // called while waiting, without locks held; may throw
 
 struct MemoryCounts {
   uint64_t buffers = 0;       // live Buffers
-  uint64_t buffer_bytes = 0;  // their bytes
+  uint64_t buffer_bytes = 0;  // sum of their sizes
   uint64_t images = 0;        // live Images
-  uint64_t image_bytes = 0;   // their bytes of device memory
+  uint64_t image_bytes = 0;   // device memory of the images
   uint64_t blocks = 0;        // device memory allocations
-  uint64_t block_bytes = 0;   // their bytes
+  uint64_t block_bytes = 0;   // sum of their sizes
 };
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // Makes a context on the chosen device. Throws DeviceError: no loader, no device, no device of that name (lists those there are), a
-  // missing requirement.
+  // Creates a context on the chosen device. Throws DeviceError without a loader or device, if no device matches (lists the available ones),
+  // or if a requirement is missing.
   static std::shared_ptr<Context> create(const ContextOptions& options = {});
   ~Context();
   Context(const Context&) = delete;
 
-  // Waits for the work in flight, as finish() does, and frees the device. Idempotent; later use throws StateError. Where `interrupted`
-  // throws the context stays open.
+  // Waits for work in flight like finish() and frees the device. Idempotent; later use throws StateError. If `interrupted` throws, the
+  // context stays open.
   void close(const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
   bool closed() const;
-  // Whether the context was given up because an execution did not end. Nothing that the device may still use is then ever freed, the
-  // process ends without the driver's exit handlers, and whatever needs the device throws DeviceLostError.
+  // Whether the context was given up because an execution did not finish. Resources that the device may still use are then leaked, the
+  // process exits without the driver's exit handlers, and operations that need the device throw DeviceLostError.
   bool abandoned() const;
-  // Seconds without any execution finishing after which close(), the destructor and the end of the process abandon the context:
-  // PUMICE_ABANDON_SECONDS, 30 by default, and on top the longest execution that was waited for.
+  // Seconds without progress after which close(), the destructor and process exit abandon the context: PUMICE_ABANDON_SECONDS (default 30)
+  // plus the longest execution waited for so far.
   double patience_seconds() const;
-  // Waits until `id` has finished. False where it does not and the context was abandoned. Without `interrupted` a Ctrl-C abandons it too.
+  // Waits until execution `id` has finished. Returns false if it did not and the context was abandoned. Without `interrupted`, Ctrl-C also
+  // abandons the context.
   bool finish(uint64_t id, const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
 
-  const DeviceInfo& info() const;     // features as enabled: masked ones read false; limits as masked
-  const std::string& choice() const;  // why this device: "PUMICE_DEVICE=...", "the only device", ...
+  const DeviceInfo& info() const;     // enabled features (masked ones are false) and limits as masked
+  const std::string& choice() const;  // why this device was chosen: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
-  QuirkSet assumed_quirks() const;  // quirks of the table, and of the options
+  QuirkSet assumed_quirks() const;  // from the quirk table and the options
 
-  // Submits recorded command buffers as one batch; returns its id on the timeline. The caller keeps what they use until it has finished.
-  // `check` may refuse by an exception; what it finds open, no other thread's close() frees before the batch has finished.
+  // Submits command buffers as one batch and returns its timeline value. The caller keeps resources alive until it has finished. `check`
+  // may throw to cancel. Resources that it finds open are not freed by a concurrent close() before the batch has finished.
   uint64_t submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check = {});
-  uint64_t completed();                        // id of the last execution that has finished. StateError in a forked child; DeviceLostError
-  bool in_flight(uint64_t id) const noexcept;  // the device may still work for it
+  uint64_t completed();                        // id of the last finished execution. Throws StateError in a forked child; DeviceLostError
+  bool in_flight(uint64_t id) const noexcept;  // whether the device may still be executing it
   uint64_t submitted() const;
-  // Waits until `id` has finished. `interrupted` is called about every 50 ms without any lock held and may throw.
-  // Throws TimeoutError, DeviceLostError. The policy follows the device kind: poll then block on a GPU, block on a CPU driver.
+  // Waits until execution `id` has finished. `interrupted` is called about every 50 ms without locks held and may throw. Throws
+  // TimeoutError, DeviceLostError. On a GPU it polls, then blocks; on a CPU driver it blocks.
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
-  // The first part of wait(): polls for up to `microseconds` (not at all on a CPU driver); true when finished.
+  // Polls for up to `microseconds` (not at all on a CPU driver), as wait() does first. Returns true if finished.
   bool poll(uint64_t id, double microseconds);
   void wait_idle(const Interrupted& interrupted = {});
 
   MemoryCounts memory_counts() const;
   uint64_t pipelines_created() const;
 
-  // One object per type owned by this context, made on first use (caches of higher layers).
+  // Returns the context's object of this type, created on first use (caches of higher layers).
   template <typename T>
   std::shared_ptr<T> attachment();
 
-  // The device's functions, for the device layer and dispatch recording. Throws StateError after close() or in a forked child,
-  // DeviceLostError after loss.
+  // Returns the device's functions, for the device layer and dispatch recording. Throws StateError after close() or in a forked child,
+  // DeviceLostError after device loss.
   DeviceTable& vk();
 
   ContextState& state() const { return *state_; }  // for the device layer
@@ -97,15 +98,14 @@ std::shared_ptr<T> Context::attachment() {
   return std::static_pointer_cast<T>(find_attachment(typeid(T), [] { return std::static_pointer_cast<void>(std::make_shared<T>()); }));
 }
 
-// The state of a context that is still usable, for the device layer. Throws StateError (closed, forked) or DeviceLostError.
+// Returns the state of a usable context, for the device layer. Throws StateError (closed, forked) or DeviceLostError.
 ContextState& state_of(Context& context);
 
-// Adds a context to those that the end of the process waits for.
+// Registers a context for finish_contexts().
 void note_live(const std::shared_ptr<Context>& context);
-// finish() for all contexts that are alive: what the end of a process waits for. An exception of `interrupted` is passed on once the
-// contexts with work in flight are abandoned.
+// Calls finish() on all live contexts at process exit. If `interrupted` throws, abandons the contexts with work in flight and rethrows.
 void finish_contexts(const Interrupted& interrupted = {});
-// The Interrupted of a wait in a destructor: throws TimeoutError where the user wants to go on (Ctrl-C).
+// An Interrupted for waits in destructors: throws TimeoutError on Ctrl-C.
 void give_up_at_interrupt();
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The options that a Context is made with, another context like it, and faults of one for tests.
+// Options of a Context, derived contexts, and a test hook for device loss.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ class Context;
 struct ContextOptions {
   // "" (PUMICE_DEVICE, else the best), "uuid:...", "pci:...", an index ("1"), a kind ("discrete", "software") or part of a name.
   std::string device;
-  std::vector<std::string> without;  // features and extensions to mask, so that fallbacks can be tested
-  LimitMask limits;                  // limits to keep below the device's own, for tests too
-  std::vector<std::string> quirks;   // quirks that the driver is taken to have, for tests too
+  std::vector<std::string> without;  // features and extensions to mask, to test fallbacks
+  LimitMask limits;                  // limits to reduce, for tests
+  std::vector<std::string> quirks;   // quirks to assume, for tests
 };
 
-// The features and extensions that it does without although the device may have them.
+// Features and extensions that the context does not use even if the device supports them.
 const std::vector<std::string>& masked_features(const Context& context);
 
-// Another context of the same device with the same options, which does without these features and extensions as well. Throws as
-// Context::create() does.
+// Creates another context on the same device with the same options, masking these features and extensions as well. Throws like
+// Context::create().
 std::shared_ptr<Context> another_context(const Context& context, const std::vector<std::string>& without);
 
-// A fault for tests: the context's queue answers that the device is lost once it has taken so many further submissions.
+// Test hook: simulates device loss after this many further submissions.
 void lose_device_after(Context& context, uint64_t submissions);
 
 }  // namespace pumice

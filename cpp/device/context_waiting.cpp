@@ -1,4 +1,4 @@
-// Waiting for executions, and giving them up where they do not end.
+// Waits for executions, and abandons a context whose executions do not finish.
 #include <algorithm>
 #include <chrono>
 
@@ -18,16 +18,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A wait polls first: a host round trip takes 12 us on an H200 where the host polls, 30 us where it blocks.
+// Waits poll first: a host round trip takes 12 us on an H200 with polling, 30 us with blocking.
 constexpr auto kPollBeforeBlocking = std::chrono::microseconds(200);
-// A blocking wait asks for interrupts (Ctrl-C) between slices.
+// Blocking waits check for interrupts (Ctrl-C) between slices.
 constexpr auto kBlockingSlice = std::chrono::milliseconds(50);
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The contexts of the process, which its end waits for.
+// Contexts to finish at process exit.
 struct LiveContexts {
   std::mutex mutex;
   std::vector<std::weak_ptr<Context>> all;
@@ -41,10 +41,10 @@ LiveContexts& live_contexts() {
 }  // namespace
 
 void note_live(const std::shared_ptr<Context>& context) {
-  static const bool is_registered = [] {  // now that the driver has its own handlers
+  static const bool is_registered = [] {  // registered after the driver's exit handlers, so it runs first
     at_exit([] {
       finish_contexts();
-      // A daemon thread still calls the driver, whose own handlers would take away what it uses.
+      // A daemon thread is still calling the driver, whose exit handlers would free what it uses.
       if (has_open_calls()) leave_at_exit();
     });
     return true;
@@ -126,11 +126,11 @@ void give_up_at_interrupt() {
 
 uint64_t Context::completed() {
   ContextState& state = *state_;
-  if (state.forked() || state.abandoned) state_of(*this);  // throws: what is in flight is never known to have finished
+  if (state.forked() || state.abandoned) state_of(*this);  // throws: completion can no longer be determined
   if (state.closed) return submitted();
   uint64_t value = 0;
   state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
-  if (value == ~uint64_t{0}) {  // a lost device may answer this
+  if (value == ~uint64_t{0}) {  // a lost device may return this
     state.check_alive(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
   }
   uint64_t known = state.finished.load();
@@ -141,7 +141,7 @@ uint64_t Context::completed() {
 
 bool Context::poll(uint64_t id, double microseconds) {
   if (state_->finished.load(std::memory_order_acquire) >= id || completed() >= id) return true;
-  if (info().kind == DeviceKind::software) return false;  // a spinning waiter steals the driver's core
+  if (info().kind == DeviceKind::software) return false;  // spinning would steal CPU time from the driver
   const auto deadline = Clock::now() + std::chrono::duration<double, std::micro>(microseconds);
   do {
     if (completed() >= id) return true;

@@ -1,4 +1,4 @@
-// The device macros of the GLSL extension: ncnn_<name> for extensions, features, properties and limits.
+// Device macros of the GLSL extension: ncnn_<name> for extensions, features, properties and limits.
 #include "device/device_macros.h"
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 namespace pumice {
 namespace {
 
-// Numbers as GLSL reads them: integers without a suffix but of 64 bits, which are clamped where the device has none.
+// Formats values as GLSL literals: integers without a suffix, except 64-bit ones, which are clamped if the device lacks 64-bit integers.
 class MacroWriter {
  public:
   explicit MacroWriter(const DeviceInfo& info) : info_(info), int64_(info.feature("shaderInt64")) {}
 
-  // A feature that is masked here reads 0, and a limit as it is masked.
+  // Masked features read 0, masked limits their mask.
   void put(const std::string& name, uint32_t value) {
     const auto masked = info_.features.find(name);
     text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : limit_of(name, value)));
@@ -231,7 +231,7 @@ Structure features_of(VkPhysicalDevice physical, VkStructureType type) {
   return structure;
 }
 
-// Features in structures of extensions, which the device may only be asked for where it has the extension.
+// Features in extension structs, which may be queried only if the device supports the extension.
 void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
   if (writer.has("VK_KHR_8bit_storage")) {
     const auto found = features_of<VkPhysicalDevice8BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES);
@@ -322,7 +322,7 @@ void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
   }
 }
 
-// Features of cooperative matrices, of KHR's extension if the device has it, else of NV's.
+// Cooperative matrix features, from the KHR extension if supported, else from NV.
 void put_cooperative_matrix(MacroWriter& writer, VkPhysicalDevice physical) {
   if (writer.has("VK_KHR_cooperative_matrix")) {
     const auto found = features_of<VkPhysicalDeviceCooperativeMatrixFeaturesKHR>(
@@ -418,7 +418,7 @@ void put_device(MacroWriter& writer, const VkPhysicalDeviceProperties& device) {
 
 #undef PUMICE_PUT
 
-// The macros of one context, made at the first use.
+// Macros of a context, created on first use.
 struct KnownMacros {
   std::once_flag once;
   std::shared_ptr<const std::map<std::string, std::string>> macros;

@@ -1,4 +1,4 @@
-// The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits of a device.
+// Device macros of the GLSL extension: ncnn_<name> -> value, for extensions, features, properties and limits of a device.
 #pragma once
 
 #include <map>
@@ -9,8 +9,7 @@
 
 namespace pumice {
 
-// Read once per context. Features and extensions that the context masks are 0 and absent; structures that the Vulkan headers of this
-// build do not know are left out.
+// Queried once per context. Masked features and extensions are 0 or undefined; structs unknown to this build's Vulkan headers are omitted.
 std::shared_ptr<const std::map<std::string, std::string>> device_macros(Context& context);
 
 }  // namespace pumice

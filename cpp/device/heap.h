@@ -1,4 +1,4 @@
-// The kinds of device memory that buffers are made of.
+// Memory kinds of buffers.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// `written`: on the device where the host can write there, for the little that it writes once; not among the public heaps.
+// `written`: device memory that the host can write if available, for small write-once data; internal only.
 enum class Heap : uint8_t { default_, upload, readback, written };
 std::string_view name(Heap heap);
 

@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// The memory is cached by the host, so that it serves as any array does, both ways.
+// Uses host-cached memory, so that the host can read and write it like any array.
 std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint64_t bytes) {
   auto& state = state_of(*context);
   auto buffer = Buffer::create(std::move(context), bytes, Heap::readback);
@@ -19,7 +19,7 @@ std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint6
 
 BufferRange host_memory_of(Context& context, std::span<const std::byte> bytes) {
   auto& state = context.state();
-  std::shared_ptr<Buffer> buffer;  // dropped after the lock, which its end takes
+  std::shared_ptr<Buffer> buffer;  // released after the lock, which its destructor acquires
   const std::lock_guard lock(state.mutex);
   auto entry = state.host_memory.upper_bound(bytes.data());
   if (entry == state.host_memory.begin()) return {};

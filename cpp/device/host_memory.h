@@ -1,4 +1,4 @@
-// Host memory that the device reaches by itself, so that transfers from and to it take no staging memory.
+// Host memory that the device can access, so that transfers need no staging buffer.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace pumice {
 
-// Makes a buffer of host memory that transfers recognise by its address while the buffer is there. Throws OutOfMemoryError.
+// Allocates a host memory buffer that transfers recognise by address while it exists. Throws OutOfMemoryError.
 std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint64_t bytes);
-// The range of such a buffer of the context that these bytes are; no buffer where they are others.
+// Returns the range of such a buffer that contains these bytes, or a null buffer.
 BufferRange host_memory_of(Context& context, std::span<const std::byte> bytes);
 
 }  // namespace pumice

@@ -8,14 +8,14 @@
 
 namespace pumice {
 
-// Vulkan's side of an image.
+// Vulkan handles of an image.
 struct Image::State {
   VkImage image = VK_NULL_HANDLE;
   VkImageView view = VK_NULL_HANDLE;
-  VkSampler sampler = VK_NULL_HANDLE;  // the context's
+  VkSampler sampler = VK_NULL_HANDLE;  // owned by the context
   Allocation allocation;
   bool can_store = false;
-  std::atomic<bool> closed{true};  // until it is complete
+  std::atomic<bool> closed{true};  // false once construction is complete
 };
 
 namespace {
@@ -28,7 +28,7 @@ struct FormatFacts {
 };
 
 constexpr FormatFacts kFormats[] = {
-    // by ImageFormat
+    // indexed by ImageFormat
     {"r32f", VK_FORMAT_R32_SFLOAT, DType::float32, 1},
     {"r16f", VK_FORMAT_R16_SFLOAT, DType::float16, 1},
     {"rgba16f", VK_FORMAT_R16G16B16A16_SFLOAT, DType::float16, 4},
@@ -56,7 +56,7 @@ const FormatFacts& facts(ImageFormat format) {
   return kFormats[static_cast<size_t>(format)];
 }
 
-// An image that is to be made, for the checks and their messages.
+// Parameters of an image to be created, for checks and error messages.
 struct Wanted {
   Context& context;
   ImageFormat format;
@@ -163,7 +163,7 @@ VkSampler create_sampler(DeviceTable& vk, const SamplerOptions& options) {
   return sampler;
 }
 
-// The context's sampler with these options; each kind is made once.
+// Returns the context's sampler with these options, creating it on first use.
 VkSampler find_sampler(ContextState& owner, const SamplerOptions& options) {
   const std::lock_guard lock(owner.mutex);
   for (const auto& [made_for, sampler] : owner.samplers)
@@ -171,7 +171,7 @@ VkSampler find_sampler(ContextState& owner, const SamplerOptions& options) {
   return owner.samplers.emplace_back(options, create_sampler(*owner.vk, options)).second;
 }
 
-// Memory of whole granules: what lies beside it may be a buffer.
+// Allocates whole multiples of bufferImageGranularity, since adjacent memory may belong to a buffer.
 Allocation allocate(Context& context, VkImage image) {
   auto& owner = state_of(context);
   auto& vk = *owner.vk;

@@ -1,4 +1,4 @@
-// Texels in device memory, with a view and a sampler; bound by kernels alone.
+// Device images with a view and a sampler; only kernels bind them.
 #pragma once
 
 #include <array>
@@ -26,10 +26,10 @@ enum class ImageFormat : uint8_t {
   rgba16f,
   rgba32f,
   rg32f,
-  rg16f,  // floats
+  rg16f,  // float formats
   r8,
   rg8,
-  rgba8,  // bytes that a shader sees as floats from 0 to 1
+  rgba8,  // 8-bit unorm: shaders read floats from 0 to 1
   r32ui,
   rg32ui,
   rgba32ui,
@@ -42,36 +42,35 @@ enum class ImageFormat : uint8_t {
   r16i,
   r8i,
 };
-std::string_view name(ImageFormat format);                  // as a shader declares it
+std::string_view name(ImageFormat format);                  // GLSL format qualifier
 ImageFormat image_format_from_name(std::string_view name);  // throws UnsupportedError listing the known names
 DType channel_type(ImageFormat format);
-DType shader_type(ImageFormat format);  // in which a shader gets and gives a channel: float32, int32 or uint32
+DType shader_type(ImageFormat format);  // channel type in shaders: float32, int32 or uint32
 uint32_t channels(ImageFormat format);
 
-// An image of one to three dimensions. It has one kind of use at a time, like a buffer: reads and writes of it are ordered by command
-// lists.
+// A 1D, 2D or 3D image. Like a buffer it has one usage at a time; command lists order its reads and writes.
 class Image {
  public:
-  // `shape` is that of an array with the texels: depth, height, width as far as there are such, and 2 or 4 for the channels of rg and rgba
-  // formats. The image has no layout yet: ready_image() (image_transfer.h) makes one for every use. Throws UnsupportedError (shape, size,
-  // format or sampler), OutOfMemoryError.
+  // `shape`: array shape of the texels ([depth, height,] width), plus 2 or 4 channels for rg and rgba formats. The image is in the
+  // undefined layout; ready_image() (image_transfer.h) transitions it. Throws UnsupportedError (shape, size, format or sampler),
+  // OutOfMemoryError.
   static std::shared_ptr<Image> create(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
                                        const SamplerOptions& sampler = {});
   ~Image();
   Image(const Image&) = delete;
 
-  void close();  // idempotent; the memory is freed when the work in flight has finished
+  void close();  // idempotent; memory is freed once the work in flight has finished
   bool closed() const;
   const std::shared_ptr<Context>& context() const { return context_; }
   ImageFormat format() const { return format_; }
   const Shape& shape() const { return shape_; }
   size_t dimensions() const { return shape_.size() - (channels(format_) > 1 ? 1 : 0); }
-  std::array<uint32_t, 3> extent() const;  // width, height, depth; 1 for what it has not
+  std::array<uint32_t, 3> extent() const;  // width, height, depth; 1 for missing dimensions
   const SamplerOptions& sampling() const { return sampling_; }
   bool can_store() const;  // usable as a storage image
-  uint64_t bytes() const;  // bytes of an array with the texels
+  uint64_t bytes() const;  // size of a packed array of the texels
 
-  // The image's place in memory, by which hazards are found, as for a Buffer.
+  // Memory identity for hazard tracking, like Buffer::memory().
   uint64_t memory() const;
   uint64_t memory_offset() const;
   uint64_t memory_bytes() const;

@@ -1,4 +1,4 @@
-// Work on images that a submission of its own does: a new image is made ready, and host bytes go to its texels and back.
+// Image initialisation and transfers between host and image, each in a submission of its own.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace pumice {
 
-// Makes an image that every kind of use may follow; its content is undefined. Waits until the device has made it ready. Throws what
-// Image::create() throws.
+// Creates an image ready for every usage, with undefined content. Waits for the layout transition. Throws like Image::create().
 std::shared_ptr<Image> ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler = {},
                                    const Interrupted& interrupted = {});
 
-// Copy packed row-major host bytes to the texels and back. Both wait, ordered after work already submitted, and throw BindingError (R2) for
-// another size.
+// Copy packed row-major host bytes to the texels and back. Both wait and are ordered after work already submitted. Throw BindingError (R2)
+// if the size differs.
 void upload(const Image& target, std::span<const std::byte> source, const Interrupted& interrupted = {});
 void download(const Image& source, std::span<std::byte> target, const Interrupted& interrupted = {});
 

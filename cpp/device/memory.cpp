@@ -8,11 +8,12 @@
 namespace pumice {
 namespace {
 
-// A new block is as large as all of its type so far, within these bounds: a small context stays small, a large one needs few allocations.
+// A new block is as large as all blocks of its type so far, within these bounds: small contexts stay small, large ones need few
+// allocations.
 constexpr uint64_t kSmallestBlock = uint64_t{4} << 20;
 constexpr uint64_t kLargestBlock = uint64_t{256} << 20;
-// An empty block that is larger goes back to the driver at once. Blocks of the host's memory are never larger where they serve several
-// ranges: staging memory comes and goes with each transfer, and pages take the driver long to pin.
+// Larger empty blocks are freed at once. Shared blocks of host memory never exceed this size: staging memory is allocated for each
+// transfer, and pinning pages is slow.
 constexpr uint64_t kLargestKept = uint64_t{64} << 20;
 
 uint64_t next_block_id() {
@@ -20,7 +21,7 @@ uint64_t next_block_id() {
   return next.fetch_add(1);
 }
 
-// All host memory is one: the same bytes may be imported twice.
+// All imported host memory has the same id, because the same bytes may be imported twice.
 uint64_t imported_id() {
   static const uint64_t id = next_block_id();
   return id;
@@ -30,7 +31,7 @@ uint64_t align_up(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-// Takes an aligned range out of the block's free list; false where none is large enough.
+// Takes an aligned range from the block's free list; false if none is large enough.
 bool take(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {
   for (auto range = block.free.begin(); range != block.free.end(); ++range) {
     const auto [begin, size] = *range;
@@ -76,7 +77,7 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
   }
   const bool is_local = vk_.memory.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
   const uint64_t wanted = std::clamp(total, kSmallestBlock, is_local ? kLargestBlock : kLargestKept);
-  lock.unlock();  // much memory takes the driver a while, in which other threads are served
+  lock.unlock();  // allocating a large block is slow; other threads can proceed meanwhile
   auto made = make_block(requirements.size > wanted / 2 ? requirements.size : wanted, type, purpose);
   MemoryBlock& block = *made;
   if (!take(block, requirements.size, requirements.alignment, offset)) throw Error("a new memory block is too small for its first range");
@@ -167,7 +168,7 @@ void MemoryPool::release(const Allocation& allocation) {
   give_back(*allocation.block, allocation.offset, allocation.bytes);
   if (allocation.block->used != 0) return;
   if (allocation.block->bytes > kLargestKept) return drop_block(*allocation.block);
-  // One empty block per type stays, the largest, so that a loop of make-and-drop does not allocate device memory each time.
+  // Keeps the largest empty block per type, so that create/destroy loops do not allocate device memory each time.
   const auto another = std::ranges::find_if(blocks_, [&](const auto& block) {
     return block.get() != allocation.block && block->used == 0 && block->type == allocation.block->type;
   });

@@ -41,7 +41,7 @@ VkPipelineLayout create_layout(DeviceTable& vk, VkDescriptorSetLayout set_layout
   return layout;
 }
 
-// Specialization constants laid out one after the other, as Vulkan wants them.
+// Packed specialization constants with their map entries.
 struct SpecializationData {
   std::vector<VkSpecializationMapEntry> entries;
   std::vector<std::byte> bytes;
@@ -58,7 +58,7 @@ struct SpecializationData {
   }
 };
 
-// Keys of the pipelines that this process has made.
+// Keys of the pipelines created by this process.
 struct Made {
   std::mutex mutex;
   std::set<std::string> keys;

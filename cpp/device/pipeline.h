@@ -1,4 +1,4 @@
-// A compute pipeline and its layouts.
+// Compute pipelines and their layouts.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ inline constexpr size_t kDescriptorKinds = 4;
 struct DescriptorBinding {
   uint32_t number = 0;
   DescriptorKind kind = DescriptorKind::storage_buffer;
-  uint32_t element = 0;  // of an array of descriptors; its elements follow one another
+  uint32_t element = 0;  // array index; elements of an array are consecutive
 };
 
 struct Specialization {
@@ -33,7 +33,7 @@ struct Specialization {
   uint64_t bits = 0;
 };
 
-// A Capture says what a driver keeps of the programs that it makes of a pipeline: numbers, or their texts too.
+// What a driver records about a pipeline's executables: statistics only, or also their internal representations.
 enum class Capture : uint8_t { none, statistics, all };
 
 struct PipelineDesc {
@@ -42,16 +42,16 @@ struct PipelineDesc {
   std::vector<DescriptorBinding> bindings;  // buffers, then images
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
-  bool is_robust = false;      // accesses outside of a bound range harm nothing else, where the device can see to it (pipelineRobustness)
-  uint32_t subgroup_size = 0;  // required, and all of them full; 0: the driver's choice
-  bool counted = true;         // by pipelines_created() and distinct_pipelines()
-  Capture capture = Capture::none;  // what executables_of() can tell; any needs pipelineExecutableInfo, and no cache serves it
+  bool is_robust = false;           // out-of-bounds accesses are contained, if supported (pipelineRobustness)
+  uint32_t subgroup_size = 0;       // required, with full subgroups; 0: chosen by the driver
+  bool counted = true;              // counts in pipelines_created() and distinct_pipelines()
+  Capture capture = Capture::none;  // for executables_of(); not none: needs pipelineExecutableInfo and bypasses the cache
 };
 
-// A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.
+// Keys (shader, constants, subgroup size) of the distinct pipelines that this process created, i.e. that the driver had to compile.
 std::vector<std::string> distinct_pipelines();
 
-// Owns the Vulkan objects; outlives its context safely.
+// Owns the Vulkan objects; may outlive its context.
 class Pipeline {
  public:
   static std::shared_ptr<const Pipeline> create(Context& context, const PipelineDesc& desc);
@@ -62,9 +62,9 @@ class Pipeline {
   VkDescriptorSetLayout_T* set_layout() const { return set_layout_; }
   const std::vector<DescriptorBinding>& bindings() const { return bindings_; }
   Capture capture() const { return capture_; }
-  // Whether it has been submitted. Some drivers compile at a pipeline's first dispatch, and its time has that in it.
+  // Whether it was ever submitted. Some drivers compile at the first dispatch, which inflates its time.
   bool has_run() const { return has_run_; }
-  bool note_run() const { return !has_run_.exchange(true); }  // true for the first one who says so
+  bool note_run() const { return !has_run_.exchange(true); }  // true on the first call only
 
  private:
   Pipeline() = default;

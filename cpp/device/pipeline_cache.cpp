@@ -10,7 +10,7 @@ namespace pumice {
 namespace {
 
 constexpr const char* kKind = "pipelines";
-constexpr size_t kHeaderBytes = 32;  // lavapipe returns this and no more: its own disk cache does the work there
+constexpr size_t kHeaderBytes = 32;  // lavapipe returns only the header, since it has its own disk cache
 
 std::string name_of(const DeviceInfo& info) {
   return info.uuid + "-" + info.driver_uuid + "-" + std::to_string(info.driver_version);
@@ -27,7 +27,7 @@ VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) {
   }
   VkPipelineCache cache = VK_NULL_HANDLE;
   const VkResult result = vk.vkCreatePipelineCache(vk.device, &create, nullptr, &cache);
-  if (result == VK_ERROR_UNKNOWN) check_memory_for_driver("vkCreatePipelineCache");  // what NVIDIA's driver returns when memory is short
+  if (result == VK_ERROR_UNKNOWN) check_memory_for_driver("vkCreatePipelineCache");  // NVIDIA's driver returns this if memory is short
   check(result, "vkCreatePipelineCache");
   return cache;
 }

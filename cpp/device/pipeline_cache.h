@@ -1,4 +1,4 @@
-// The driver's pipeline data on disk, for the device layer's .cpp files only.
+// The driver's pipeline cache data on disk, for .cpp files of the device layer only.
 #pragma once
 
 #include "device/driver/device_info.h"
@@ -6,10 +6,10 @@
 
 namespace pumice {
 
-// A pipeline cache filled from disk where there is an entry for this device and driver; a corrupt or foreign one is ignored.
+// Creates a pipeline cache, initialised from disk if there is an entry for this device and driver. Ignores corrupt or foreign entries.
 VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info);
 
-// Writes the cache's data by atomic rename where the driver returns more than a header. Never throws: a cache is a convenience.
+// Writes the cache data by atomic rename, unless the driver returns only a header. Never throws: the cache is optional.
 void save_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) noexcept;
 
 }  // namespace pumice

@@ -35,7 +35,7 @@ std::vector<ExecutableStatistic> statistics_of(DeviceTable& vk, const VkPipeline
   return result;
 }
 
-// Two calls give the contents: the first one says how many bytes each has.
+// Vulkan's two-call idiom: the first call returns the size of each representation.
 std::vector<ExecutableRepresentation> representations_of(DeviceTable& vk, const VkPipelineExecutableInfoKHR& which) {
   uint32_t count = 0;
   constexpr const char* kCall = "vkGetPipelineExecutableInternalRepresentationsKHR";
@@ -57,14 +57,14 @@ std::vector<ExecutableRepresentation> representations_of(DeviceTable& vk, const 
   return result;
 }
 
-// The low 32 bits of a number: an invocation addresses no more, and NVIDIA 580.159 tells 2^36 + 272 bytes of local memory of a kernel that
-// spills 272, and 2^36 of one that spills none.
+// Returns the low 32 bits, since an invocation cannot address more. NVIDIA 580.159 reports 2^36 + 272 bytes of local memory for a kernel
+// that spills 272, and 2^36 for one that spills none.
 uint64_t addressable(const std::variant<bool, int64_t, uint64_t, double>& value) {
   const double number = std::visit([](const auto told) { return static_cast<double>(told); }, value);
   return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
 }
 
-// The largest value of the statistics with the first of these names that one has.
+// Returns the maximum over the executables of the first of these statistics that any of them has.
 std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::initializer_list<std::string_view> names) {
   std::optional<uint64_t> largest;
   for (const std::string_view name : names) {

@@ -1,4 +1,4 @@
-// A driver says of the programs that it made of a pipeline how they use the device (VK_KHR_pipeline_executable_properties).
+// Resource usage of compiled pipelines, as reported by the driver (VK_KHR_pipeline_executable_properties).
 #pragma once
 
 #include <cstddef>
@@ -13,38 +13,38 @@ namespace pumice {
 class Context;
 class Pipeline;
 
-// One number that a driver tells, in the driver's own words.
+// A statistic, with the driver's name and description.
 struct ExecutableStatistic {
   std::string name, description;
   std::variant<bool, int64_t, uint64_t, double> value;
 };
 
-// A form of the program inside the driver: its assembly, or what it was before.
+// An internal representation of the executable: assembly or an earlier stage.
 struct ExecutableRepresentation {
   std::string name, description;
   bool is_text = false;
-  std::string content;  // without the zero at the end of a text
+  std::string content;  // without the terminating zero of text
 };
 
 struct PipelineExecutable {
   std::string name, description;
-  uint32_t subgroup_size = 0;  // 0: not told
+  uint32_t subgroup_size = 0;  // 0: not reported
   std::vector<ExecutableStatistic> statistics;
   std::vector<ExecutableRepresentation> representations;
 };
 
 inline constexpr const char* kExecutablesFeature = "pipelineExecutableInfo";
 
-// Throws UnsupportedError, naming the driver and the feature, where the driver tells nothing.
+// Throws UnsupportedError naming the driver and the feature if the driver does not report executables.
 void check_tells_executables(const Context& context);
 
-// The programs of a pipeline, with what it was made to capture; none of a pipeline that captures nothing.
+// Returns the executables of a pipeline with the captured data; empty if it was created without capture.
 std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline);
 
-// Spills are what a kernel keeps in memory for want of registers, as far as the driver tells it.
+// Register spills of a kernel, as far as the driver reports them.
 struct Spills {
-  std::optional<uint64_t> number;  // of registers, or of instructions
-  std::optional<uint64_t> bytes;   // of an invocation's memory, in which arrays that are indexed lie as well
+  std::optional<uint64_t> number;  // registers or instructions, depending on the driver
+  std::optional<uint64_t> bytes;   // local memory of an invocation, which also holds dynamically indexed arrays
 
   std::optional<uint64_t> amount() const { return number ? number : bytes; }
 };

@@ -1,4 +1,4 @@
-// Options of sampling: the filter, and what is read outside of the image.
+// Sampler options: filter and address mode.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 namespace pumice {
 
 enum class Filter : uint8_t { nearest, linear };
-enum class AddressMode : uint8_t { clamp, repeat, border };  // outside of the image: its nearest texel, the image again, zeros
+enum class AddressMode : uint8_t { clamp, repeat, border };  // outside the image: nearest texel, wrap around, zeros
 std::string_view name(Filter filter);
 std::string_view name(AddressMode mode);
 
-// Options of a shader's texture functions; texelFetch and storage images do not use them.
+// For the texture functions of a shader; texelFetch and storage images ignore them.
 struct SamplerOptions {
   Filter filter = Filter::nearest;
   AddressMode address = AddressMode::clamp;
-  bool normalized = true;  // coordinates from 0 to 1, not in texels
+  bool normalized = true;  // coordinates from 0 to 1 instead of texels
   bool operator==(const SamplerOptions&) const = default;
 };
 
-// Whether a device samples with coordinates in texels: not in volumes, nor in images that repeat.
+// Whether Vulkan allows unnormalised coordinates: not for 3D images or repeat.
 bool may_be_unnormalized(size_t dimensions, AddressMode mode);
 
 }  // namespace pumice

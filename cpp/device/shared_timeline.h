@@ -1,4 +1,4 @@
-// Timeline semaphores that another interface of the same GPU knows too.
+// Timeline semaphores shared with another API on the same GPU.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ struct VkSemaphore_T;
 
 namespace pumice {
 
-// A timeline semaphore that another interface can import by a file descriptor.
+// A timeline semaphore that another API can import by file descriptor.
 class SharedTimeline {
  public:
-  // Throws UnsupportedError naming what is missing (the extension, the driver's export of timelines).
+  // Throws UnsupportedError naming the missing feature (the extension, the driver's export of timelines).
   explicit SharedTimeline(std::shared_ptr<Context> context);
-  ~SharedTimeline();  // the semaphore is freed once the work in flight has finished
+  ~SharedTimeline();  // frees the semaphore once the work in flight has finished
   SharedTimeline(const SharedTimeline&) = delete;
-  int export_semaphore() const;  // a new file descriptor, which the caller owns
+  int export_semaphore() const;  // returns a new file descriptor, owned by the caller
   uint64_t value() const;
   VkSemaphore_T* handle() const { return semaphore_; }
   const std::shared_ptr<Context>& context() const { return context_; }
@@ -27,8 +27,8 @@ class SharedTimeline {
   VkSemaphore_T* semaphore_ = nullptr;
 };
 
-// From here to end_order() on the calling thread, submissions to the timelines' context come after `ready` has the value, and `done` gets
-// the id of each. StateError where the timelines are of two contexts.
+// Until end_order() on the calling thread, submissions to the timelines' context wait for `ready` to reach the value and signal `done` with
+// their ids. Throws StateError if the timelines belong to different contexts.
 void begin_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done);
 
 }  // namespace pumice

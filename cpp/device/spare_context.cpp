@@ -12,17 +12,17 @@ namespace {
 void close_quietly(const std::shared_ptr<Context>& spare) noexcept {
   try {
     if (spare) spare->close();
-  } catch (...) {  // a lost device: its objects are freed all the same
+  } catch (...) {  // lost device: its objects are freed anyway
   }
 }
 
-// An attachment of the context that the spare is kept with.
+// Attached to the context that owns the spare.
 struct KeptSpare {
   std::mutex mutex;
   std::shared_ptr<Context> idle;
 
   ~KeptSpare() { close_quietly(idle); }
-  // Puts another one in the place of the spare that is kept, and gives that.
+  // Replaces the spare and returns the previous one.
   std::shared_ptr<Context> exchange(std::shared_ptr<Context> other) {
     const std::lock_guard lock(mutex);
     return std::exchange(idle, std::move(other));
@@ -46,7 +46,7 @@ void keep_spare(Context& context, std::shared_ptr<Context> spare) {
   if (!is_usable(context) || !is_usable(*spare)) return close_quietly(spare);
   try {
     spare = context.attachment<KeptSpare>()->exchange(std::move(spare));
-  } catch (const Error&) {  // another thread has closed the context meanwhile, or its device is lost
+  } catch (const Error&) {  // another thread closed the context meanwhile, or its device is lost
   }
   close_quietly(spare);
 }

@@ -9,7 +9,7 @@ namespace pumice {
 namespace {
 
 thread_local std::vector<SubmissionOrder> orders;  // of this thread, the innermost last
-std::atomic<size_t> open_orders{0};                // of all threads: a submission looks for its own only where there are some
+std::atomic<size_t> open_orders{0};                // of all threads: lets submissions skip the lookup if there are none
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The order between the submissions of a thread and another interface's work on the same GPU.
+// Orders the submissions of a thread relative to another API's work on the same GPU.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,22 @@ namespace pumice {
 
 class Context;
 
-// What the submissions of one thread to one context wait for, and what they signal.
+// The semaphores that the submissions of a thread to a context wait for and signal.
 struct SubmissionOrder {
   const Context* context = nullptr;
   VkSemaphore_T *ready = nullptr, *done = nullptr;
-  std::shared_ptr<const void> owners[2] = {};  // of both semaphores
-  uint64_t ready_value = 0;                    // the first submission waits for `ready` to have it; those after come after it on the queue
-  uint64_t last = 0;                           // the last submission; `done` gets its id
+  std::shared_ptr<const void> owners[2] = {};  // keep both semaphores alive
+  uint64_t ready_value = 0;                    // the first submission waits for `ready` to reach this; later ones follow it on the queue
+  uint64_t last = 0;                           // id of the last submission, which `done` reaches
   bool has_waited = false;
 };
 
-// Begins an order on the calling thread; orders nest.
+// Begins an order on the calling thread. Orders nest.
 void push_order(SubmissionOrder order);
-// Ends the innermost order of the calling thread: the id of the last submission in it, 0 where there was none. StateError without an order.
+// Ends the innermost order of the calling thread. Returns the id of its last submission, or 0 if there was none. Throws StateError without
+// an order.
 uint64_t end_order();
-// The innermost order of the calling thread for this context; null where there is none.
+// Returns the innermost order of the calling thread for this context, or null.
 SubmissionOrder* submission_order_of(const Context& context);
 
 }  // namespace pumice

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kSpanRatio = 4;  // a span is downloaded whole where it is at most so many times its elements
+constexpr int64_t kSpanRatio = 4;  // a span is downloaded whole if it is at most this many times as large as its elements
 
 void check_bytes(const TensorDesc& desc, size_t given) {
   if (given != desc.element_bytes())
@@ -30,12 +30,12 @@ Shape reshaped(const TensorDesc& desc, Shape shape) {
   return shape;
 }
 
-// Scales along an axis say nothing about a view that has other axes.
+// Per-channel scales do not apply to a view with other axes.
 void drop_channels(TensorDesc& desc) {
   if (desc.channel_axis) desc.quantized({});
 }
 
-// The bits of an element of less than a byte.
+// Extracts a sub-byte element.
 uint8_t lane(std::span<const std::byte> bytes, int64_t width, int64_t index) {
   return static_cast<uint8_t>(static_cast<int>(bytes[static_cast<size_t>(index * width / 8)]) >> index * width % 8 & ((1 << width) - 1));
 }
@@ -107,7 +107,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const
   drop_channels(view.desc_);
   view.desc_.padding_bytes = 0;
   view.desc_.shape[at] = count;
-  if (view.desc_.elements() > 0) view.offset_ += begin * desc_.strides[at];  // without elements it could lie behind the buffer
+  if (view.desc_.elements() > 0) view.offset_ += begin * desc_.strides[at];  // an empty view could start past the end of the buffer
   if (count > 1) view.desc_.strides[at] *= step;
   return view;
 }
@@ -189,7 +189,7 @@ void Tensor::upload(std::span<const std::byte> source, const Interrupted& interr
   if (bits(desc_.dtype) < 8) return upload_lanes(source, interrupted);
   if (desc_.is_packed()) return pumice::upload({buffer_, byte_offset(), source.size()}, source, interrupted);
   if (reached_elements(desc_.shape, desc_.strides) > desc_.elements()) return pumice::upload(buffer_, pieces(), source, interrupted);
-  std::vector<std::byte> span(source.size());  // the axes in another order
+  std::vector<std::byte> span(source.size());  // elements in memory order
   copy_strided(width(), desc_.shape, source.data(), byte_strides(packed_strides(desc_.shape), width()), span.data(),
                byte_strides(desc_.strides, width()));
   pumice::upload({buffer_, byte_offset(), span.size()}, span, interrupted);
@@ -207,7 +207,7 @@ void Tensor::download(std::span<std::byte> target, const Interrupted& interrupte
                byte_strides(packed_strides(desc_.shape), width()));
 }
 
-// The last elements may share their byte with others that are another's.
+// The last byte may also contain elements outside this tensor, so it is merged.
 void Tensor::upload_lanes(std::span<const std::byte> source, const Interrupted& interrupted) const {
   const int width = bits(desc_.dtype);
   if (!desc_.is_packed()) throw UnsupportedError("writing to a strided view of a " + std::to_string(width) + "-bit tensor");

@@ -1,4 +1,4 @@
-// A TensorDesc and the buffer range that holds it; views share the buffer and copy nothing.
+// A TensorDesc with the buffer range that stores it. Views share the buffer.
 #pragma once
 
 #include <cstdint>
@@ -13,47 +13,47 @@ namespace pumice {
 
 class Tensor {
  public:
-  // `offset` in elements from the buffer's start. Throws BindingError (R1) where the buffer is too small.
+  // `offset`: elements from the start of the buffer. Throws BindingError (R1) if the buffer is too small.
   Tensor(TensorDesc desc, std::shared_ptr<Buffer> buffer, int64_t offset = 0);
   static Tensor empty(std::shared_ptr<Context> context, DType dtype, Shape shape, Heap heap = Heap::default_);
 
   const TensorDesc& desc() const { return desc_; }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   int64_t offset() const { return offset_; }
-  uint64_t byte_offset() const;  // StateError where a view of packed elements starts mid-byte
-  // The bytes from the first element to the last one reached.
+  uint64_t byte_offset() const;  // StateError if a view of packed sub-byte elements starts mid-byte
+  // Bytes from the first element through the last one.
   BufferRange range() const { return {buffer_, byte_offset(), desc_.bytes()}; }
-  // True for a row-major tensor that every kernel can read: it begins at a multiple of the alignment that the device and the description
-  // ask for.
+  // Whether the tensor is row-major and its offset has the alignment required by the device and the description, so that every kernel can
+  // read it.
   bool is_contiguous() const;
 
-  // Views. Negative axes count from the end. Throw GraphError where the shape has no such view. Scales by channel stay with transpose and
-  // broadcast_to alone.
+  // Views. Negative axes count from the end. Throw GraphError if no such view exists. Only transpose and broadcast_to keep per-channel
+  // scales.
   Tensor transpose(const std::vector<int>& axes) const;
-  Tensor reshape(Shape shape) const;  // one size may be -1: what is left. GraphError where elements would have to be moved
+  Tensor reshape(Shape shape) const;  // one size may be -1 (inferred). GraphError if elements would have to be moved
   Tensor broadcast_to(const Shape& shape) const;
-  // Part of one axis: elements begin, begin + step, ... (count of them); step > 0.
+  // Elements begin, begin + step, ... (`count` of them) along an axis; step > 0.
   Tensor slice(int axis, int64_t begin, int64_t count, int64_t step = 1) const;
   Tensor select(int axis, int64_t index) const;  // drops the axis
-  Tensor expand_dims(int axis) const;            // a new axis of size 1 at this place
+  Tensor expand_dims(int axis) const;            // inserts an axis of size 1 at this position
   Tensor squeeze(const std::vector<int>& axes) const;
-  Tensor reinterpret(DType dtype) const;  // the same bytes; as many bits
+  Tensor reinterpret(DType dtype) const;  // same bytes as a dtype of the same width
 
-  // Copy packed row-major host bytes, as many as elements, in and out; the tensor may be strided, written elements must not share memory
-  // (GraphError). `interrupted` as in pumice::upload. Elements of less than a byte are written packed only (UnsupportedError).
+  // Copy all elements as packed row-major host bytes. The tensor may be strided, but written elements must not overlap (GraphError).
+  // `interrupted` as in pumice::upload. Sub-byte elements can only be written to packed tensors (UnsupportedError).
   void upload(std::span<const std::byte> source, const Interrupted& interrupted = {}) const;
   void download(std::span<std::byte> target, const Interrupted& interrupted = {}) const;
-  // Copies the elements of a packed tensor of the same dtype, shape and context, which shares no memory with this one, on the device. Its
-  // rules are upload's.
+  // Copies a packed tensor of the same dtype, shape and context on the device; it must not share memory with this one. Same rules as
+  // upload().
   void copy_from(const Tensor& packed, const Interrupted& interrupted = {}) const;
-  // Sets all elements to one, given by its bytes; of a dtype of less than a byte by the low bits of one.
+  // Sets all elements to a value, given as its bytes; sub-byte values are in the low bits.
   void fill(std::span<const std::byte> element, const Interrupted& interrupted = {}) const;
 
  private:
   void check_writable() const;
   void upload_lanes(std::span<const std::byte> source, const Interrupted& interrupted) const;
   void download_lanes(std::span<std::byte> target, const Interrupted& interrupted) const;
-  std::vector<BufferPiece> pieces() const;  // contiguous runs of elements in row-major order
+  std::vector<BufferPiece> pieces() const;  // contiguous runs of elements, row-major
   size_t width() const { return static_cast<size_t>(bits(desc_.dtype)) / 8; }
 
   TensorDesc desc_;

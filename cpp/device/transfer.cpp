@@ -1,4 +1,4 @@
-// The functions through which host bytes go to the device and back.
+// Transfers between host and device.
 #include <algorithm>
 
 #include "core/error.h"
@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// Staging memory is a ring of at most so many chunks, so that a transfer of any size takes no more.
+// The staging ring has at most this many chunks, which bounds its size for any transfer.
 constexpr uint64_t kMostChunks = 8;
 
 Buffer::Use checked_use(const BufferRange& range, size_t bytes) {
@@ -41,7 +41,7 @@ void run(CommandBuffer& commands, const Interrupted& interrupted) {
   commands.context()->wait(commands.submit(), {}, interrupted);
 }
 
-// Chunks of a transfer, which take turns in staging memory.
+// Chunks of a transfer, which share a ring of staging memory.
 class StagingRing {
  public:
   StagingRing(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap)
@@ -52,7 +52,7 @@ class StagingRing {
   uint64_t chunk() const { return chunk_; }
   size_t chunks() const { return ceil_div(total_, chunk_); }
   size_t slots() const { return ceil_div(staging_->bytes(), chunk_); }
-  // The bytes of the transfer up to the end of its first so many chunks.
+  // End offset in the transfer of its first `count` chunks.
   uint64_t end_of(size_t count) const { return std::min(count * chunk_, total_); }
   uint64_t bytes_of(size_t chunk) const { return end_of(chunk + 1) - end_of(chunk); }
   BufferRange range_of(size_t chunk) const { return {staging_, chunk % slots() * chunk_, bytes_of(chunk)}; }
@@ -69,7 +69,7 @@ class StagingRing {
   }
   size_t submitted() const { return ids_.size(); }
   void wait(size_t chunk, const Interrupted& interrupted) const { staging_->context()->wait(ids_[chunk], {}, interrupted); }
-  // Counts the chunks from the first on that the device has moved.
+  // Returns the number of leading chunks that the device has moved.
   size_t finished() {
     while (finished_ < ids_.size() && ids_[finished_] <= staging_->context()->completed()) ++finished_;
     return finished_;
@@ -78,11 +78,11 @@ class StagingRing {
  private:
   uint64_t total_, chunk_;
   std::shared_ptr<Buffer> staging_;
-  std::vector<uint64_t> ids_;  // of the executions that move the chunks
+  std::vector<uint64_t> ids_;  // executions that move the chunks
   size_t finished_ = 0;
 };
 
-// The next pieces that fill staging memory, the last of them cut.
+// Iterates over the pieces in portions that fit into staging memory, splitting the last piece.
 class StagedPieces {
  public:
   explicit StagedPieces(std::span<const BufferPiece> pieces) : pieces_(pieces) {}
@@ -104,7 +104,7 @@ class StagedPieces {
   uint64_t done_ = 0;
 };
 
-// Every command buffer begins behind what was submitted earlier, so that nothing has to be waited for here.
+// Every command buffer begins with a barrier against earlier submissions, so no wait is needed.
 void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
                    const Interrupted& interrupted) {
   const auto& context = target->context();
@@ -138,7 +138,7 @@ void download_staged(const std::shared_ptr<Buffer>& source, std::span<const Buff
   StagedPieces staged(pieces);
   SharedCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), ring.chunk());
   for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
-    // The device gets as many chunks as there is room for; at least this one.
+    // Submit as many chunks as fit in the ring, at least this one.
     while (ring.submitted() < ring.chunks()) {
       const size_t next = ring.submitted();
       if (const uint64_t held = next < ring.slots() ? 0 : ring.end_of(next - ring.slots() + 1); !copy.is_copied(held)) {
@@ -183,7 +183,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
   const HostSpan span("upload", {}, source.size());
   if (!target->mappable()) return upload_staged(target, pieces, source, interrupted);
   context->wait_idle(interrupted);
-  // All work in flight has finished, so the host may write the memory itself.
+  // No work is in flight, so the host may write the memory directly.
   std::byte* const mapped = target->host_bytes();
   const std::byte* from = source.data();
   for (const auto& piece : pieces) {

@@ -1,4 +1,4 @@
-// The chunks that transfers of many bytes are cut into.
+// Chunk size of large transfers.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// The device moves one chunk while the host copies the next ones: there are four or more, except of few bytes. On an H200 a chunk of 1 MiB
-// takes 20 us, as long as its submission; of the largest, submissions are hardly felt.
+// The device moves a chunk while the host copies the next ones, so transfers use at least four chunks unless they are small. On an H200,
+// moving 1 MiB takes 20 us, as long as a submission; with the largest chunks the submission cost is negligible.
 inline uint64_t transfer_chunk(uint64_t bytes) {
   constexpr uint64_t kSmallest = uint64_t{1} << 20, kLargest = uint64_t{4} << 20;
   return std::clamp(round_up(ceil_div(bytes, 4), kSmallest), kSmallest, kLargest);

@@ -1,4 +1,4 @@
-// A check that follows every wait of a context.
+// A check after every wait of a context.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace pumice {
 class WaitCheck {
  public:
   virtual ~WaitCheck() = default;
-  // Execution `id` has finished. Throws where its results must not be used.
+  // Called when execution `id` has finished. Throws if its results must not be used.
   virtual void check(Context& context, uint64_t id) = 0;
 };
 
-void set_wait_check(Context& context, WaitCheck* check);  // which lives as long as the context
-void check_finished(Context& context, uint64_t id);       // the last part of Context::wait(), for those who poll
+void set_wait_check(Context& context, WaitCheck* check);  // `check` must live as long as the context
+void check_finished(Context& context, uint64_t id);       // last step of Context::wait(), for code that polls
 
 }  // namespace pumice

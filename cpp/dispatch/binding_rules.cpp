@@ -32,7 +32,7 @@ std::string kind_name(const Binding& binding) {
 
 Requirement tensor_slot(std::string_view tensor, const TensorDesc& desc, std::string_view rule, std::string_view reason) {
   Requirement slot{tensor, &desc, desc.bytes(), desc.required_alignment()};
-  slot.presence = slot.bytes > 0 ? Presence::required : Presence::optional;  // R8
+  slot.presence = slot.bytes > 0 ? Presence::required : Presence::optional;  // R8: tensors without bytes need no memory
   slot.presence_rule = rule, slot.reason = reason;
   slot.alignment_rule = "R3", slot.size_rule = "R2";
   return slot;
@@ -71,7 +71,7 @@ bool same_strides(const TensorDesc& a, const TensorDesc& b) {
   return true;
 }
 
-// The strides are told of packed tensors too, since they are what differs.
+// Always includes the strides, even if packed, since they differ.
 std::string strides_text(const TensorDesc& desc) {
   return std::string(name(desc.dtype)) + to_string(desc.shape) + " with strides " + to_string(desc.strides);
 }
@@ -81,7 +81,7 @@ bool overlap(const Extent& a, const Extent& b) {
   return a.memory == b.memory && a.begin < b.end && b.begin < a.end;
 }
 
-// The range that was bound to a slot.
+// Returns the range bound to a slot.
 const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
   if (slot.kind == Kind::temporary) return range_of(*bound.temporary);
   if (slot.kind == Kind::persistent) return range_of(*bound.persistent);
@@ -90,7 +90,7 @@ const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
   return array ? (*array)[static_cast<size_t>(slot.entry)] : range_of(binding);
 }
 
-// A slot and its range as the user bound it: an offset in the engine's memory would say nothing to the user.
+// A slot and its range as the user bound it; the offset in the engine's memory would mean nothing to the user.
 std::string place(const SlotName& slot, const BufferRange& range) {
   return slot.text() + " (" + to_string(range) + ")";
 }
@@ -176,7 +176,7 @@ void BindingRules::check_persistent(const Binding& binding) {
   check_resource(Kind::persistent, persistent_, binding);
 }
 
-// Reads the ranges of a call, one a slot, and checks kind, then count, then what every range has to be.
+// Collects the ranges of a call, one per slot, and checks kind, count, then the rules for every range.
 void BindingRules::check_list(Kind kind, const std::vector<Requirement>& slots, const Bindings& bindings, std::string_view count_rule) {
   given_.clear();
   for (size_t i = 0; i < bindings.size(); ++i) {
@@ -191,7 +191,7 @@ void BindingRules::check_list(Kind kind, const std::vector<Requirement>& slots, 
   check_given();
 }
 
-// Checks an initializer's inputs, one array for each operator that it initialises: rules I1, I2, I3.
+// Checks an initializer's inputs, one array per target operator: rules I1, I2, I3.
 void BindingRules::check_targets(const Bindings& bindings) {
   const auto slot = [](size_t i, int32_t entry = -1) { return SlotName{Kind::inputs, static_cast<int32_t>(i), entry}; };
   const auto array_of = [&](size_t i) {
@@ -225,7 +225,7 @@ void BindingRules::check_resource(Kind kind, const Requirement& slot, const Bind
   check_given();
 }
 
-// Checks one rule after the other, each for all slots, so that the first rule that is broken is the one reported.
+// Checks rule by rule over all slots, so that the first broken rule is reported.
 void BindingRules::check_given() const {
   for (const auto& [slot, needs, range] : given_) {
     if (needs->presence == Presence::forbidden && range)
@@ -236,7 +236,7 @@ void BindingRules::check_given() const {
   }
   for (const Given& given : given_)
     if (given.range) check_memory(given);
-  const auto has_bytes = [](const Given& given) { return given.range && given.requirement->bytes > 0; };  // R8: else any range will do
+  const auto has_bytes = [](const Given& given) { return given.range && given.requirement->bytes > 0; };  // R8: else any range is valid
   for (const Given& given : given_) {
     if (!has_bytes(given)) continue;
     const uint64_t size = given.range->buffer->bytes(), offset = given.range->offset;
@@ -260,7 +260,7 @@ void BindingRules::check_given() const {
   }
 }
 
-// Rules L1 and M: the buffer is alive, of the operator's context, and in an allowed heap.
+// Rules L1 and M: the buffer is open, belongs to the operator's context, and is in an allowed heap.
 void BindingRules::check_memory(const Given& given) const {
   const Buffer& buffer = *given.range->buffer;
   const std::string_view tensor = given.requirement->tensor;
@@ -305,7 +305,7 @@ void BindingRules::collect(const BoundView& bound) {
   one(Kind::persistent, bound.persistent, persistent_, persistent_extents_);
 }
 
-// H4, H6: an output on an input's range is right only for operators that support it, on identical descriptions.
+// H4, H6: an output may alias an input only if the operator supports it and the descriptions are equal.
 void BindingRules::check_in_place(const Extent& output, const Extent& input) const {
   if (!dispatchable_.supports_in_place(static_cast<size_t>(input.slot.index), static_cast<size_t>(output.slot.index)))
     refuse("H4", output.slot, output.requirement->tensor,

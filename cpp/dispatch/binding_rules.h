@@ -1,5 +1,5 @@
-// The rules of the binding tables, applied to one dispatchable. rule_list.h has their ids. Each refusal is a BindingError; for each call
-// the order is kind, count, null, memory, range, alignment, size, description, hazards.
+// Checks the binding rules for one dispatchable; rule_list.h has the ids. Violations throw BindingError. Each call checks in this order:
+// kind, count, null, memory, range, alignment, size, description, hazards.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-// A range, and the description of the Tensor that it is of, where it was given as one.
+// A buffer range, and the Tensor's description if it was bound as a Tensor.
 struct DescribedRange : BufferRange {
   DescribedRange() = default;
   DescribedRange(BufferRange range, std::shared_ptr<const TensorDesc> description = {})
@@ -21,12 +21,12 @@ struct DescribedRange : BufferRange {
   std::shared_ptr<const TensorDesc> desc;
 };
 
-// One binding: nothing, a buffer range, or an array of them (an initializer's inputs of one operator).
+// A binding: nothing, a buffer range, or an array of ranges (an initializer's inputs of one operator).
 using BufferArray = std::vector<DescribedRange>;
 using Binding = std::variant<std::monostate, DescribedRange, BufferArray>;
 using Bindings = std::vector<Binding>;
 
-// The range of a binding; a null buffer where there is none.
+// Returns the range of a binding; a null buffer if nothing is bound.
 const BufferRange& range_of(const Binding& binding);
 
 // A slot of a table: "inputs[2]", "inputs[0][1]" of an initializer, "temporary".
@@ -37,7 +37,7 @@ struct SlotName {
   std::string text() const;
 };
 
-// The bindings that a table holds. Lists are null while nothing is bound.
+// The bindings of a table. Lists are null if nothing is bound.
 struct BoundView {
   const Bindings* inputs = nullptr;
   const Bindings* outputs = nullptr;
@@ -45,20 +45,20 @@ struct BoundView {
   const Binding* persistent = nullptr;
 };
 
-// The requirements of one slot on its binding.
+// Requirements of a slot.
 struct Requirement {
   enum class Presence : uint8_t { forbidden, optional, required };
-  std::string_view tensor;           // its name
+  std::string_view tensor;           // tensor name
   const TensorDesc* desc = nullptr;  // null: a resource, or a tensor described as absent
   uint64_t bytes = 0;
   uint64_t alignment = 1;
   Presence presence = Presence::optional;
-  std::string_view presence_rule, reason;  // for a binding that lacks or should not be there
+  std::string_view presence_rule, reason;  // for a binding that is missing or unexpected
   std::string_view alignment_rule, size_rule;
   bool upload_allowed = false;
 };
 
-// Checks bindings of one dispatchable, whose slots it points into. Nothing is allocated where all is well. Not thread-safe.
+// Checks the bindings of one dispatchable and points into its slots. Allocates nothing on success. Not thread-safe.
 class BindingRules {
  public:
   explicit BindingRules(const Dispatchable& dispatchable);
@@ -66,11 +66,12 @@ class BindingRules {
   void check_outputs(const Bindings& bindings);
   void check_temporary(const Binding& binding);
   void check_persistent(const Binding& binding);
-  // Potential hazards among everything bound (H1 .. H13).
+  // Checks for potential hazards between all bindings (H1 .. H13).
   void check_hazards(const BoundView& bound);
-  // Every required binding present (C9, P2).
+  // Checks that all required bindings are present (C9, P2).
   void check_complete(const BoundView& bound) const;
-  // The ranges as lowering reads them: an initializer's inputs flattened in order, null where nothing is bound or a tensor has no bytes.
+  // Returns the ranges for lowering: an initializer's inputs are flattened in order; ranges are null if nothing is bound or a tensor has no
+  // bytes.
   BoundRanges ranges(const BoundView& bound) const;
 
  private:
@@ -83,9 +84,9 @@ class BindingRules {
   struct Given {
     SlotName slot;
     const Requirement* requirement;
-    const DescribedRange* range;  // null: none
+    const DescribedRange* range;  // null: nothing bound
   };
-  // A range of device memory with the slot that it is bound to.
+  // A memory range and the slot it is bound to.
   struct Extent {
     SlotName slot;
     const Requirement* requirement;
@@ -109,9 +110,9 @@ class BindingRules {
   const Dispatchable& dispatchable_;
   bool initializer_;
   std::vector<Target> targets_;                // operators of an initializer
-  std::vector<Requirement> inputs_, outputs_;  // an initializer's inputs are those of all its targets
+  std::vector<Requirement> inputs_, outputs_;  // for an initializer, inputs of all targets
   Requirement temporary_, persistent_;
-  std::vector<Given> given_;  // bindings of the call at hand
+  std::vector<Given> given_;  // bindings of the current call
   Extents input_extents_, output_extents_, temporary_extents_, persistent_extents_;
 };
 

@@ -5,7 +5,7 @@
 namespace pumice {
 namespace {
 
-// Detects two threads in one table.
+// Detects concurrent use of a table.
 class Busy {
  public:
   explicit Busy(std::atomic_flag& flag) : flag_(flag) {
@@ -29,7 +29,7 @@ const Bindings* address(const std::optional<Bindings>& bindings) {
   return bindings ? &*bindings : nullptr;
 }
 
-// A list of no bindings is no list.
+// Maps an empty list to nullopt.
 std::optional<Bindings> held(Bindings bindings) {
   return bindings.empty() ? std::nullopt : std::optional(std::move(bindings));
 }

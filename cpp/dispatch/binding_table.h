@@ -1,4 +1,4 @@
-// The memory bound to one dispatchable: inputs, outputs, temporary and persistent memory, checked on the host at the call.
+// The memory bound to a dispatchable: inputs, outputs, temporary and persistent memory. Validated on the host at each bind call.
 #pragma once
 
 #include <atomic>
@@ -10,27 +10,27 @@
 
 namespace pumice {
 
-// Checks every rule of the binding tables at the call and keeps what it binds alive. A refused call (BindingError with rule, slot,
-// tensor, expected, given) leaves the table as it was. Not thread-safe: concurrent use throws StateError.
+// Checks all rules of binding tables at each call and keeps bound memory alive. A rejected call (BindingError with rule, slot, tensor,
+// expected, given) leaves the table unchanged. Not thread-safe: concurrent use throws StateError.
 class BindingTable {
  public:
   explicit BindingTable(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
-  // Bind the inputs or the outputs. A list of no bindings unbinds all (C7).
+  // Bind inputs or outputs. An empty list unbinds all (C7).
   void bind_inputs(Bindings bindings);
   void bind_outputs(Bindings bindings);
-  // Replaces inputs and outputs at once: neither is checked against what was bound before.
+  // Replaces inputs and outputs together, without checking either against the previous bindings.
   void bind(Bindings inputs, Bindings outputs);
-  void bind_temporary(Binding binding);   // nothing: unbinds
-  void bind_persistent(Binding binding);  // nothing: unbinds
+  void bind_temporary(Binding binding);   // monostate unbinds
+  void bind_persistent(Binding binding);  // monostate unbinds
   void unbind();
   void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
   const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
-  BoundView bound() const { return view(); }  // until the table's next call
-  // A number that changes with every call that changes what is bound.
+  BoundView bound() const { return view(); }  // valid until the next call on the table
+  // Changes with every call that modifies the bindings.
   uint64_t version() const { return version_; }
-  // The bound ranges. Throws BindingError unless every required binding is present (C9, P2).
+  // Returns the bound ranges. Throws BindingError unless all required bindings are present (C9, P2).
   BoundRanges complete() const;
 
  private:
@@ -38,7 +38,7 @@ class BindingTable {
   void check_generation() const;
 
   std::shared_ptr<const Dispatchable> dispatchable_;
-  uint64_t generation_ = 0;  // the dispatchable's when it was read
+  uint64_t generation_ = 0;  // generation of the dispatchable at construction
   std::optional<BindingRules> rules_;
   std::optional<Bindings> inputs_, outputs_;
   Binding temporary_, persistent_;

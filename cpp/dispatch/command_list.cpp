@@ -61,7 +61,7 @@ void CommandList::commit(const RecordingOptions& options) {
   committed_ = true;
 }
 
-// Records the list where a table is not as it was when it was last read. Nothing changes where one is refused.
+// Records the list again if a table has changed since it was last read. If a table is rejected, nothing changes.
 void CommandList::read_volatile_tables() {
   const auto is_read = [](const Use& use) { return !use.table || use.table->version() == use.version; };
   if (recording_ && std::ranges::all_of(uses_, is_read)) return;
@@ -84,7 +84,7 @@ void CommandList::read_volatile_tables() {
   uses_ = std::move(uses);
 }
 
-// Begins all uses or none: where one is refused, those already begun are taken back.
+// Begins all uses; if one is rejected, revokes those already begun.
 void CommandList::begin_uses() {
   size_t begun = 0;
   try {

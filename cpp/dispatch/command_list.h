@@ -1,4 +1,4 @@
-// A host-side list of dispatches and copies; committed once, executed many times with one submit each.
+// A host-side list of dispatches and copies: committed once, executed many times with one submission each.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,35 @@
 
 namespace pumice {
 
-// Order is kept; barriers are derived. Not thread-safe while recording (detected); exec and wait are.
+// Dispatches run in order; barriers are inserted automatically. Recording is not thread-safe (concurrent use is detected); exec and wait
+// are.
 class CommandList {
  public:
   explicit CommandList(std::shared_ptr<Context> context);
-  // Reads the table at once: it may be changed or dropped afterwards (L2).
+  // Reads the table immediately: it may be changed or destroyed afterwards (L2).
   void dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table);
-  // Like dispatch(), but a table of a dispatchable with volatile descriptors is read by exec(), anew whenever it has changed.
+  // Like dispatch(), but if the dispatchable has volatile descriptors, exec() reads the table, again after every change.
   void dispatch(std::shared_ptr<const Dispatchable> dispatchable, std::shared_ptr<const BindingTable> table);
   void dispatch(Dispatch dispatch);
   void copy(const BufferRange& source, const BufferRange& target);
-  void commit(const RecordingOptions& options = {});  // StateError when committed twice
+  void commit(const RecordingOptions& options = {});  // throws StateError if already committed
   bool committed() const { return committed_; }
-  size_t recorded() const { return dispatches_.size(); }  // dispatches so far that no volatile table makes; for a list not committed
+  size_t recorded() const { return dispatches_.size(); }  // dispatches recorded so far, without volatile tables; before commit only
   size_t volatile_tables() const;
-  Submission exec();  // StateError before commit
+  Submission exec();  // throws StateError before commit
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
   const std::shared_ptr<Context>& context() const { return context_; }
-  // The recording; null before commit, and before the first exec of a list with volatile tables.
+  // Null before commit, and before the first exec of a list with volatile tables.
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:
   struct Use {
     std::shared_ptr<const Dispatchable> dispatchable;
     BoundRanges ranges;
-    uint64_t generation;                             // the dispatchable's when it was recorded
-    std::shared_ptr<const BindingTable> table = {};  // a volatile one
-    size_t position = 0;                             // in dispatches_: before which a volatile use comes
-    uint64_t version = 0;                            // the table's when it was read
+    uint64_t generation;                             // generation of the dispatchable when recorded
+    std::shared_ptr<const BindingTable> table = {};  // set if volatile
+    size_t position = 0;                             // of a volatile use: index in dispatches_ to insert before
+    uint64_t version = 0;                            // table version when last read
   };
   void check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const;
   void check_uncommitted() const;
@@ -48,7 +49,7 @@ class CommandList {
   void begin_uses();
 
   std::shared_ptr<Context> context_;
-  std::vector<Dispatch> dispatches_;  // kept after commit where a table is volatile
+  std::vector<Dispatch> dispatches_;  // kept after commit if there are volatile tables
   std::vector<Use> uses_;
   std::shared_ptr<Recording> recording_;
   RecordingOptions options_;

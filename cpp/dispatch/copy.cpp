@@ -33,7 +33,7 @@ void check_copy(const BufferRange& source, const BufferRange& target) {
   }
 }
 
-// A push constant of a kernel of ours, by its reflected name.
+// Sets a push constant of an internal kernel by its reflected name.
 void set_push(Dispatch& dispatch, std::string_view name, uint32_t value) {
   const auto* member = dispatch.kernel->interface().find_push_constant(name);
   std::memcpy(dispatch.push.data() + member->offset, &value, sizeof value);

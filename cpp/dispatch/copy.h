@@ -1,4 +1,4 @@
-// Copies on the device.
+// Device-side copies.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// A copy of bytes as dispatches (copies are kernels: one kind of hazard, usable inside predicated blocks), cut where a range is larger
-// than the device binds. Throws BindingError unless offsets and size are multiples of 4 and the sizes are equal.
+// Returns dispatches that copy a range, split if it exceeds the device's maximum binding size. Copies are kernels: they need only one kind
+// of hazard and work inside predicated blocks. Throws BindingError unless offsets and size are multiples of 4 and the sizes are equal.
 std::vector<Dispatch> copy_dispatches(const BufferRange& source, const BufferRange& target);
 
 }  // namespace pumice

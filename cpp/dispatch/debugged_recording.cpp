@@ -15,21 +15,21 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostInFlight = 4;
-constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // bytes of an array; the shader rounds it up to a whole number
-constexpr size_t kMostErrors = 64;               // executions that nobody has waited for
+constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // of an array; the shader rounds up to whole words
+constexpr size_t kMostErrors = 64;               // unclaimed errors that are kept
 
 BufferRange head_of(const BufferRange& ring) {
   return {ring.buffer, ring.offset, sizeof(RingHead)};
 }
 
-// The ring of messages that one kernel fills in one execution.
+// The message ring of one kernel in one execution.
 struct Ring {
   std::shared_ptr<const KernelVariant> kernel;
   std::shared_ptr<const DebugSink> sink;
   HostSlot slot;
 };
 
-// A recording of the dispatches with rings of its own.
+// A recording of the dispatches with its own rings.
 struct Take {
   std::vector<Ring> rings;
   std::shared_ptr<Recording> recording;
@@ -37,7 +37,7 @@ struct Take {
   bool is_read = true;
 };
 
-// The first access out of bounds of one execution.
+// The first out-of-bounds access of an execution.
 struct KnownError {
   OutOfBoundsError error;
   bool raised = false;
@@ -51,7 +51,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     add_take();
   }
 
-  // Messages of the last executions are not lost with the list, unless such an execution does not end.
+  // Reads the messages of the last executions, so that they are not lost with the list, unless an execution does not finish.
   ~DebuggedRecording() override {
     try {
       for (const auto& take : takes_)
@@ -61,7 +61,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
         if (!known.raised) log(LogLevel::warning, known.error.what());
     } catch (const TimeoutError& error) {
       log(LogLevel::warning, std::string("messages of a list that is dropped are lost: ") + error.what());
-    } catch (const Error&) {  // the context is gone
+    } catch (const Error&) {  // the context is closed
     }
   }
 
@@ -133,7 +133,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     return static_cast<size_t>(std::ranges::find(bindings, name, &BindingInterface::name) - bindings.begin());
   }
 
-  // Writes the size of every dispatch's bindings for the shaders' bounds checks, in bytes by binding. The sizes never change.
+  // Writes the sizes of all bindings in bytes, by binding, for bounds checks in shaders. The sizes never change.
   void bind_limits() {
     const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), 4);
     uint64_t bytes = 0;
@@ -160,7 +160,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
 
   static bool has_limits(const Dispatch& dispatch) { return dispatch.debug && dispatch.kernel->interface().find_binding(kLimitsName); }
 
-  // Dispatches of one kernel share a ring: they run one after the other.
+  // Dispatches of the same kernel share a ring, since they run one after the other.
   Take& add_take() {
     auto take = std::make_unique<Take>();
     std::vector<Dispatch> copies = dispatches_, all;
@@ -221,7 +221,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   std::map<uint64_t, KnownError> errors_;  // by execution
 };
 
-// The debugged recordings of one context that are alive.
+// The live debugged recordings of a context.
 struct Alive {
   std::mutex mutex;
   std::vector<std::weak_ptr<DebuggedRecording>> recordings;

@@ -1,4 +1,4 @@
-// Recordings with dispatches that print or check their bounds.
+// Recordings with dispatches that use printf or bounds checks.
 #pragma once
 
 #include "core/error.h"
@@ -7,15 +7,15 @@
 
 namespace pumice {
 
-// A recording of any dispatches. Where one is debugged, executions in flight have a ring each, and the messages of an execution are read
-// when it is waited for.
+// Creates a recording of any dispatches. If some are debugged, each execution in flight has its own message rings, which are read when the
+// execution is waited for.
 std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                           const RecordingOptions& options = {});
 
-// Messages and errors of the finished executions of a context's debugged recordings.
+// Messages and errors of a context's finished debugged executions.
 struct Collected {
-  std::vector<std::shared_ptr<MessageLog>> logs;  // logs that may have got messages
-  std::optional<OutOfBoundsError> error;          // the first that no wait has raised yet
+  std::vector<std::shared_ptr<MessageLog>> logs;  // logs that may have new messages
+  std::optional<OutOfBoundsError> error;          // the first that no wait has thrown yet
 };
 Collected collect_debugged(Context& context);
 

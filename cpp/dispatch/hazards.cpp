@@ -18,7 +18,8 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
     });
   };
-  // Parts that interleave may be written side by side; a read of one waits, as the validation layer, which knows ranges alone, wants it.
+  // Interleaved lanes may be written concurrently. Reads of them still need a barrier, because the validation layer only tracks whole
+  // ranges.
   const auto overwrites = [&](const MemoryAccess& access) {
     return std::any_of(writes_.begin(), writes_.end(), [&](const Interval& other) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end && !are_apart(other.lane, access.lane);
@@ -27,7 +28,7 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
     return access.write ? overwrites(access) || overlaps(reads_, access) : overlaps(writes_, access);
   });
-  // A barrier for shaders does not show writes to the stages that read guards, so such writes stay unseen until a barrier for guards.
+  // A shader barrier does not make writes visible to the stages that read guards, so they stay in unseen_ until a guard barrier.
   const bool guard_conflict =
       std::ranges::any_of(accesses, [&](const MemoryAccess& access) { return access.guard && overlaps(unseen_, access); });
   if (conflict || guard_conflict) clear();
@@ -42,9 +43,8 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
 
 void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& accesses) {
   const auto& bindings = dispatch.kernel->interface().bindings;
-  // Parts in the packed modes, and parts of elements of one or two bytes, may share words, which are then stored to atomically: the
-  // validation layer takes that for a read as well, after which it wants a barrier. Kernels declare what they read and write in words of
-  // bytes.
+  // In packed modes, and with elements of 1 or 2 bytes, lanes may share words, which are then written with atomics. The validation layer
+  // treats these as reads as well and requires a barrier. Kernels declare sub-word data they write as read-write.
   const Storage storage = dispatch.kernel->shader()->options.storage;
   const bool shares_words = storage == Storage::fp16_packed || storage == Storage::bf16_packed;
   for (size_t i = 0; i < bindings.size(); ++i) {

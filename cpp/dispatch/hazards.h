@@ -1,4 +1,4 @@
-// Finds which dispatches of a sequence must wait for earlier ones, from the byte ranges and the shaders' own access qualifiers.
+// Determines which dispatches need a barrier, from byte ranges and the access qualifiers in shaders.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 
 namespace pumice {
 
-// A byte range of device memory and whether it is written.
+// An access to a byte range of device memory.
 struct MemoryAccess {
   uint64_t memory = 0;  // memory() of a Buffer or an Image
   uint64_t begin = 0, end = 0;
   bool write = false;
-  Lane lane;           // its origin is an address of the memory
-  bool guard = false;  // a word or counts that tell before a dispatch whether it runs
+  Lane lane;           // origin: address in the memory
+  bool guard = false;  // predicate word or group counts, read before a dispatch
 };
 
-enum class Barrier { none, shaders, guards };  // guards: what guards dispatches is read after it, which costs more than shaders alone
+enum class Barrier { none, shaders, guards };  // guards: also covers reads of guards, which costs more
 
-// Remembers what has been read and written since the last barrier. The same code serves recording and planning.
+// Tracks reads and writes since the last barrier, for recording and for planning.
 class HazardTracker {
  public:
-  // `guards`: memory() of all buffers that hold guards.
+  // `guards`: memory() of all buffers that contain guards.
   explicit HazardTracker(std::vector<uint64_t> guards = {}) : guards_(std::move(guards)) {}
-  // The barrier that the accesses need: `none` unless they conflict with those since the last barrier. The tracker then starts afresh with
-  // these alone.
+  // Returns the barrier that the accesses need: `none` unless they conflict with those since the last barrier. After a barrier the tracker
+  // contains only these accesses.
   Barrier needed(std::span<const MemoryAccess> accesses);
   void clear() { reads_.clear(), writes_.clear(); }
 
@@ -36,7 +36,7 @@ class HazardTracker {
     Lane lane;
   };
   std::vector<Interval> reads_, writes_;
-  std::vector<Interval> unseen_;  // writes of guards since the last barrier for guards
+  std::vector<Interval> unseen_;  // writes to guards since the last barrier that covers guards
   std::vector<uint64_t> guards_;
 };
 

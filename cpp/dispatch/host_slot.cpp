@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kLargestShared = 1 << 20;  // bytes of a slot that lies beside others
+constexpr uint64_t kLargestShared = 1 << 20;  // largest slot in bytes that shares a buffer
 constexpr uint64_t kSlotGrain = 256;
 
 }  // namespace

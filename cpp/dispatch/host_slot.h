@@ -1,4 +1,4 @@
-// Memory that the host fills or reads and a recording works on: one buffer where the host sees the device's memory, else two and a copy.
+// Memory shared between host and recording: one buffer if device memory is host-visible, else two buffers and a copy.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace pumice {
 
 struct HostSlot {
   std::shared_ptr<Buffer> host, device;
-  std::byte* bytes = nullptr;  // the host's memory
-  uint64_t offset = 0;         // in both
+  std::byte* bytes = nullptr;  // host address
+  uint64_t offset = 0;         // the same in both buffers
   uint64_t size = 0;
 
   bool is_copied() const { return host != device && size > 0; }
@@ -22,13 +22,13 @@ struct HostSlot {
   BufferRange device_range() const { return {device, offset, size}; }
 };
 
-// Makes a slot. `heap`: upload or readback, where the host's part lies. `device`: memory that is there already.
+// Creates a slot. `heap`: upload or readback, for the host buffer. `device`: existing device memory.
 HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap, std::shared_ptr<Buffer> device = {});
-// Repeats a word over all of the slots' whole words, on the host and on the device. No work may be in flight on them.
+// Fills all whole words of the slots on host and device. No work using them may be in flight.
 void fill(std::span<const HostSlot> slots, uint32_t word, const Interrupted& interrupted = {});
-// Slots of these sizes; small ones lie in one buffer side by side.
+// Creates slots of these sizes; small ones share a buffer.
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap);
-// The copies from the host's parts of slots to the device's, or back. Slots that are neighbours in both share one copy.
+// Returns the copies from the slots' host buffers to their device buffers, or back. Slots that are adjacent in both share a copy.
 std::vector<std::pair<BufferRange, BufferRange>> copies_of(std::span<const HostSlot> slots, bool to_device);
 
 }  // namespace pumice

@@ -13,7 +13,7 @@
 namespace pumice {
 namespace {
 
-// Moves bytes between memory that the device reaches; returns the execution's id.
+// Copies between device-accessible ranges and returns the execution's id.
 uint64_t move(const BufferRange& source, const BufferRange& target) {
   CommandBuffer commands(source.buffer->context(), {});
   commands.begin();

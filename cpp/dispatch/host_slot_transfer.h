@@ -1,4 +1,4 @@
-// The way of a large slot's bytes to the device or back, in chunks that the host copies while the device moves others.
+// Transfers a large slot in chunks: the host copies some while the device moves others.
 #pragma once
 
 #include <cstddef>
@@ -12,33 +12,33 @@
 
 namespace pumice {
 
-// The chunks of one slot, recorded once and submitted at each execution. Memory that the device reaches by itself (device/host_memory.h) is
-// not copied by the host. Not thread-safe.
+// The chunk transfers of a slot, recorded once and submitted at each execution. Device-accessible host memory (device/host_memory.h) is not
+// copied by the host. Not thread-safe.
 class HostSlotTransfer {
  public:
-  // Whether a slot is worth it: its bytes are copied on the device, and are several chunks.
+  // Whether a slot benefits: it needs a device copy of several chunks.
   static bool is_for(const HostSlot& slot);
   HostSlotTransfer(const HostSlot& slot, bool to_device);
 
-  // Copies bytes to the host's part, and submits each chunk to the device as soon as it is there. `stays`: the bytes are not changed before
-  // the device has read them.
+  // Copies bytes to the host buffer and submits each chunk as soon as it is copied. `stays`: the source stays unchanged until the device
+  // has read it.
   void write(std::span<const std::byte> source, bool stays);
-  // Submits all chunks from the device. They begin when what was submitted earlier has finished. `target`: what read() will be given, so
-  // that the device may write there itself; empty where that is not known.
+  // Submits all chunk transfers from the device, ordered after earlier submissions. `target`: the argument of the later read(), so that the
+  // device may write to it directly; empty if unknown.
   void begin_read(std::span<std::byte> target);
-  // Copies the bytes of each chunk as soon as it has come. `interrupted` as in Context::wait.
+  // Copies each chunk to the target as soon as it has arrived. `interrupted` as in Context::wait.
   void read(std::span<std::byte> target, const Interrupted& interrupted) const;
   uint64_t last_submission() const { return ids_.empty() ? 0 : ids_.back(); }
 
  private:
-  uint64_t end_of(size_t count) const;  // the bytes of so many chunks
+  uint64_t end_of(size_t count) const;  // end offset of the first `count` chunks
   const std::shared_ptr<Context>& context() const { return slot_.device->context(); }
 
   HostSlot slot_;
   uint64_t chunk_;
   std::vector<std::shared_ptr<Recording>> chunks_;
-  std::vector<uint64_t> ids_;  // of the last executions, by chunk; one of all where the device reached the memory
-  bool is_direct_ = false;     // whether the device writes the target itself
+  std::vector<uint64_t> ids_;  // last executions, per chunk; a single one for a direct transfer
+  bool is_direct_ = false;     // whether the device writes to the target directly
 };
 
 }  // namespace pumice

@@ -13,7 +13,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostKept = 8;
-constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // bytes of one call
+constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // per call
 
 template <typename T>
 void append(std::string& key, const T& value) {
@@ -46,7 +46,7 @@ void append(std::string& key, const KernelArguments& arguments) {
   }
 }
 
-// The key of a kept recording: everything that the recording depends on besides the bytes in its slots.
+// Cache key of a recording: everything it depends on except the bytes in its slots.
 std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) {
   std::string key;
   append(key, size.in_groups);
@@ -69,11 +69,11 @@ bool are_numbers(const KernelArguments& arguments) {
 
 }  // namespace
 
-// One recording and the slots of its arrays.
+// A recording with the slots of its arrays.
 struct KernelCalls::Call {
   std::string key;
   std::vector<HostSlot> sources;                 // by array
-  std::vector<std::optional<HostSlot>> targets;  // by array; of those that the kernel writes
+  std::vector<std::optional<HostSlot>> targets;  // by array; only arrays that the kernel writes
   std::shared_ptr<Recording> recording;
   uint64_t bytes = 0;
 };
@@ -91,7 +91,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::take(const std::string& key) {
   const std::lock_guard guard(mutex_);
   const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& call) { return call->key == key; });
   if (found == kept_.end()) return {};
-  // A recording that runs is not among the kept ones: its slots serve one call at a time.
+  // Remove it while it runs, since its slots serve one call at a time.
   auto call = *found;
   kept_.erase(found);
   return call;
@@ -108,7 +108,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
   auto call = std::make_shared<Call>();
   KernelArguments all = arguments;
   for (const ArrayArgument& array : arrays) {
-    // Copies on the device move whole words.
+    // device copies move whole words
     const uint64_t bytes = (array.source.size() + 3) / 4 * 4;
     const HostSlot& slot = call->sources.emplace_back(make_host_slot(context_, bytes, Heap::upload));
     all.emplace_back(array.name, TensorArgument{array.dtype, slot.device_range(), array.source.size(), array.last_axis, array.layout});
@@ -139,7 +139,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
 void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
                       std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   const HostSpan span("kernel", kernel_->name());
-  const bool keeps = are_numbers(arguments) && !size.counts.buffer;  // a kept recording would keep the memory of tensors and images
+  const bool keeps = are_numbers(arguments) && !size.counts.buffer;  // a cached recording would keep tensors and images alive
   std::string key = keeps ? key_of(arguments, arrays, size) : std::string();
   auto call = keeps ? take(key) : nullptr;
   if (!call) {
@@ -150,14 +150,14 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
     if (!arrays[i].source.empty()) copy_in(call->sources[i].bytes, arrays[i].source, call->sources[i].host->store());
   const auto recording = call->recording;
   const uint64_t id = recording->exec().id();
-  // What waits for the execution then is the other interface's work.
+  // Nothing to wait for: the other API's work waits for this execution.
   if (arrays.empty() && submission_order_of(*context_) && recording->message_logs().empty()) return;
-  // If this throws, the call is not kept: the execution goes on with its slots.
+  // If this throws, the call is not cached, since the execution still uses its slots.
   context_->wait(id, timeout_seconds, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)
     if (call->targets[i]) copy_out(call->targets[i]->bytes, {arrays[i].target, arrays[i].source.size()});
   if (keeps && call->bytes <= kMostKeptBytes) keep(std::move(call));
-  // This comes last: an access out of bounds is raised when the results are back.
+  // Must be last: an out-of-bounds error is thrown after the results are copied back.
   recording->collect(id);
 }
 

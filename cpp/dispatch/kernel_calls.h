@@ -1,4 +1,4 @@
-// Calls of a kernel with arrays of the host: one submission each, and recordings that are kept for the next call of the same kind.
+// Kernel calls with host arrays: one submission per call. Recordings are cached for calls of the same kind.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,24 @@
 
 namespace pumice {
 
-// An array in the host's memory, row-major. The kernel's results go to `target`, which may be the source; null: the array is read-only.
+// A row-major host array. Kernel results are written to `target`, which may equal the source; null: read-only array.
 struct ArrayArgument {
   std::string name;
   DType dtype;
   std::span<const std::byte> source;
   std::byte* target;
   uint64_t last_axis = 1;
-  const MemoryLayout* layout = nullptr;  // the layout of structures, in place of dtype
+  const MemoryLayout* layout = nullptr;  // struct layout, used instead of dtype
 };
 
-// Calls one kernel with one set of macros and constants, and keeps recordings of finished calls. Thread-safe.
+// Calls a kernel with fixed macros and constants, and caches recordings of finished calls. Thread-safe.
 class KernelCalls {
  public:
   KernelCalls(std::shared_ptr<Context> context, std::shared_ptr<Kernel> kernel, Macros macros, SpecValues spec);
   ~KernelCalls();
   Dispatch bind(const KernelArguments& arguments, const LaunchSize& size) const;
-  // Runs once and waits. Throws what bind_kernel throws, and BindingError K9 where the kernel writes a read-only array. After a
-  // TimeoutError the execution goes on without the arrays, which stay as they are.
+  // Runs the kernel once and waits. Throws like bind_kernel, and BindingError K9 if the kernel writes a read-only array. After a
+  // TimeoutError the execution continues, but its results are not written to the arrays.
   void run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
            std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
 
@@ -47,7 +47,7 @@ class KernelCalls {
   Macros macros_;
   SpecValues spec_;
   std::mutex mutex_;
-  std::list<std::shared_ptr<Call>> kept_;  // the last used first; none is running
+  std::list<std::shared_ptr<Call>> kept_;  // most recently used first; none is running
 };
 
 }  // namespace pumice

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostPending = 64;  // executions whose recordings are kept alive until they are read
+constexpr size_t kMostPending = 64;  // unread executions whose recordings are kept alive
 
 struct Current {
   std::atomic<bool> is_on{false};
@@ -35,7 +35,7 @@ void Profiler::read(Pending& pending) {
   if (base == bases_.end()) base = bases_.insert(bases_.end(), {context, 0});
   try {
     pending.source->read(base->second, pending.run);
-  } catch (const Error&) {  // the context was closed in the block, or its device is lost: the execution is counted as one without stamps
+  } catch (const Error&) {  // the context was closed meanwhile or its device is lost: keep the execution without timestamps
   }
   runs_.push_back(std::move(pending.run));
 }

@@ -44,7 +44,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     collect_images();
     if (std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->is_watched(); }))
       watch_ = LoopWatch::of(*context_)->memory(context_);
-    // These keep another thread's close() from freeing a buffer while it is recorded.
+    // Prevent another thread's close() from freeing a buffer during recording.
     std::vector<Buffer::Use> uses;
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
     find_barriers();
@@ -53,7 +53,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     commands_ = record(stamps_, false);
   }
 
-  // The device may still run the kernels; buffers and images see to themselves.
+  // The device may still be running the kernels, so keep them alive; buffers and images handle this themselves.
   ~RecordedList() override {
     for (CommandBuffer* commands :
          {commands_.get(), fine_.commands[0].get(), fine_.commands[1].get(), whole_.commands[0].get(), whole_.commands[1].get()}) {
@@ -75,7 +75,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     const auto stamps = std::move(run.stamps);
     context_->wait(run.id);
     const std::lock_guard lock(stamps_mutex_);
-    // Where another execution has come in between, outside of this profile, the stamps are its own.
+    // If a later execution outside this profile overwrote the timestamps, they are lost.
     if (commands->last_submission() != run.id) return;
     const std::vector<uint64_t> ticks = commands->ticks();
     if (ticks.empty() || commands->last_submission() != run.id) return;
@@ -112,7 +112,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
  private:
-  // What the device may still use when the list is gone.
+  // Objects that the device may still use after the list is destroyed.
   struct Used {
     std::vector<std::shared_ptr<const KernelVariant>> kernels;
     std::shared_ptr<const LoopWatch::Memory> watch;
@@ -126,26 +126,26 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   uint64_t submit(CommandBuffer& commands) {
-    // The check runs under the context's submit lock: what it finds open stays until the submission has finished.
+    // check_open() runs under the context's submit lock: open resources stay valid until the submission has finished.
     const uint64_t id = commands.submit([this] { check_open(); });
     last_ = id;
     if (!has_noted_.load(std::memory_order_acquire)) std::call_once(first_run_, [this] { note_first_run(); });
     return id;
   }
 
-  // Another recording of the same dispatches, with stamps. Two take turns: the host reads the stamps of the execution before while the
-  // device runs the new one.
+  // Instrumented recordings of the same dispatches. Two alternate, so that the host can read timestamps of one while the device runs the
+  // other.
   struct Profiled {
     std::shared_ptr<const Stamps> stamps;
     std::array<std::shared_ptr<CommandBuffer>, 2> commands;
     size_t next = 0;
   };
 
-  // A list that has stamps of its own keeps to them.
+  // A list committed with timestamps uses those.
   Submission exec_profiled(Profiler& profiler) {
     const std::lock_guard lock(profile_mutex_);
     const bool is_own = stamps_.count > 0;
-    if (is_own) profiler.collect(*this);  // its stamps are written anew
+    if (is_own) profiler.collect(*this);  // collect now: this submission overwrites its timestamps
     Profiled* const profiled = is_own ? nullptr : &stamped_for(profiler);
     if (!described_) described_ = described(dispatches_, barriers_before_);
     const auto self = shared_from_this();
@@ -168,7 +168,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return {self, id};
   }
 
-  // No other thread reads the stamps of an earlier execution while they are reset.
+  // The lock prevents other threads from reading timestamps while they are reset.
   uint64_t submit_stamped(CommandBuffer& commands) {
     if (commands.last_submission() != 0) context_->wait(commands.last_submission());
     const std::lock_guard lock(stamps_mutex_);
@@ -176,8 +176,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return submit(commands);
   }
 
-  // An execution in which a kernel runs for the first time does not count among those of which one is stamped finely, since its times tell
-  // little of others.
+  // Cold executions do not count towards the sampling interval, since their times are not representative.
   Profiled& stamped_for(const Profiler& profiler) {
     if (profiler.level() == ProfileLevel::execution) return whole_;
     if (fine_level_ != profiler.level()) {
@@ -193,7 +192,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     auto& commands = profiled.commands[profiled.next];
     if (!commands) {
       const HostSpan span("record");
-      std::vector<Buffer::Use> uses;  // keep another thread's close() from freeing a buffer while it is recorded
+      std::vector<Buffer::Use> uses;  // prevent another thread's close() from freeing a buffer during recording
       for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
       check_open();
       commands = record(*profiled.stamps, true);
@@ -256,8 +255,8 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return sizes;
   }
 
-  // Vulkan has no empty descriptors: an absent binding is given a few bytes of its own, one without bytes a single byte, which is less than
-  // an element is.
+  // Vulkan has no empty descriptors: an absent binding gets a few placeholder bytes, an empty one a single byte, which is smaller than any
+  // element.
   void fill_absent(std::vector<BufferRange>& ranges) {
     for (auto& range : ranges) {
       if (range.buffer && range.bytes > 0) continue;
@@ -281,7 +280,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     auto commands = std::make_unique<CommandBuffer>(context_, wanted);
     commands->begin();
     check_groups(*context_, dispatches_);
-    std::vector<std::vector<BufferRange>> ranges;  // ranges of each dispatch, none absent
+    std::vector<std::vector<BufferRange>> ranges;  // per dispatch, with absent ones filled in
     std::vector<DescriptorUse> uses;
     ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
@@ -301,10 +300,10 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
       if (is_wanted) commands.timestamp(stamp++);
     };
     write(stamps.count > 0);
-    const BufferRange* guard = nullptr;  // the guard whose dispatches are being recorded
+    const BufferRange* guard = nullptr;  // guard of the open conditional region
     for (size_t i = 0; i < dispatches_.size(); ++i) {
       const Dispatch& dispatch = dispatches_[i];
-      // Neighbouring dispatches with the same guard share one conditional region.
+      // Consecutive dispatches with the same guard share a conditional region.
       if (guard && !is_same(*guard, dispatch.guard)) commands.end_guard(), guard = nullptr;
       if (barriers_before_[i] != Barrier::none) commands.barrier(barriers_before_[i] == Barrier::guards);
       write(stamps.is_ready_at(i));
@@ -316,7 +315,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
       write(stamps.ends_at(i));
     }
     if (guard) commands.end_guard();
-    write(stamp + 1 == stamps.count);  // the end of a list without dispatches
+    write(stamp + 1 == stamps.count);  // final timestamp of a list without dispatches
   }
 
   std::shared_ptr<Context> context_;
@@ -325,22 +324,22 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   std::vector<const Buffer*> buffers_;
   std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
-  std::shared_ptr<const LoopWatch::Memory> watch_;  // null where no kernel is watched
+  std::shared_ptr<const LoopWatch::Memory> watch_;  // null if no kernel is watched
   std::unique_ptr<CommandBuffer> commands_;
-  Stamps stamps_;                         // of commands_
+  Stamps stamps_;                         // for commands_
   std::vector<Barrier> barriers_before_;  // by dispatch
   size_t barriers_ = 0, descriptors_ = 0;
-  std::mutex stamps_mutex_;   // held while stamps are reset and read
-  std::mutex profile_mutex_;  // guards what follows up to profiled_runs_
+  std::mutex stamps_mutex_;   // held while timestamps are reset and read
+  std::mutex profile_mutex_;  // guards the members up to profiled_runs_
   Profiled fine_, whole_;
-  std::optional<ProfileLevel> fine_level_;  // none: no profile has recorded finely
+  std::optional<ProfileLevel> fine_level_;  // nullopt: fine_ is not recorded yet
   std::shared_ptr<const std::vector<ProfiledDispatch>> described_;
-  uint64_t profiled_by_ = 0, profiled_runs_ = 0;  // the last profile, and the executions in it
+  uint64_t profiled_by_ = 0, profiled_runs_ = 0;  // serial of the last profile; number of warm executions in it
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
-  std::atomic<bool> has_noted_{false};  // the first run
-  std::vector<bool> was_cold_;          // by dispatch, in the first execution
-  std::atomic<uint64_t> cold_id_{0};    // the first execution, where a kernel had not run before
+  std::atomic<bool> has_noted_{false};  // whether note_first_run() is done
+  std::vector<bool> was_cold_;          // by dispatch, for the first execution
+  std::atomic<uint64_t> cold_id_{0};    // id of the first execution, if a kernel ran for the first time
 };
 
 }  // namespace

@@ -17,17 +17,17 @@ namespace pumice {
 class Recording;
 class MessageLog;
 
-// One execution in flight or finished: its id on the context's timeline. Failures stick to it.
+// An execution in flight or finished, identified by its timeline value. Errors are sticky.
 class Submission {
  public:
   Submission(std::shared_ptr<Recording> recording, uint64_t id) : recording_(std::move(recording)), id_(id) {}
   uint64_t id() const { return id_; }
   bool done() const;
   void wait(std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
-  // The time that the execution took on the device; nullopt where the list was not committed with timestamps, or a later execution has
-  // replaced them.
+  // Returns the device time of the execution; nullopt if the list was not committed with timestamps or a later execution has overwritten
+  // them.
   std::optional<double> device_seconds() const;
-  // True if a kernel ran for the first time in this execution: its time then includes what the driver compiles at a first dispatch.
+  // Whether a kernel ran for the first time in this execution, so that its time includes compilation by the driver.
   bool is_cold() const;
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
@@ -36,8 +36,7 @@ class Submission {
   uint64_t id_;
 };
 
-// One dispatch of an execution with its times. cold: its kernel ran for the first time, so that the time may include the driver's
-// compilation.
+// Device time of a dispatch. cold: its kernel ran for the first time, so the time may include compilation by the driver.
 struct DispatchTime {
   std::string label;
   double seconds = 0;
@@ -45,12 +44,11 @@ struct DispatchTime {
 };
 
 struct RecordingOptions {
-  bool timestamps = false;  // one stamp before and after every dispatch (serialises them), for profiles
-  bool total_time = false;  // two stamps around the whole
+  bool timestamps = false;  // before and after every dispatch (which serialises them), for profiles
+  bool total_time = false;  // before the first and after the last dispatch
 };
 
-// The lowering of a list of dispatches for one set of bindings: command buffer, descriptor sets, queries. Serves one execution
-// at a time in the sense that executions run in order on the queue.
+// Dispatches lowered for one set of bindings: command buffer, descriptor sets, queries. Executions run in queue order.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -60,16 +58,16 @@ class Recording {
   virtual size_t barrier_count() const = 0;
   virtual size_t descriptor_count() const = 0;
   virtual std::optional<double> total_seconds(uint64_t id) = 0;
-  // The times of every dispatch of the last finished execution; empty without timestamps.
+  // Returns the times of all dispatches of the last finished execution; empty without timestamps.
   virtual std::vector<DispatchTime> dispatch_times() = 0;
   virtual bool is_cold(uint64_t id) = 0;  // see Submission::is_cold
-  virtual bool has_run() = 0;             // every kernel of it, in this recording or another one
-  // Reads what the finished executions of debugged kernels said. Throws OutOfBoundsError where execution `id` was out of bounds.
+  virtual bool has_run() = 0;             // whether every kernel has run, in this or another recording
+  // Reads the messages of finished executions of debugged kernels. Throws OutOfBoundsError if execution `id` had an out-of-bounds access.
   virtual void collect(uint64_t /*id*/) {}
-  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs that collect() may add to
+  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs that collect() may append to
 };
 
-// A recording of dispatches of which none is debugged (make_recording() takes those too).
+// Records dispatches without debugging; make_recording() accepts any dispatches.
 std::shared_ptr<Recording> make_plain_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                                 const RecordingOptions& options);
 

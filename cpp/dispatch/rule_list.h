@@ -1,4 +1,4 @@
-// The rules of operators, initializers, binding tables, kernels and packed weights by their ids, as errors name them.
+// Rules of operators, initializers, binding tables, kernels and packed weights, by the ids that errors use.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@ struct Rule {
   std::string_view id, text;
 };
 
-// All rules in the order of their families: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), descriptions
-// (T), hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G), arguments of kernels and programs (K), the dv
-// interface (D).
+// Returns all rules, ordered by family: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), descriptions
+// (T), hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G), kernel and program arguments (K), the dv interface
+// (D).
 std::span<const Rule> binding_rules();
 
 }  // namespace pumice

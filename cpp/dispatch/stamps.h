@@ -1,4 +1,4 @@
-// Where a recording of dispatches is stamped with the device's time, and what the stamps say.
+// Placement of timestamps in a recording, and their evaluation.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace pumice {
 
-// Stamp 0 comes before everything. Each span of dispatches ends with a stamp, and begins with one where a barrier stands before it.
+// Timestamp 0 precedes everything. Each span of dispatches ends with a timestamp and, if a barrier precedes it, begins with one.
 struct Stamps {
   struct Span {
-    uint32_t first, last;         // dispatches
-    uint32_t before, ready, end;  // stamps
+    uint32_t first, last;         // dispatch indices
+    uint32_t before, ready, end;  // timestamp indices
   };
-  uint32_t count = 0;  // 0: none at all
+  uint32_t count = 0;  // 0: no timestamps
   std::vector<Span> spans;
   std::vector<uint8_t> ready_at, end_at;  // by dispatch
 
@@ -25,8 +25,8 @@ struct Stamps {
   bool ends_at(size_t dispatch) const { return dispatch < end_at.size() && end_at[dispatch]; }
 };
 
-Stamps plain_stamps(size_t dispatches);  // one behind each dispatch
-Stamps whole_stamps(size_t dispatches);  // one behind all
+Stamps plain_stamps(size_t dispatches);  // one after each dispatch
+Stamps whole_stamps(size_t dispatches);  // one after the last dispatch
 Stamps stamps_of(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level);
 
 std::shared_ptr<const std::vector<ProfiledDispatch>> described(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers);

@@ -19,11 +19,11 @@ namespace pumice {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'p', 'u', 'm', 'i', 'c', 'e', '0', '2'};
-constexpr uint64_t kMaxEntryBytes = uint64_t{1} << 30;  // the default limit of the whole cache
+constexpr uint64_t kMaxEntryBytes = uint64_t{1} << 30;  // default size limit of the cache
 constexpr uint32_t kWritesBetweenPrunes = 64;
 constexpr auto kUseInterval = std::chrono::hours(1);
 
-// Where an entry is: its folder below the cache's, and its file there.
+// Subfolder of the cache and file name of an entry.
 struct EntryLocation {
   std::string folder, file;
 };
@@ -40,7 +40,7 @@ EntryLocation locate_entry(std::string_view kind_name, const std::string& name) 
   return {std::string(kind.name) + (kind.is_nested ? "/" + folder : ""), stem + std::string(kind.suffix)};
 }
 
-// 0, or the errno of a file that is shorter than `bytes` or cannot be read.
+// Returns 0, or an errno if the file is shorter than `bytes` or cannot be read.
 int read_all(int file, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::read(file, bytes.data(), bytes.size());
@@ -61,18 +61,18 @@ int write_all(int file, std::span<const std::byte> bytes) {
   return 0;
 }
 
-// Marks an entry as used now for prune_cache(), about once an hour at most.
+// Updates the entry's timestamp for the LRU order of prune_cache(), at most about once an hour.
 void note_use(const Opened& entry) {
   const auto used = std::chrono::system_clock::from_time_t(entry.status.st_mtim.tv_sec);
   if (std::chrono::system_clock::now() - used > kUseInterval) ::futimens(entry.file.get(), nullptr);
 }
 
-// Whether a write failed because there is no space, or because the disk fails: both concern every later process.
+// Whether a write failed because the disk is full or faulty, which affects later processes as well.
 bool is_full(int failure) {
   return failure == ENOSPC || failure == EDQUOT || failure == EFBIG || failure == EIO;
 }
 
-// Warns once in a process. Entries that are not kept are made again when they are needed.
+// Warns once per process. Entries that cannot be stored are recomputed when needed.
 void warn_of_full_disk(const std::string& path, int failure) {
   static std::atomic<bool> has_warned{false};
   if (has_warned.exchange(true)) return;
@@ -81,7 +81,7 @@ void warn_of_full_disk(const std::string& path, int failure) {
                              "PUMICE_CACHE_DIR to a folder on another disk, or turn the cache off with PUMICE_NO_CACHE=1.");
 }
 
-// A random name: nobody can plant a file of this name beforehand. prune_cache() knows the pattern.
+// A random name, so that nobody can plant a file of that name. prune_cache() knows the pattern.
 std::string temporary_name(const std::string& file) {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number) throw Error("the system gives no random numbers");
@@ -90,7 +90,7 @@ std::string temporary_name(const std::string& file) {
   return file + "." + digits.data() + ".tmp";
 }
 
-// Writes a file under a temporary name and renames it. Returns 0 or errno.
+// Writes a temporary file and renames it. Returns 0 or errno.
 int replace_file(const FileDescriptor& folder, const std::string& name, const CacheHeader& header, std::span<const std::byte> payload) {
   const std::string temporary = temporary_name(name);
   FileDescriptor file(::openat(folder.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));

@@ -37,7 +37,7 @@ std::string owner_text(uid_t user) {
   return (is_known ? "user '" + std::string(entry.pw_name) + "', " : std::string("user ")) + "uid " + std::to_string(user);
 }
 
-// Warns once in a process; more would repeat the same for every entry.
+// Warns once per process instead of once per entry.
 void warn_of_refusal(const fs::path& path, uid_t owner, const std::string& reason, const std::string& help) {
   static std::atomic<bool> has_warned{false};
   if (has_warned.exchange(true)) return;
@@ -45,7 +45,7 @@ void warn_of_refusal(const fs::path& path, uid_t owner, const std::string& reaso
                              ". Results are not affected, but kernels may be compiled again in each process. " + help);
 }
 
-// Why an existing file or folder is not used; empty if it is. Files of root are not trusted either: the cache is for one user.
+// Returns why an existing file or folder is not trusted, or an empty string. Files of root are not trusted either: the cache is per user.
 std::string distrust(const struct stat& status) {
   if (S_ISLNK(status.st_mode)) return "it is a symbolic link, which the cache does not follow";
   if (status.st_uid != geteuid()) return "it belongs to another user than this process, which runs as " + owner_text(geteuid());
@@ -67,8 +67,8 @@ int make_folders(const fs::path& path) {
   return ::mkdir(path.c_str(), kFolderMode) == 0 || errno == EEXIST ? 0 : errno;
 }
 
-// Whether root is about to make a cache in the home of another user, since sudo may keep HOME: that user could not write there any more. A
-// folder that PUMICE_CACHE_DIR names is used, as containers run as root on mounted folders.
+// Whether root would create a cache in another user's home, which happens if sudo keeps HOME: that user could no longer write to it. A
+// folder given by PUMICE_CACHE_DIR is used, because containers run as root on mounted folders.
 bool is_home_of_another(const fs::path& cache) {
   if (geteuid() != 0 || environment("PUMICE_CACHE_DIR")) return false;
   struct stat status;
@@ -131,7 +131,7 @@ bool is_entry_stem(std::string_view text) {
 }
 
 Opened open_trusted(int parent, const std::string& name, int flags, const fs::path& path) {
-  // O_NONBLOCK: a FIFO in the place of a file would make open() wait.
+  // O_NONBLOCK: open() would block on a FIFO
   Opened result{FileDescriptor(::openat(parent, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)), {}};
   const bool is_known = result.file ? ::fstat(result.file.get(), &result.status) == 0
                                     : ::fstatat(parent, name.c_str(), &result.status, AT_SYMLINK_NOFOLLOW) == 0;
@@ -169,7 +169,7 @@ FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string&
 
 std::vector<std::string> names_in(const FileDescriptor& folder) {
   std::vector<std::string> names;
-  const int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closedir() closes it
+  const int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closed by closedir()
   if (copy < 0) return names;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(copy), &::closedir);
   if (!stream) {

@@ -1,4 +1,4 @@
-// The size of the on-disk cache, and the removal of its entries.
+// Computes the size of the on-disk cache and removes entries.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,12 +27,12 @@ uint64_t size_limit() {
   return megabytes << 20;
 }
 
-// A file that has the name, the type and the owner of an entry or of a temporary file. Its content is not known yet.
+// A file whose name, type and owner match an entry or a temporary file. Its content has not been checked.
 struct Candidate {
   const EntryKind* kind;
-  std::string folder;  // below the cache's, as "spirv/ab"
+  std::string folder;  // relative to the cache folder, e.g. "spirv/ab"
   std::string file;
-  uint64_t bytes;  // allocated: a sparse file has fewer than its size
+  uint64_t bytes;  // allocated size, which is smaller than the file size for a sparse file
   timespec used;
   bool is_temporary;
 };
@@ -41,7 +41,7 @@ bool is_entry_file(const EntryKind& kind, std::string_view file) {
   return file.ends_with(kind.suffix) && is_entry_stem(file.substr(0, file.size() - kind.suffix.size()));
 }
 
-// Whether a name is that of an entry, a point, 16 hexadecimal digits and ".tmp".
+// Whether the name is an entry name, a dot, 16 hexadecimal digits and ".tmp".
 bool is_temporary_file(const EntryKind& kind, std::string_view file) {
   constexpr size_t kTail = sizeof(".0123456789abcdef.tmp") - 1;
   if (file.size() <= kTail || !file.ends_with(".tmp") || file[file.size() - kTail] != '.') return false;
@@ -75,8 +75,8 @@ std::vector<Candidate> candidates_of(const FileDescriptor& cache, const EntryKin
   return found;
 }
 
-// Whether the cache has written a file: an entry, of this or another version, begins with the magic number. A killed writer may have left a
-// temporary file with a part of it.
+// Whether the cache wrote this file. Entries of any version start with the magic number; a killed writer may leave a temporary file with
+// only part of it.
 bool is_our_file(const FileDescriptor& folder, const Candidate& candidate) {
   const FileDescriptor file(::openat(folder.get(), candidate.file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status;
@@ -89,7 +89,7 @@ bool is_our_file(const FileDescriptor& folder, const Candidate& candidate) {
   return kCacheMagic.starts_with(text.substr(0, kCacheMagic.size())) && digits.find_first_not_of("0123456789") == digits.npos;
 }
 
-// Calls `visit` with every entry that the cache has written, and its opened folder.
+// Calls `visit` with the open folder and each entry that the cache wrote.
 void for_our_files(const FileDescriptor& cache, const std::vector<Candidate>& candidates,
                    const std::function<void(const FileDescriptor&, const Candidate&)>& visit) {
   FileDescriptor folder = FileDescriptor::failure(ENOENT);
@@ -168,7 +168,7 @@ void prune_cache() noexcept {
     std::vector<Candidate> candidates = all_candidates(cache);
     remove_abandoned(cache, candidates);
     const uint64_t limit = size_limit();
-    if (bytes_of(candidates) <= limit) return;  // saves reading every file: names and owners give an upper bound
+    if (bytes_of(candidates) <= limit) return;  // names and owners give an upper bound without reading every file
     std::vector<Candidate> entries;
     for_our_files(cache, candidates, [&](const FileDescriptor&, const Candidate& one) { entries.push_back(one); });
     uint64_t total = bytes_of(entries);
@@ -178,12 +178,12 @@ void prune_cache() noexcept {
     });
     for (const Candidate& one : entries) {
       if (total <= limit / 4 * 3) break;
-      // Checked again: the file may have been replaced since.
+      // Check again: the file may have been replaced in the meantime.
       for_our_files(cache, {one},
                     [](const FileDescriptor& folder, const Candidate& file) { ::unlinkat(folder.get(), file.file.c_str(), 0); });
       total -= one.bytes;
     }
-  } catch (...) {  // no memory: the next write tries again
+  } catch (...) {  // out of memory: the next write tries again
   }
 }
 

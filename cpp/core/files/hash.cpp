@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+// First 32 bits of the fractional parts of the cube roots of the first 64 primes.
 constexpr uint32_t kRound[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
     0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
@@ -28,11 +28,11 @@ bool has_sha_instructions() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
 }
 
-// A block by the processor's own instructions, some ten times as quick: the names of a model's kernels are digests of 50 KB each. The
-// instructions have the state as two vectors, of (f, e, b, a) and of (h, g, d, c), and do two rounds each.
+// Processes a block with the SHA-NI instructions, about ten times as fast: cache keys of a model's kernels hash 50 KB each. The state is
+// held in two vectors, (f, e, b, a) and (h, g, d, c); an instruction does two rounds.
 __attribute__((target("sha,sse4.1,ssse3"))) void block_by_instructions(std::array<uint32_t, 8>& state, const std::byte* data) {
   const auto load = [](const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); };
-  const __m128i swapped = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);  // the words are big-endian
+  const __m128i swapped = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);  // words are big-endian
   __m128i words[4];
   for (int i = 0; i < 4; ++i) words[i] = _mm_shuffle_epi8(load(data + 16 * i), swapped);
   const __m128i badc = _mm_shuffle_epi32(load(&state[0]), 0xb1), hgfe = _mm_shuffle_epi32(load(&state[4]), 0x1b);
@@ -113,7 +113,7 @@ Sha256& Sha256::field(uint64_t value) {
 
 std::array<uint8_t, 32> Sha256::digest() {
   const uint64_t bits = total_ * 8;
-  std::array<std::byte, 72> tail{std::byte{0x80}};  // one 1 bit, zeros up to 8 bytes before a block's end, the length
+  std::array<std::byte, 72> tail{std::byte{0x80}};  // a 1 bit, zeros up to 8 bytes before the end of a block, then the length
   const size_t zeros = (119 - total_ % 64) % 64;
   for (int i = 0; i < 8; ++i) tail[1 + zeros + i] = std::byte(bits >> (56 - 8 * i));
   bytes(std::span(tail).first(9 + zeros));

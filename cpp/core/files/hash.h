@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4): names of content-addressed cache entries.
+// SHA-256 (FIPS 180-4), the keys of content-addressed cache entries.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 namespace pumice {
 
-// Accumulates bytes. Each field is preceded by its length, so that fields cannot run into each other.
+// Hashes a sequence of fields. Each field is preceded by its length, so that different splits hash differently.
 class Sha256 {
  public:
   Sha256& bytes(std::span<const std::byte> data);
   Sha256& field(std::string_view text);
   Sha256& field(uint64_t value);
-  std::array<uint8_t, 32> digest();  // once, at the end
+  std::array<uint8_t, 32> digest();  // call once, at the end
   std::string hex();                 // digest() as 64 lower-case digits
 
  private:

@@ -1,4 +1,4 @@
-// Reads protobuf's wire format only as far as it has to: https://protobuf.dev/programming-guides/encoding
+// Parses just enough of the protobuf wire format: https://protobuf.dev/programming-guides/encoding
 #include "core/files/onnx_skeleton.h"
 
 #include <algorithm>
@@ -10,17 +10,17 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kLeastBytes = 1024;  // smaller tensors stay in the skeleton
-constexpr int kDeepest = 100;           // messages in messages, as protobuf itself allows
-constexpr size_t kWindow = 4096;        // bytes read at once: heads of tensors lie far apart
+constexpr uint64_t kLeastBytes = 1024;  // smaller tensors stay inline
+constexpr int kDeepest = 100;           // nesting limit of messages, the same as protobuf's
+constexpr size_t kWindow = 4096;        // bytes per read: tensor headers are far apart
 
-// Thrown where the bytes are not protobuf's wire format, or go beyond what is read of it here.
+// Thrown if the bytes are not valid protobuf or use an unsupported part of the format.
 struct Malformed {};
 
 enum class Wire : uint8_t { varint = 0, fixed64 = 1, length = 2, fixed32 = 5 };
 enum class Message : uint8_t { none, model, function, graph, node, attribute, sparse_tensor, tensor };
 
-// The kind of message that a field of `parent` holds; none where it leads to no tensor.
+// Returns the message type of a field of `parent`; none if the field cannot contain a tensor.
 Message message_of(Message parent, uint64_t field) {
   switch (parent) {
     case Message::model:
@@ -42,12 +42,12 @@ Message message_of(Message parent, uint64_t field) {
   }
 }
 
-// Fields of a TensorProto.
+// Field numbers of TensorProto.
 constexpr uint64_t kDataType = 2, kFloatData = 4, kRawData = 9, kDoubleData = 10, kExternalData = 13, kDataLocation = 14;
-constexpr uint64_t kFloat = 1, kDouble = 11;  // data types
-constexpr uint64_t kExternal = 1;             // a data location
+constexpr uint64_t kFloat = 1, kDouble = 11;  // TensorProto.DataType values
+constexpr uint64_t kExternal = 1;             // TensorProto.DataLocation value
 
-// A field's bytes: where they begin and end in the file.
+// Byte range in the file.
 struct Range {
   uint64_t begin = 0, end = 0;
   uint64_t bytes() const { return end - begin; }
@@ -111,7 +111,7 @@ class Skeleton {
   std::string make() { return without_tensors({0, source_.size()}, Message::model, 0); }
 
  private:
-  // Moves `at` past the number that begins there.
+  // Decodes a varint at `at` and advances `at` past it.
   uint64_t varint(uint64_t& at, uint64_t end) {
     uint64_t value = 0;
     for (int shift = 0; shift < 64 && at < end; shift += 7) {
@@ -123,7 +123,7 @@ class Skeleton {
     throw Malformed();
   }
 
-  // Moves `at` past the field that begins there.
+  // Reads the field at `at` and advances `at` past it.
   Field field(uint64_t& at, uint64_t end) {
     Field read{.begin = at};
     const uint64_t tag = varint(at, end);
@@ -172,7 +172,7 @@ class Skeleton {
       elsewhere = elsewhere || one.number == kExternalData || one.number == kDataLocation;
       if (uint64_t begin = one.contents.begin; one.number == kDataType && one.wire == Wire::varint) data_type = varint(begin, range.end);
     }
-    // A packed field of floats holds what raw data would.
+    // A packed float field has the same bytes as raw_data.
     const auto is_raw = [&](const Field& one) {
       return one.wire == Wire::length && (one.number == kRawData || (one.number == kFloatData && data_type == kFloat) ||
                                           (one.number == kDoubleData && data_type == kDouble));

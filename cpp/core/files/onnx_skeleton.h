@@ -1,4 +1,4 @@
-// An ONNX file without its large tensors.
+// Strips large tensors from an ONNX file.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace pumice {
 
-// Takes a ModelProto, given as bytes that may lie in `file`, and returns one in which the elements of large tensors are external data at
-// `location`: the offset and length are those in `bytes`. None where the bytes are no ModelProto or a very small one: its own parser has
-// the last word. From `file` only the bytes between such elements are read, past the mapping. Throws Error where the file has become
-// shorter.
+// Returns a copy of the ModelProto in `bytes` with the data of large tensors moved to external data at `location`; offsets and lengths
+// refer to `bytes`. `file`: the file that `bytes` is mapped from, if any; only the bytes between tensor data are read, with read() instead
+// of through the mapping. Returns nullopt if the bytes are not a ModelProto or a very small one; the caller then leaves the verdict to
+// protobuf. Throws Error if the file was truncated meanwhile.
 std::optional<std::string> onnx_skeleton(std::span<const std::byte> bytes, const MappedFile* file, std::string_view location);
 
 }  // namespace pumice

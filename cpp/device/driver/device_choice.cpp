@@ -23,7 +23,7 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// index: the device's in devices(); kNoIndex for one that is hidden.
+// index: position in devices(), or kNoIndex for a hidden device.
 bool matches(const DeviceInfo& info, int index, const std::string& wanted) {
   const std::string spec = lower(wanted);
   if (spec.starts_with("uuid:")) {
@@ -89,7 +89,7 @@ class Chooser {
  private:
   const DeviceInfo& info(size_t index) const { return devices_[visibility_.visible[index].place]; }
 
-  // says_hidden: what is hidden is said where the user did not say which device it shall be.
+  // says_hidden: append the hidden devices to `why`, if the user did not choose a device.
   DeviceChoice chosen(size_t index, std::string why, bool says_hidden) const {
     const VisibleDevice& one = visibility_.visible[index];
     if (!one.rule.empty()) why += "; " + one.rule;

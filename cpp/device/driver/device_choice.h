@@ -1,4 +1,4 @@
-// The choice of one device among the system's: by what the user names, else the best, and never one that the environment hides.
+// Chooses a device: the one the user names, else the best; never one hidden by the environment.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 namespace pumice {
 
 struct DeviceChoice {
-  size_t place;     // in the list that was given
-  int index;        // in devices(), which has the visible ones
-  std::string why;  // for people: the rule by which the device was chosen
+  size_t place;     // index in the given list
+  int index;        // index in devices(), which lists only visible devices
+  std::string why;  // human-readable reason for the choice
 };
 
-// wanted: what Context was asked for ("uuid:...", "pci:...", an index, a kind, part of a name), else environment: PUMICE_DEVICE, else the
-// first of the best kind. Throws DeviceError: nothing matches, or what matches is hidden, with both statements.
+// wanted: the device argument of Context ("uuid:...", "pci:...", an index, a kind, part of a name), else environment: PUMICE_DEVICE, else
+// the first device of the best kind. Throws DeviceError if nothing matches, or if the match is hidden; the message gives both settings.
 DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibility& visibility, const std::string& wanted,
                            const std::string& environment);
 
-// Sentences, joined by "; ", that say which devices are hidden and why, and what else is to know; empty where nothing is.
+// Returns sentences joined by "; " that list hidden devices with the reason, and other notes; empty if there are none.
 std::string visibility_text(const std::vector<DeviceInfo>& devices, const Visibility& visibility);
 
 }  // namespace pumice

@@ -6,7 +6,7 @@
 namespace pumice {
 namespace {
 
-// The feature's name of an operation: "subgroupShuffleRelative" for "shuffle_relative".
+// Maps an operation to its feature name: "shuffle_relative" -> "subgroupShuffleRelative".
 std::string subgroup_feature(std::string_view operation) {
   std::string feature = "subgroup";
   bool capital = true;
@@ -50,7 +50,7 @@ void add_property_features(DeviceInfo& info) {
       info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT ? info.limit("subgroupSupportedOperations") : 0;
   for (const auto& [operation, bit] : kSubgroupOperations) info.features[subgroup_feature(operation)] = (operations & bit) != 0;
   for (const auto& [name, value] : info.limits)
-    if (name.starts_with("shader")) info.features[name] = value != 0;  // the controls of float arithmetic
+    if (name.starts_with("shader")) info.features[name] = value != 0;  // float controls
   info.features["roundingModeRTEFloat16"] = info.limit("shaderRoundingModeRTEFloat16") != 0 &&
                                             info.limit("roundingModeIndependence") == VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL;
   info.features["unifiedMemory"] = info.kind != DeviceKind::discrete;

@@ -1,4 +1,4 @@
-// Facts about the system's Vulkan devices: stable identity, kind, features and limits, as data without Vulkan headers.
+// Properties of the system's Vulkan devices (stable identity, kind, features and limits), without Vulkan headers.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace pumice {
 enum class DeviceKind : uint8_t { discrete, integrated, virtual_, software, other };
 std::string_view name(DeviceKind kind);
 
-struct MatrixShape {  // one cooperative-matrix shape at subgroup scope
+struct MatrixShape {  // a cooperative matrix shape at subgroup scope
   uint32_t m, n, k;
   std::string a, b, c, result;  // "float16", "int8", ...
 
@@ -22,28 +22,28 @@ struct MatrixShape {  // one cooperative-matrix shape at subgroup scope
 };
 
 struct DeviceInfo {
-  int index = 0;  // position in devices(); -1 for one that the environment hides
+  int index = 0;  // position in devices(); -1 if hidden by the environment
   std::string name;
   DeviceKind kind = DeviceKind::other;
   std::string uuid;  // 32 hex digits
-  std::string pci;   // "0000:3b:00.0", empty where unknown
+  std::string pci;   // "0000:3b:00.0", empty if unknown
   std::string driver, driver_info;
   std::string driver_uuid;
   uint32_t driver_id = 0;  // VkDriverId
   uint32_t vendor_id = 0, device_id = 0, api_version = 0, driver_version = 0;
   uint64_t memory_bytes = 0;  // largest device-local heap
   std::map<std::string, bool>
-      features;  // Vulkan feature names: "shaderInt64", "storageBuffer16BitAccess", ...; and add_property_features' own
+      features;  // Vulkan feature names ("shaderInt64", "storageBuffer16BitAccess", ...) and those of add_property_features
   std::map<std::string, uint64_t> limits;      // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
   std::map<std::string, uint32_t> extensions;  // name -> spec version
   std::vector<MatrixShape> matrices;
 
   bool operator==(const DeviceInfo&) const = default;
-  bool feature(std::string_view feature_name) const;  // false where unknown
-  uint64_t limit(std::string_view limit_name) const;  // throws Error where unknown
+  bool feature(std::string_view feature_name) const;  // false if unknown
+  uint64_t limit(std::string_view limit_name) const;  // throws Error if unknown
 };
 
-// Operations of subgroups and their bits in VkSubgroupFeatureFlags; the two rotations came after these headers.
+// Subgroup operations and their bits in VkSubgroupFeatureFlags. The two rotate operations are newer than these headers.
 inline constexpr std::pair<std::string_view, uint32_t> kSubgroupOperations[] = {
     {"basic", 0x1},         {"vote", 0x2},
     {"arithmetic", 0x4},    {"ballot", 0x8},
@@ -53,10 +53,9 @@ inline constexpr std::pair<std::string_view, uint32_t> kSubgroupOperations[] = {
     {"partitioned", 0x100},
 };
 
-// Features that Vulkan states as properties: subgroupShuffleRelative and the like (in compute shaders), shaderDenormPreserveFloat32 and
-// the like, roundingModeRTEFloat16 (conversions
-// to fp16 can be told to round to nearest even, whatever other widths do), and unifiedMemory: the device's memory is the host's. A context
-// without the last stages all transfers, as one of a discrete device does.
+// Adds features that Vulkan reports as properties: subgroupShuffleRelative etc. (in compute shaders), shaderDenormPreserveFloat32 etc.,
+// roundingModeRTEFloat16 (fp16 conversions can be set to round to nearest even independently of other widths), and unifiedMemory (host and
+// device share memory). A context with unifiedMemory masked stages all transfers, like one on a discrete GPU.
 void add_property_features(DeviceInfo& info);
 
 }  // namespace pumice

@@ -200,7 +200,7 @@ DeviceList devices() {
   std::vector<VkPhysicalDevice> physicals;
   try {
     physicals = physical_devices();
-  } catch (const OutOfMemoryError&) {  // there may be a driver
+  } catch (const OutOfMemoryError&) {  // a driver may exist; see check_memory_for_driver()
     throw;
   } catch (const DeviceError&) {
     return {};

@@ -1,4 +1,4 @@
-// The system's Vulkan devices, asked of their drivers.
+// Enumerates the system's Vulkan devices.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace pumice {
 
 struct DeviceList {
   std::vector<DeviceInfo> visible;
-  std::vector<DeviceInfo> hidden;  // by variables of the environment; their index is -1
-  std::string text;                // what is hidden and why, as visibility_text() says it
+  std::vector<DeviceInfo> hidden;  // hidden by environment variables; index is -1
+  std::string text;                // visibility_text(): what is hidden and why
 };
 
-// Every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty where there is no loader or no driver.
+// Returns every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty without a loader or driver.
 DeviceList devices();
 
 DeviceInfo describe(VkPhysicalDevice_T* physical, int index);

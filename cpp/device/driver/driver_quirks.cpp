@@ -55,7 +55,7 @@ constexpr std::array kKinds = {
 };
 static_assert(kKinds.size() == static_cast<size_t>(Quirk::told_spills) + 1);
 
-// Versions from `first` up to `end`, as VkPhysicalDeviceProperties::driverVersion has them.
+// A range of driver versions [first, end), encoded as VkPhysicalDeviceProperties::driverVersion.
 struct Known {
   uint32_t driver;
   uint32_t first, end;

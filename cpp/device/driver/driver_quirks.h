@@ -1,5 +1,4 @@
-// Driver quirks: where drivers do otherwise than Vulkan says, or leave open what the engine's results depend on, and what the engine does
-// about it.
+// Driver quirks: deviations from the Vulkan specification, or unspecified behaviour that affects results, and the engine's workarounds.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace pumice {
 
-// The kinds of quirks, in the order of quirk_kinds().
+// In the order of quirk_kinds().
 enum class Quirk : uint8_t {
   unrolled_contraction,
   loop_limit,
@@ -32,8 +31,8 @@ enum class Quirk : uint8_t {
 
 struct QuirkKind {
   std::string_view name, summary;
-  std::string_view answer;  // what the engine does
-  std::string_view test;    // the test that shows it
+  std::string_view answer;  // the engine's workaround
+  std::string_view test;    // the test that demonstrates the quirk
 };
 std::span<const QuirkKind> quirk_kinds();
 std::string_view name(Quirk quirk);
@@ -42,7 +41,7 @@ class QuirkSet {
  public:
   QuirkSet() = default;
   explicit QuirkSet(uint32_t bits) : bits_(bits) {}
-  // The quirks of these names. Throws UnsupportedError for a name that quirk_kinds() does not have.
+  // Returns the quirks with these names. Throws UnsupportedError for a name that is not in quirk_kinds().
   static QuirkSet named(const std::vector<std::string>& names);
   bool has(Quirk quirk) const { return bits_ >> static_cast<uint32_t>(quirk) & 1; }
   void add(Quirk quirk) { bits_ |= uint32_t{1} << static_cast<uint32_t>(quirk); }
@@ -53,7 +52,7 @@ class QuirkSet {
   uint32_t bits_ = 0;
 };
 
-// The quirks that the table knows of a driver, by its VkDriverId and version. A trial of the driver may show more, which the caller adds.
+// Looks up a driver's quirks by VkDriverId and version. A driver trial may detect more; the caller adds those.
 QuirkSet known_quirks(const DeviceInfo& device);
 
 }  // namespace pumice

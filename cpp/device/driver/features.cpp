@@ -30,7 +30,7 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
   if (has_executables_) append(executables_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR);
 }
 
-// The features that the engine uses or reports; every other one stays off.
+// Features that the engine uses or reports; all others stay disabled.
 template <typename Visit>
 void FeatureChain::visit(Visit&& visit) {
 #define PUMICE_FEATURE(structure, name) visit(#name, structure.name)

@@ -1,4 +1,4 @@
-// Vulkan features by name, for the device layer's .cpp files only: one list serves querying, masking and enabling.
+// Vulkan features by name, for .cpp files of the device layer only. A single list serves querying, masking and enabling.
 #pragma once
 
 #include <map>
@@ -10,14 +10,14 @@
 
 namespace pumice {
 
-// The chain of feature structures that the engine knows, each present only where the device has its extension or version.
+// The pNext chain of known feature structs; a struct is included only if the device supports its extension or version.
 class FeatureChain {
  public:
   FeatureChain(uint32_t api_version, const std::set<std::string>& extensions);
   FeatureChain(const FeatureChain&) = delete;
   VkPhysicalDeviceFeatures2* head() { return &base_; }
   std::map<std::string, bool> values() const;
-  // Turns off everything that the engine has no use for, and what `masked` names.
+  // Disables features that the engine does not use and those in `masked`.
   void keep_wanted(const std::set<std::string>& masked);
 
  private:

@@ -14,11 +14,11 @@
 namespace pumice {
 namespace {
 
-// ---- NVIDIA: the part of NVML's stable C interface that is used here
+// ---- NVIDIA: the subset of NVML's stable C API that is used here
 
 using NvmlDevice = void*;
 
-struct NvmlPci {  // nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3
+struct NvmlPci {  // nvmlPciInfo_t, used by nvmlDeviceGetPciInfo_v3
   char short_address[16];
   unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
   char address[32];
@@ -43,7 +43,7 @@ class Nvml {
   std::vector<NumberedGpu> gpus() const {
     unsigned count = 0;
     if (count_(&count) != 0) return {};
-    std::vector<NumberedGpu> found(count);  // a GPU that cannot be opened keeps its number
+    std::vector<NumberedGpu> found(count);  // a GPU that cannot be opened keeps its index
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
       if (device_(i, &device) == 0) describe_gpu(device, found[i]);
@@ -66,7 +66,7 @@ class Nvml {
     std::array<char, 96> text{};
     if (uuid_(device, text.data(), text.size()) == 0) {
       gpu.label = text.data();
-      for (const char c : gpu.label.substr(std::min<size_t>(gpu.label.size(), 4)))  // behind "GPU-"
+      for (const char c : gpu.label.substr(std::min<size_t>(gpu.label.size(), 4)))  // skips "GPU-"
         if (std::isxdigit(static_cast<unsigned char>(c))) gpu.uuid += static_cast<char>(std::tolower(c));
     }
     if (name_(device, text.data(), text.size()) == 0) gpu.model = text.data();
@@ -87,11 +87,10 @@ class Nvml {
   bool started_ = false;
 };
 
-// ---- AMD: the kernel's own list
+// ---- AMD: the KFD topology in sysfs
 
-// The properties of a node, each a word and a number on a line of their own. None where there is no such node. A node that cannot be read
-// has no properties: the kernel refuses that for a GPU outside the process's control group. The numbers are read without a stream's own
-// parsing, which takes what a number looks like from the locale of the process.
+// Reads a node's properties, lines of a name and a number. Returns nullopt if the node does not exist, and no properties if it is not
+// readable: the kernel denies access to GPUs outside the process's cgroup. Does not parse numbers with streams, which depend on the locale.
 std::optional<std::map<std::string, uint64_t>> node_properties(const std::string& file) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"), &std::fclose);
   if (!stream) return {};
@@ -110,7 +109,7 @@ std::optional<std::map<std::string, uint64_t>> node_properties(const std::string
 }
 
 std::optional<NumberedGpu> kfd_gpu(std::map<std::string, uint64_t> properties) {
-  if (properties["simd_count"] == 0) return {};  // a node of processors alone
+  if (properties["simd_count"] == 0) return {};  // CPU-only node
   const uint64_t place = properties["location_id"];
   char text[40];
   NumberedGpu gpu;

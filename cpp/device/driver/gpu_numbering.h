@@ -1,4 +1,4 @@
-// The order in which vendors number their GPUs, which is not Vulkan's: asked of the vendor's library or of the kernel, never of Vulkan.
+// GPU numbering of the vendors, which differs from Vulkan's. Queried from the vendor's library or the kernel, never from Vulkan.
 #pragma once
 
 #include <optional>
@@ -7,20 +7,20 @@
 
 namespace pumice {
 
-// A GPU at its place in a vendor's numbering. What the vendor does not tell is empty, as for a GPU that this process may not open.
+// A GPU in the vendor's order. Unknown fields are empty, e.g. for a GPU that this process may not open.
 struct NumberedGpu {
-  std::string label;  // how the vendor names it: "GPU-5a1c..." with the digits of its UUID
-  std::string uuid;   // 32 hexadecimal digits, as in DeviceInfo; empty for AMD's, whose Vulkan drivers report other UUIDs
+  std::string label;  // vendor's identifier: "GPU-5a1c..." with the digits of the UUID
+  std::string uuid;   // 32 hexadecimal digits, as in DeviceInfo; empty for AMD, whose Vulkan drivers report other UUIDs
   std::string pci;    // "0000:3b:00.0"
-  std::string model;  // the product's name
+  std::string model;  // product name
 };
 
-// NVIDIA's GPUs in the order of NVML, which is that of their PCI addresses and of nvidia-smi; nothing where the shared library is not
-// there or does not start. The library is opened here and closed again.
+// Returns NVIDIA GPUs in NVML order, which is the order of PCI addresses and of nvidia-smi; nullopt if the shared library is missing or
+// does not initialise. Opens and closes the library.
 std::optional<std::vector<NumberedGpu>> nvml_gpus(const std::string& library);
 
-// AMD's GPUs in the order of the kernel's compute topology, as ROCm numbers them: folder is .../kfd/topology/nodes. Nothing where there is
-// no such folder or no GPU in it.
+// Returns AMD GPUs in the order of the kernel's compute topology, which ROCm uses. folder: .../kfd/topology/nodes. Returns nullopt if the
+// folder does not exist or lists no GPU.
 std::optional<std::vector<NumberedGpu>> kfd_gpus(const std::string& folder);
 
 }  // namespace pumice

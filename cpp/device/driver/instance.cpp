@@ -23,17 +23,17 @@ constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 std::atomic<uint32_t> forks{0};
 std::atomic<bool> loaded{false};  // whether drivers have been loaded
-std::atomic<bool> breaks{false};  // whether one of them does not survive a fork
+std::atomic<bool> breaks{false};  // whether any of them breaks after a fork
 
 VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                           const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
-  // Older versions of volk ask a device for functions of the instance, which newer layers remark on.
+  // Older volk versions query instance functions through vkGetDeviceProcAddr, which newer layers warn about.
   if (data->pMessageIdName && std::strstr(data->pMessageIdName, "vkGetDeviceProcAddr")) return VK_FALSE;
   note_validation_message(data->pMessage ? data->pMessage : "(no text)");
   return VK_FALSE;
 }
 
-// The Vulkan version that a layer knows; 0 where it is not installed.
+// Returns the Vulkan version of a layer, or 0 if it is not installed.
 uint32_t layer_version(const char* name) {
   uint32_t count = 0;
   vkEnumerateInstanceLayerProperties(&count, nullptr);
@@ -59,7 +59,7 @@ VkInstance create_instance(bool validation) {
   const char* const extensions[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};
   VkInstanceCreateInfo info{VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
   info.pApplicationInfo = &application;
-  // Synchronization validation sees missing barriers, which the default checks do not.
+  // Synchronization validation detects missing barriers, which the default checks do not.
   const VkValidationFeatureEnableEXT enables[] = {VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT};
   VkValidationFeaturesEXT features{VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT};
   features.enabledValidationFeatureCount = 1;
@@ -105,7 +105,7 @@ Instance make_instance() {
 bool usable(VkPhysicalDevice physical) {
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(physical, &properties);
-  // Only llvmpipe makes a second instance in a forked child; SwiftShader, too, waits there for ever for threads that the child has not.
+  // Only llvmpipe can create a second instance in a forked child; others such as SwiftShader hang waiting for threads of the parent.
   if (std::strncmp(properties.deviceName, "llvmpipe", 8) != 0) breaks = true;
   if (properties.apiVersion < VK_API_VERSION_1_2) return false;
   uint32_t count = 0;
@@ -115,8 +115,8 @@ bool usable(VkPhysicalDevice physical) {
   return std::any_of(families.begin(), families.end(), [](const auto& family) { return (family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0; });
 }
 
-// Ends the process without the exit handlers that came before: drivers wait there for their threads, which a forked child has not and which
-// a kernel without an end keeps, and free what the parent uses.
+// Ends the process without running exit handlers registered earlier. Drivers wait there for their threads, which do not exist in a forked
+// child or never finish if a kernel hangs, and free what the parent uses.
 void leave(int status, void*) {
   std::fflush(nullptr);
   _exit(status);
@@ -149,7 +149,7 @@ uint32_t fork_generation() {
 
 const Instance& instance() {
   static std::mutex mutex;
-  static auto* made = new std::deque<Instance>;  // the last is this process's; its parent's are left alone
+  static auto* made = new std::deque<Instance>;  // back() is this process's; those before it belong to parents and are never touched
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
   const bool forked = generation != fork_generation();

@@ -1,4 +1,4 @@
-// The process's Vulkan instance, for the device layer's .cpp files only.
+// The process's Vulkan instance, for .cpp files of the device layer only.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,26 @@
 
 namespace pumice {
 
-// The process's instance. It is loaded once per process (again in a forked child) and never destroyed: drivers do not survive it well.
+// Created once per process (again in a forked child) and never destroyed, since drivers do not handle that well.
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
   bool validation = false;
-  uint32_t layer_version = 0;  // the Vulkan version that the validation layer knows
+  uint32_t layer_version = 0;  // Vulkan version of the validation layer
 };
 
-// The instance of this process. Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not
-// installed. Throws StateError in a forked child whose parent saw another driver than llvmpipe.
+// Returns the instance of this process. Throws DeviceError without a loader or driver, or if validation is requested (PUMICE_VALIDATION=1)
+// but the layer is not installed. Throws StateError in a forked child if the parent loaded any driver but llvmpipe.
 const Instance& instance();
 
-// Physical devices that can run the engine, in the loader's order.
+// Returns the physical devices that can run the engine, in the loader's order.
 std::vector<VkPhysicalDevice> physical_devices();
 
-// The process ends, from its exit on, without the exit handlers that were there before this call: a driver waits in its own for work that
-// does not end.
+// Makes process exit skip the exit handlers registered before this call: the driver's handlers wait for work that never finishes.
 void leave_at_exit();
-// Calls `handler` at the process's exit, before the exit handlers that were there before this call.
+// Registers a handler that runs at process exit, before the handlers registered earlier.
 void at_exit(void (*handler)());
 
-// Counts forks: an object made in another generation belongs to the parent process.
+// Number of forks so far. An object of another generation belongs to a parent process.
 uint32_t fork_generation();
 
 }  // namespace pumice

@@ -9,7 +9,8 @@
 namespace pumice {
 namespace {
 
-// The limits by which the engine decides. A mask may raise an alignment and lower every other limit: both make a lesser device.
+// Limits that affect the engine's decisions. A mask may only make the device less capable: it raises alignments and lowers all other
+// limits.
 constexpr std::string_view kMaskable[] = {"maxBufferSize",
                                           "maxComputeSharedMemorySize",
                                           "maxComputeWorkGroupCount",
@@ -32,7 +33,7 @@ std::string known_names() {
   return text;
 }
 
-// The limits that a name stands for.
+// Expands an array name to its elements.
 std::vector<std::string> named(const DeviceInfo& info, const std::string& name) {
   const bool is_element = name.size() > 2 && name[name.size() - 2] == '_' && name.back() >= '0' && name.back() <= '2';
   const std::string base = is_element ? name.substr(0, name.size() - 2) : name;
@@ -52,7 +53,7 @@ std::vector<std::string> named(const DeviceInfo& info, const std::string& name) 
 void mask_limits(DeviceInfo& info, const LimitMask& mask) {
   for (const auto& [name, value] : mask)
     for (const std::string& limit : named(info, name)) {
-      if (limit != name && mask.contains(limit)) continue;  // the axis has a limit of its own
+      if (limit != name && mask.contains(limit)) continue;  // the element has its own mask
       uint64_t& own = info.limits.at(limit);
       const bool is_alignment = limit.starts_with("min");
       const auto wanted = static_cast<uint64_t>(value);

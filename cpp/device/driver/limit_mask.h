@@ -1,4 +1,4 @@
-// Limits that a Context is told to keep below what its device has, so that what the engine does on lesser devices can be tested.
+// Reduces the limits of a Context below those of its device, to test the engine on less capable devices.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace pumice {
 
-// Limit names -> values. An array's name ("maxComputeWorkGroupCount") stands for all of its elements, "maxComputeWorkGroupCount_1" for one.
+// Limit names -> values. An array name ("maxComputeWorkGroupCount") stands for all elements, "maxComputeWorkGroupCount_1" for one.
 using LimitMask = std::map<std::string, int64_t>;
 
-// Lowers the limits of `info`; raises what is an alignment. Throws UnsupportedError: a name that the engine does not decide by (all that
-// it does are listed), a value that the device does not have, or below 1, or of an alignment that is no power of two.
+// Lowers limits of `info`, or raises alignments. Throws UnsupportedError for a limit that the engine does not use (lists those it does), a
+// value that the device does not support or below 1, or an alignment that is not a power of two.
 void mask_limits(DeviceInfo& info, const LimitMask& mask);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The messages of the Khronos validation layer, kept for tests to read.
+// Collects messages of the Khronos validation layer for tests.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace pumice {
 
 void note_validation_message(std::string text);
 
-// Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1 turns the layer on before the first Context).
+// Returns the messages since the last call (PUMICE_VALIDATION=1 enables the layer before the first Context).
 std::vector<std::string> take_validation_messages();
 
 }  // namespace pumice

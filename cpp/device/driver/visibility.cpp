@@ -16,7 +16,7 @@ constexpr const char* kNames[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "
 
 struct Numbering {
   std::vector<NumberedGpu> gpus;
-  std::string authority;  // "by NVML"
+  std::string authority;  // source of the numbering, e.g. "by NVML"
 };
 
 std::vector<std::string> names_in(const std::string& value) {
@@ -42,7 +42,7 @@ std::string folded(std::string text) {
   return text;
 }
 
-// A vendor's devices in the order of their PCI addresses: its numbering, where its own library is not there to be asked.
+// Orders a vendor's devices by PCI address: the fallback if the vendor's library is not available.
 Numbering by_address(const std::vector<DeviceInfo>& devices, uint32_t vendor) {
   Numbering numbering{{}, "by the order of PCI addresses"};
   for (const DeviceInfo& info : devices)
@@ -51,7 +51,7 @@ Numbering by_address(const std::vector<DeviceInfo>& devices, uint32_t vendor) {
   return numbering;
 }
 
-// One vendor's variables, read one after the other: each names GPUs of those that the ones before it have left.
+// Applies a vendor's variables in sequence: each selects from the GPUs left by the previous one.
 class VendorVisibility {
  public:
   VendorVisibility(const std::vector<DeviceInfo>& devices, uint32_t vendor, Numbering numbering)
@@ -82,7 +82,7 @@ class VendorVisibility {
     left_ = std::move(left);
   }
 
-  // Adds to the visibility what the variables make of the vendor's devices.
+  // Adds the vendor's visible and hidden devices to `visibility`.
   void finish(Visibility& visibility) {
     std::vector<VisibleDevice> visible;
     for (const Left& left : refusal_.empty() ? left_ : std::vector<Left>{}) {
@@ -120,17 +120,17 @@ class VendorVisibility {
     return gpu.pci.empty() ? "a GPU that this process may not open" : "the GPU at pci:" + gpu.pci;
   }
 
-  // The GPU that a name names; nothing for a name that ends the list.
+  // Returns the GPU with this name, or nullopt if the name ends the list.
   std::optional<Named> find(const std::string& name, const std::string& variable, const std::string& value) {
     if (is_ordinal(name) && std::stoul(name) < left_.size()) return Named{std::stoul(name), name};
     if (name.starts_with("GPU-") && name.size() > 4) {
-      std::vector<size_t> found;  // a UUID may be cut short
+      std::vector<size_t> found;  // several matches: a UUID may be abbreviated
       for (size_t i = 0; i < left_.size(); ++i)
         if (folded(left_[i].gpu.label).starts_with(folded(name))) found.push_back(i);
       if (found.size() == 1) return Named{found[0], name};
       if (found.size() > 1) refuse(variable + "=" + value + ": " + name + " begins the names of " + std::to_string(found.size()) + " GPUs");
     }
-    if (value.empty() || value == "-1" || value == "NoDevFiles") return {};  // the ways to hide all
+    if (value.empty() || value == "-1" || value == "NoDevFiles") return {};  // valid ways to hide all GPUs
     notes_.push_back(variable + "=" + value + ": the list ends before '" + name + "', which names none of " + std::to_string(left_.size()) +
                      " GPUs");
     return {};
@@ -153,8 +153,7 @@ class VendorVisibility {
   std::vector<std::string> notes_;
 };
 
-// CUDA's default order puts the fastest GPU first, by a measure that only its driver knows: an index then says which GPU is meant only
-// where all are alike.
+// CUDA's default order is fastest first, as measured by the driver. An index is therefore unambiguous only if all GPUs are the same model.
 bool is_order_known(const std::vector<NumberedGpu>& gpus, const VisibilitySources& sources) {
   const auto order = sources.variables.find("CUDA_DEVICE_ORDER");
   if (order != sources.variables.end() && order->second == "PCI_BUS_ID") return true;
@@ -186,11 +185,11 @@ void apply_rocm(const std::vector<DeviceInfo>& devices, const VisibilitySources&
   amd.finish(visibility);
 }
 
-// Devices that no variable speaks of keep their places, and those that one names share theirs, in the order in which it names them.
+// Sorts visible devices: those without a rule keep their positions; those with a rule share theirs, in the order of the variable.
 void put_in_order(const std::vector<DeviceInfo>& devices, Visibility& visibility) {
   std::ranges::sort(visibility.hidden, {}, &HiddenDevice::place);
   std::set<size_t> named, hidden;
-  std::map<uint32_t, std::vector<VisibleDevice>> ruled;  // by vendor
+  std::map<uint32_t, std::vector<VisibleDevice>> ruled;  // devices with a rule, by vendor
   for (const HiddenDevice& one : visibility.hidden) hidden.insert(one.place);
   for (VisibleDevice& one : visibility.visible) {
     named.insert(one.place);

@@ -1,5 +1,5 @@
-// The environment says which devices this process may use: by CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES cluster
-// engines assign GPUs. Vulkan knows none of these variables and orders devices in its own way.
+// Device visibility from the environment. Cluster schedulers assign GPUs with CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and
+// HIP_VISIBLE_DEVICES. Vulkan ignores these variables and orders devices differently.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace pumice {
 
-// Where visibility_of() looks.
+// Inputs of visibility_of().
 struct VisibilitySources {
-  std::map<std::string, std::string> variables;  // those of the environment that are set, an empty value included
+  std::map<std::string, std::string> variables;  // environment variables that are set, including empty ones
   std::string nvml = "libnvidia-ml.so.1";
   std::string kfd = "/sys/class/kfd/kfd/topology/nodes";
 
@@ -21,8 +21,8 @@ struct VisibilitySources {
 };
 
 struct VisibleDevice {
-  size_t place = 0;  // in the list that was given
-  std::string rule;  // "CUDA_VISIBLE_DEVICES=1, whose 1 is GPU-5a1c... by NVML"; empty where no variable speaks of the device
+  size_t place = 0;  // index in the given list
+  std::string rule;  // e.g. "CUDA_VISIBLE_DEVICES=1, whose 1 is GPU-5a1c... by NVML"; empty if no variable applies
 };
 
 struct HiddenDevice {
@@ -31,14 +31,14 @@ struct HiddenDevice {
 };
 
 struct Visibility {
-  std::vector<VisibleDevice> visible;  // a vendor's in the order in which the variable names them
+  std::vector<VisibleDevice> visible;  // devices of a vendor in the order of its variable
   std::vector<HiddenDevice> hidden;
-  std::vector<std::string> notes;  // sentences: what a variable says that is not as it seems
-  std::string refusal;             // a sentence: what a variable says that cannot be followed; its vendor's devices are hidden
+  std::vector<std::string> notes;  // sentences about misleading values of variables
+  std::string refusal;             // sentence about a value that cannot be applied; hides all devices of its vendor
 };
 
-// CUDA_VISIBLE_DEVICES speaks of NVIDIA's devices alone, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES of AMD's; others are always visible.
-// As with the vendors' own runtimes the first name that is none, such as -1, ends a list.
+// CUDA_VISIBLE_DEVICES applies only to NVIDIA, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES only to AMD; other devices are always visible.
+// As in the vendors' runtimes, the first invalid name (such as -1) ends the list.
 Visibility visibility_of(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The one place where volk's loader is compiled.
+// The only file that compiles volk's implementation.
 #define VK_NO_PROTOTYPES
 #define VOLK_IMPLEMENTATION
 #pragma GCC diagnostic push

@@ -1,4 +1,4 @@
-// Vulkan itself, for the device layer's .cpp files only: functions, handles and result codes.
+// Vulkan functions, handles and result codes, for .cpp files of the device layer only.
 #pragma once
 
 #ifndef VK_NO_PROTOTYPES
@@ -9,7 +9,7 @@
 #include <atomic>
 #include <string>
 
-// Declarations that older headers lack; values are the registry's.
+// Declarations missing from older headers; values are those of the Vulkan registry.
 #ifndef VK_KHR_cooperative_matrix
 #define VK_KHR_cooperative_matrix 1
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
@@ -87,7 +87,7 @@ struct VkPipelineRobustnessCreateInfoEXT {
 
 namespace pumice {
 
-// Functions and handles of one logical device; destroys it with the last owner (a context, or a pipeline that outlives it).
+// Functions and handles of a logical device. Destroys the device with the last owner (a context, or a pipeline that outlives it).
 struct DeviceTable : VolkDeviceTable {
   DeviceTable() = default;
   DeviceTable(const DeviceTable&) = delete;
@@ -99,10 +99,10 @@ struct DeviceTable : VolkDeviceTable {
   VkPipelineCache pipeline_cache = VK_NULL_HANDLE;
   uint32_t family = 0;
   uint32_t generation = 0;             // fork_generation() at creation
-  std::atomic<bool> abandoned{false};  // with its context: nothing of the device is destroyed
+  std::atomic<bool> abandoned{false};  // set with the context's; the device is then never destroyed
   uint32_t timestamp_bits = 0;
   double timestamp_period = 1;   // nanoseconds per tick
-  bool has_conditional = false;  // the feature conditionalRendering
+  bool has_conditional = false;  // the conditionalRendering feature
   VkPhysicalDeviceMemoryProperties memory{};
 };
 
@@ -111,10 +111,10 @@ VkDescriptorType descriptor_type(DescriptorKind kind);
 
 std::string result_name(VkResult result);
 
-// Checks a result of Vulkan: throws the engine's error that fits it unless it is VK_SUCCESS; `call` names the Vulkan function.
+// Throws the matching engine error unless the result is VK_SUCCESS; `call` names the Vulkan function.
 void check(VkResult result, const char* call);
 
-// The properties of a device that stand in a structure of their own, such as an extension's.
+// Queries a properties struct in the pNext chain, e.g. of an extension.
 template <typename Structure>
 Structure properties_of(VkPhysicalDevice physical, VkStructureType type) {
   Structure structure{};

@@ -29,17 +29,16 @@ namespace {
 
 constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "matrix_trial.comp", kKind = "trials";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
-constexpr uint32_t kTurns = 70000;  // more than a driver that ends long loops lets pass
+constexpr uint32_t kTurns = 70000;  // above the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
-constexpr uint32_t kVersion = 2;  // raised when points or expected results change: the cache may have older outcomes
+constexpr uint32_t kVersion = 2;  // increment if points or expected results change, to invalidate cached results
 
 struct Points {
   std::vector<float> a, b;
   std::vector<int32_t> n;
 };
 
-// The trial's points: mantissas of all kinds, quotients and roots that lie beside the middle of two numbers, and integers, halves and their
-// neighbours.
+// Test inputs: varied mantissas, quotients and roots close to rounding midpoints, and integers, half-integers and their neighbours.
 Points make_points() {
   uint64_t state = 88172645463325252u;
   const auto random = [&](int bits) {
@@ -72,7 +71,7 @@ bool same(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
-// Sums are those of float32: nothing is kept in more digits between two of them.
+// Rounds to fp32; volatile prevents excess precision between operations.
 float rounded(double value) {
   const volatile float result = static_cast<float>(value);
   return result;
@@ -82,7 +81,7 @@ float round_even(float x) {
   return static_cast<float>(std::nearbyint(static_cast<double>(x)));
 }
 
-// Quirks that the results y[trial][point] show.
+// Returns the quirks revealed by the results y[trial][point].
 QuirkSet judged(const Points& points, const std::vector<float>& y) {
   QuirkSet quirks;
   const auto expect = [&](size_t trial, size_t point, float wanted, Quirk quirk) {
@@ -96,7 +95,7 @@ QuirkSet judged(const Points& points, const std::vector<float>& y) {
     expect(2, i, product, Quirk::inexact_arithmetic);
     expect(3, i, rounded(n), Quirk::inexact_arithmetic);
     expect(4, i, rounded(static_cast<uint32_t>(n)), Quirk::inexact_unsigned);
-    // A zero's sign may be that of the float before: Mesa makes trunc() of such a pair of conversions.
+    // Ignores the sign of zero: Mesa compiles this conversion pair to trunc().
     if (std::fabs(a) < 2147483648.0f && y[5 * kPoints + i] != static_cast<float>(static_cast<int32_t>(a)))
       quirks.add(Quirk::inexact_arithmetic);
     expect(6, i, rounded(static_cast<double>(a) / b), Quirk::inexact_division);
@@ -123,7 +122,7 @@ std::shared_ptr<Buffer> filled(const std::shared_ptr<Context>& context, const st
   return buffer;
 }
 
-// The trial's shader, compiled without what kernels are told about the driver, since the trial is what finds that out.
+// Compiles the trial shader without driver quirk macros, since the trial determines them.
 std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& shader, uint32_t subgroup = 0) {
   PipelineDesc desc;
   desc.subgroup_size = subgroup;
@@ -149,7 +148,7 @@ void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std:
   context->wait(commands.submit());
 }
 
-// Runs a trial's shader on its inputs, and gives the elements of the array that it writes behind them.
+// Runs a trial shader and returns its output array, which is bound after the inputs.
 std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
                            std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
   std::vector<float> y(elements);
@@ -165,19 +164,19 @@ std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader
   return y;
 }
 
-// The element, of 16 rows of 16, that attention_quads.comp and product_quads.comp take an invocation to hold as this component.
+// Element index (in a 16x16 matrix) of a component of an invocation's fragment, as assumed by attention_quads.comp and product_quads.comp.
 size_t quad_element(size_t invocation, size_t component) {
   const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
   return row * 16 + column;
 }
 
-// Whether the device has matrices whose layout is worth a trial: halves of 16 by 16, held by 32 invocations.
+// Whether the device has fp16 cooperative matrices of 16x16x16 with subgroups of 32, whose layout can be tested.
 bool has_matrices_of_halves(const DeviceInfo& device) {
   return device.feature("shaderFloat16") && device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == Storage::fp16 &&
          has_matrix_units(device, 16, DType::float16, DType::float32);
 }
 
-// Whether matrices lie as quad_element() says.
+// Whether cooperative matrices have the fragment layout of quad_element().
 bool has_quads(const std::shared_ptr<Context>& context) {
   constexpr size_t kElements = 256;
   std::vector<float> numbers(kElements);
@@ -191,7 +190,7 @@ bool has_quads(const std::shared_ptr<Context>& context) {
     y = outcome(context, *shader, *pipeline, {filled(context, halves), filled(context, numbers)}, 2 * kElements, {});
   } catch (const DeviceLostError&) {
     throw;
-  } catch (const Error& error) {  // kernels that need no matrices run all the same
+  } catch (const Error& error) {  // other kernels work without cooperative matrices
     log(LogLevel::info, "the layout of matrices is not tried: " + std::string(error.what()));
     return false;
   }
@@ -212,7 +211,7 @@ QuirkSet tried(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
-// The features of the host's processor. A software driver compiles for these, so they are part of the key of its outcome in the cache.
+// CPU features of the host. Software drivers compile for these, so they are part of the cache key.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -250,7 +249,7 @@ QuirkSet found_quirks(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
-// The outcome for one context, found at the first use.
+// Trial result of a context, computed on first use.
 struct DriverTrial {
   std::once_flag once;
   QuirkSet shown;

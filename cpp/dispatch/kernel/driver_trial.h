@@ -1,4 +1,4 @@
-// Runs what the engine's kernels rely on, once for a driver, and compares it with what is right.
+// Tests once per driver the behaviour that the engine's kernels depend on.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace pumice {
 
-// Quirks of the context's driver: those that the table knows, those that a trial of it has shown and those that the context is told to
-// assume. The trial's outcome is kept in the cache, of software drivers with the host's processor. Log messages name what was found.
+// Returns the quirks of the context's driver: known ones from the table, ones detected by the trial, and ones assumed by the context's
+// options. Trial results are cached on disk; for software drivers the key includes the host CPU. Findings are logged.
 QuirkSet driver_quirks(const std::shared_ptr<Context>& context);
 
-// The quirks that the trial of the driver has shown.
+// Returns the quirks detected by the trial.
 QuirkSet tried_quirks(const std::shared_ptr<Context>& context);
 
 }  // namespace pumice

@@ -17,7 +17,7 @@ std::string text_of(const std::array<uint64_t, 3>& groups) {
   throw UnsupportedError("kernel '" + kernel.name() + "' needs " + text_of(groups) + ", " + why);
 }
 
-// All workgroups in number, or none where 32 bits do not count them.
+// Returns the total number of workgroups, or 0 if it exceeds 32 bits.
 uint64_t count_of(const std::array<uint64_t, 3>& groups) {
   uint64_t count = 1;
   for (const uint64_t size : groups) {

@@ -1,4 +1,4 @@
-// Folds the workgroups that a kernel is asked for into a grid that the device takes: shaders/include/grid.glsl has the other half.
+// Folds a grid of workgroups that exceeds the device's limits; the shader side is in shaders/include/grid.glsl.
 #pragma once
 
 #include <array>
@@ -9,15 +9,15 @@
 
 namespace pumice {
 
-// The form of a kernel, and its workgroups on each axis.
+// A kernel variant with its group counts.
 struct Launch {
   std::shared_ptr<const KernelVariant> kernel;
   std::array<uint32_t, 3> groups{1, 1, 1};
 };
 
-// The kernel as it is where the device takes so many workgroups on every axis, else folded: see KernelVariant::folded().
-// Throws Error where the kernel has no form for that (a mistake of its lowering, which must cut the work), UnsupportedError where the grid
-// is larger than 32-bit numbers count or than all three axes of the device hold.
+// Returns the kernel as is if the device supports the group counts, else its folded variant (see KernelVariant::folded()). Throws Error if
+// the kernel cannot fold (a bug in its lowering, which must split the work), UnsupportedError if the grid exceeds 32-bit counts or the
+// device's total over all three axes.
 Launch launch_of(const std::shared_ptr<const KernelVariant>& kernel, const std::array<uint64_t, 3>& groups);
 
 }  // namespace pumice

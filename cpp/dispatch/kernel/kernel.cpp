@@ -47,7 +47,7 @@ std::optional<size_t> local_size_axis(std::string_view name) {
   return static_cast<size_t>(name[11] - 'x');
 }
 
-// The axes that are not named have 1.
+// Unnamed axes default to 1.
 std::optional<LocalSize> local_size_in(const SpecValues& spec) {
   std::optional<LocalSize> size;
   for (const auto& [name, value] : spec)
@@ -58,7 +58,7 @@ std::optional<LocalSize> local_size_in(const SpecValues& spec) {
   return size;
 }
 
-// The name of the constant that tells a shader that its grid is folded.
+// Specialization constant that enables grid folding in a shader.
 std::string folding_constant(uint32_t axes) {
   return "GRID_FOLDED_" + std::to_string(axes);
 }
@@ -74,7 +74,7 @@ uint32_t vulkan_minor(const DeviceInfo& info) {
   return info.api_version >> 12 & 0x3ff;
 }
 
-// The newest version of SPIR-V that a device of Vulkan 1.x takes, as a module's head has it.
+// Newest SPIR-V version supported by the device's Vulkan version, as encoded in a module header.
 uint32_t newest_spirv(const DeviceInfo& info) {
   constexpr std::array<uint32_t, 4> kNewest{0x00010000, 0x00010300, 0x00010500, 0x00010600};
   return kNewest[std::min<size_t>(vulkan_minor(info), kNewest.size() - 1)];
@@ -84,7 +84,7 @@ std::string version_of_spirv(uint32_t version) {
   return std::to_string(version >> 16 & 0xff) + "." + std::to_string(version >> 8 & 0xff);
 }
 
-// A broadcast from an invocation that is computed needs a later version of SPIR-V, and that feature.
+// A broadcast from a non-constant invocation needs a newer SPIR-V version and this feature.
 bool broadcasts(const Context& context, const SourceSet& sources) {
   return context.feature("subgroupBroadcastDynamicId") && std::ranges::any_of(sources.files(), [](const SourceFile& file) {
            return std::ranges::find(file.facts->words, "subgroupBroadcast") != file.facts->words.end();
@@ -223,7 +223,7 @@ PipelineDesc KernelVariant::description(const std::vector<uint32_t>& module) con
   desc.push_bytes = interface().push_bytes;
   desc.specialization = specialization_;
   const auto& needed = interface().capabilities;
-  // Kernels that exchange values between invocations rely on full subgroups of the size that the device reports.
+  // Kernels that exchange values within a subgroup require full subgroups of the reported size.
   const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
     return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
   });
@@ -307,7 +307,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
     const std::lock_guard guard(mutex_);
     if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
   }
-  check_interrupts();  // a large model has hundreds of shaders to compile
+  check_interrupts();  // a large model compiles hundreds of shaders
   const auto context = lock(context_);
   ShaderOptions options = device_options(*context, storage);
   if (origin_ == KernelOrigin::user && broadcasts(*context, SourceSet(path_.empty() ? name_ : path_, source_, includes_)))
@@ -343,10 +343,10 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
   if (made->is_watched()) watch_loops(*context, *made, macros);
   const std::lock_guard guard(mutex_);
-  return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
+  return variants_.emplace(key, std::move(made)).first->second;  // if two threads compile it, the first wins
 }
 
-// The lines of the loops are found where a message needs them, by compiling the source once more.
+// Locates the loops lazily, by recompiling the source when a message needs them.
 void Kernel::watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const {
   const Shader& shader = *variant.shader();
   std::optional<LocalSize> local_size = local_size_;
@@ -386,14 +386,14 @@ std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
 
 namespace {
 
-// The options of kernels that print nothing: their ring for messages is one that the device can bind.
+// Options for kernels without printf: a message ring that the device can bind.
 DebugOptions library_debug(const Context& context) {
   DebugOptions debug;
   debug.ring_bytes = std::min(debug.ring_bytes, context.limit("maxStorageBufferRange") / 4 * 4);
   return debug;
 }
 
-// Large workgroups on GPUs: 65,536 of them take 41 us to start on an H200, whatever they do.
+// GPUs use large workgroups: launching 65,536 workgroups takes 41 us on an H200, whatever they do.
 Macros workgroup_sizes(const Context& context) {
   constexpr uint64_t kLarge = 256, kOfSoftware = 64;
   const uint64_t most = std::min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"));

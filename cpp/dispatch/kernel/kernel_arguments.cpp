@@ -35,7 +35,7 @@ std::string_view scalar_name(ScalarType scalar) {
   return scalar == ScalarType::other ? "a structure" : name(scalar);
 }
 
-// The storage mode that the float tensors among the arguments ask for: what an array declared `sfp` is to hold.
+// Storage mode for arrays declared `sfp`, from the float tensors among the arguments.
 Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const auto* tensor = std::get_if<TensorArgument>(&argument);
@@ -44,7 +44,7 @@ Storage wanted_storage(const Context& context, const KernelArguments& arguments)
   return Storage::fp32;
 }
 
-// Whether `binding`, which is `wide` in the fp32 build, follows the storage type: it is declared differently in the narrow build.
+// Whether a binding follows the storage type: its declaration differs between the fp32 build (`wide`) and the 16-bit build (`narrow`).
 bool is_storage_typed(const BindingInterface& wide, const BindingInterface& narrow) {
   return wide.scalar == ScalarType::float32 && (narrow.scalar != wide.scalar || narrow.element_bytes != wide.element_bytes);
 }
@@ -58,11 +58,11 @@ std::string kind_name(const KernelArgument& argument) {
 
 struct Build {
   std::shared_ptr<const KernelVariant> variant;
-  std::vector<bool> storage_typed;  // by position of the binding
+  std::vector<bool> storage_typed;  // by binding index
   DType storage_dtype = DType::float32;
 };
 
-// `plain` is the fp32 build.
+// `plain`: the fp32 build.
 Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Context& context, const KernelArguments& arguments,
             const Macros& macros, const SpecValues& spec) {
   Build result;
@@ -84,7 +84,7 @@ Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Co
   return result;
 }
 
-// The bytes that a shader's length() counts: the elements without their padding, but whole words where two of them share one.
+// Bytes seen by the shader's length(): the elements without padding, rounded up to whole words in packed modes.
 uint64_t whole_bytes(const TensorArgument& tensor, const BindingInterface& binding) {
   const uint64_t scalar = bytes(binding.scalar);
   return (tensor.bytes + scalar - 1) / scalar * scalar;
@@ -116,7 +116,7 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
   if (tensor->range.bytes > limits.largest)
     refuse("K7", "at most " + std::to_string(limits.largest) + " bytes, this device's maxStorageBufferRange",
            std::to_string(tensor->range.bytes) + " bytes");
-  // A scalar of the packed modes is a word of two elements.
+  // In packed modes a scalar is a word with two elements.
   const bool is_pair = built.storage_typed[position] && binding.components == 1 && binding.scalar == ScalarType::uint32;
   const uint64_t least = is_pair ? binding.least_bytes / 2 : binding.least_bytes;
   if (tensor->bytes < least)
@@ -134,7 +134,7 @@ std::string dimensions_text(size_t dimensions) {
   return std::to_string(dimensions) + (dimensions == 1 ? " dimension" : " dimensions");
 }
 
-// An image as a shader declares it, in the words of an error.
+// An image declaration as text, for errors.
 std::string description(const ImageInterface& image) {
   return "an Image" + (image.format.empty() ? "" : " of " + image.format) + " with " + dimensions_text(image.dimensions);
 }
@@ -208,7 +208,7 @@ void check_names(const Interface& interface, const KernelArguments& arguments) {
   }
 }
 
-// Memory for a buffer that no instruction names, which Vulkan has to be given all the same. Refuses one that the variant uses.
+// Placeholder memory for an unused buffer, because Vulkan requires a binding. Throws if the variant uses it.
 BufferRange stand_in(const std::shared_ptr<Context>& context, const BindingInterface& binding) {
   if (binding.used)
     throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array: this variant of the kernel uses it", "None");
@@ -217,14 +217,14 @@ BufferRange stand_in(const std::shared_ptr<Context>& context, const BindingInter
   return {buffer, 0, buffer->bytes()};
 }
 
-// The largest number up to `most` that divides a count.
+// Returns the largest divisor of `count` that is at most `most`.
 uint32_t divisor(uint64_t count, uint32_t most) {
   uint32_t found = most;
   while (count > 0 && count % found != 0) --found;
   return found;
 }
 
-// A workgroup for a kernel that leaves the choice to the engine.
+// Chooses a local size for a kernel that does not specify one.
 SpecValues chosen_local_size(const SpecValues& spec, const LaunchSize& size, bool must_divide) {
   SpecValues chosen = spec;
   const bool flat = size.count[1] <= 1 && size.count[2] <= 1;
@@ -239,7 +239,7 @@ SpecValues chosen_local_size(const SpecValues& spec, const LaunchSize& size, boo
   return chosen;
 }
 
-// Whole workgroups on an axis. Refuses threads that are not whole workgroups of a kernel that would run the others' invocations too.
+// Returns the number of workgroups on an axis. Throws if a kernel without a guard for excess invocations needs a partial workgroup.
 uint64_t groups_of(const KernelVariant& variant, const LaunchSize& size, size_t axis) {
   const uint64_t count = size.count[axis], local = size.in_groups ? 1 : variant.local_size()[axis];
   if (variant.interface().must_divide && count % local != 0)
@@ -251,7 +251,7 @@ uint64_t groups_of(const KernelVariant& variant, const LaunchSize& size, size_t 
   return count == 0 ? 0 : (count - 1) / local + 1;
 }
 
-// Sets the grid of a dispatch, folded where one axis is longer than the device takes and the shader can find its place then.
+// Sets the group counts, folding a one-dimensional grid that exceeds the device's limit if the shader supports it.
 void set_grid(Dispatch& dispatch, const LaunchSize& size, const LaunchLimits& limits) {
   std::array<uint64_t, 3> groups{};
   for (size_t axis = 0; axis < 3; ++axis) groups[axis] = groups_of(*dispatch.kernel, size, axis);
@@ -268,7 +268,7 @@ void set_grid(Dispatch& dispatch, const LaunchSize& size, const LaunchLimits& li
   dispatch.kernel = launch.kernel, dispatch.groups = launch.groups;
 }
 
-// The workgroups of a dispatch that the device reads. A kernel that writes them itself would change them while it runs.
+// Sets group counts that the device reads. Rejects counts that the kernel itself writes, since they would change while it runs.
 void set_counts(Dispatch& dispatch, const BufferRange& counts) {
   const auto& bindings = dispatch.kernel->interface().bindings;
   const auto begin = [](const BufferRange& range) { return range.buffer->memory_offset() + range.offset; };
@@ -285,7 +285,7 @@ void set_counts(Dispatch& dispatch, const BufferRange& counts) {
 }  // namespace
 
 bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros, const SpecValues& spec) {
-  const Storage other = storage == Storage::fp32 ? Storage::fp16_packed : storage;  // any mode that is not that of float32 tells it
+  const Storage other = storage == Storage::fp32 ? Storage::fp16_packed : storage;  // compare with any 16-bit mode
   const auto wide = kernel.variant(Storage::fp32, macros, spec), narrow = kernel.variant(other, macros, spec);
   const BindingInterface *one = wide->interface().find_binding(array), *two = narrow->interface().find_binding(array);
   return one && two && is_storage_typed(*one, *two);
@@ -310,7 +310,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   for (size_t i = 0; i < interface.bindings.size(); ++i) {
     const auto& binding = interface.bindings[i];
     if (is_debug_binding(binding.name)) {
-      dispatch.buffers.emplace_back();  // the recording's
+      dispatch.buffers.emplace_back();  // bound by the recording
       dispatch.debug = kernel.debug();
       continue;
     }
@@ -333,7 +333,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   for (const auto& member : interface.push_constants) {
     if (member.name.starts_with("pumice_threads_")) {
       const size_t axis = static_cast<size_t>(member.name.back() - 'x');
-      // Groups that are asked for are whole.
+      // an explicit group count means whole workgroups
       uint64_t count = size.in_groups ? size.count[axis] * built.variant->local_size()[axis] : size.count[axis];
       if (size.counts.buffer) count = UINT32_MAX;
       store_number(member, std::min<uint64_t>(count, UINT32_MAX), dispatch.push.data() + member.offset);

@@ -8,10 +8,10 @@
 namespace pumice {
 namespace {
 
-// Vulkan has no limit for them. Larger ones crash drivers, or take them minutes to compile: lavapipe 9 s for arrays of this size.
+// Vulkan has no such limit, but larger arrays crash drivers or take them minutes to compile: lavapipe 9 s at this size.
 constexpr uint64_t kMostInvocationBytes = 1 << 16;
 
-// Collects what a device lacks, in the words of the error.
+// Collects missing features and exceeded limits for the error message.
 class Needs {
  public:
   Needs(const Context& context, const std::string& kernel) : context_(context), kernel_(kernel) {}
@@ -48,7 +48,7 @@ class Needs {
   std::vector<std::string> lacks_;
 };
 
-// Buffers that share a number are one; an image has its own.
+// Buffers that share a binding number count once; an image needs its own.
 void check_numbers(const Shader& shader) {
   std::set<uint32_t> taken;
   for (const auto& binding : shader.interface.bindings) taken.insert(binding.binding);

@@ -1,4 +1,4 @@
-// The features and limits that a kernel needs of a device, checked before the driver sees the kernel.
+// Checks the device features and limits that a kernel needs, before the driver compiles it.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace pumice {
 DescriptorKind kind_of(const BindingInterface& binding);
 DescriptorKind kind_of(const ImageInterface& image);
 
-// The feature for 64-bit integers. Where a device lacks it, pairs of words stand for a shader's integers.
+// Feature for 64-bit integers, which are emulated with pairs of words on devices that lack it.
 inline constexpr const char* kInt64Feature = "shaderInt64";
 
-// Checks that a device can run a kernel. Throws UnsupportedError that lists every feature and limit, with its name, what the kernel needs
-// and what the device has. `unpaired`: what the kernel does with 64-bit integers that pairs of words cannot.
+// Checks that the device can run a kernel. Throws UnsupportedError listing every missing feature and exceeded limit, with the required and
+// the available value. `unpaired`: the kernel's 64-bit operations that cannot be emulated.
 void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
                   const LocalSize& local_size, const std::set<std::string>& unpaired);
 
-// Like check_device(), for the local size alone, before anything is compiled for it.
+// Like check_device(), for the local size only, before compilation.
 void check_local_size(const Context& context, const std::string& name, const LocalSize& local_size);
 
 }  // namespace pumice

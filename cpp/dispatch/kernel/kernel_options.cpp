@@ -12,13 +12,13 @@
 namespace pumice {
 namespace {
 
-// The macros of one context's device, read at the first use.
+// Macros of a context's device, queried on first use.
 struct DeviceProfile {
   std::once_flag once;
   Profile profile;
 };
 
-// Types whose names shader_options() makes known where the device has one of the features.
+// Types that shader_options() declares if the device has either feature.
 struct SmallTypes {
   std::array<std::string_view, 4> prefixes;  // of the scalar and its vectors
   std::array<std::string_view, 2> features;
@@ -65,7 +65,7 @@ Storage storage_of(const DeviceInfo& device, DType dtype) {
 ShaderOptions shader_options(const Context& context, Storage storage) {
   ShaderOptions options;
   options.storage = storage;
-  options.int64 = true;  // by pairs of words at the least
+  options.int64 = true;  // at least emulated
   options.int16 = context.feature("shaderInt16");
   options.int8 = context.feature("shaderInt8") && context.feature("storageBuffer8BitAccess");
   options.storage_16bit = context.feature("storageBuffer16BitAccess");

@@ -1,4 +1,4 @@
-// The shader options that follow from a device: its kernels are compiled for these.
+// Shader options derived from a device.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@
 
 namespace pumice {
 
-// The features that a device must have to store floats of 16 bits as such.
+// Features required to store 16-bit floats natively.
 inline constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kBfloat16 = "shaderBFloat16Type";
 
-// The storage mode in which a device runs kernels over such elements: fp16 where it has 16-bit storage, else fp16_packed; bf16 where it
-// has the type too and this glslang knows it, else bf16_packed; fp32 for every other dtype.
+// Storage mode for kernels with elements of this dtype. float16: fp16 with 16-bit storage, else fp16_packed. bfloat16: bf16 if the device
+// and this glslang also support the type, else bf16_packed. fp32 for all other dtypes.
 Storage storage_of(const DeviceInfo& device, DType dtype);
-// The mode that holds those values two to a word; fp32 for all that are no floats of 16 bits.
+// The packed mode (two values per word) of a 16-bit float dtype; fp32 for other dtypes.
 Storage packed_storage_of(DType dtype);
-// Sentences for the small types that a text names and that the device's options do not declare: each says which features declare it.
+// Returns a sentence for each small type used in the source that the device's options do not declare, naming the missing features.
 std::vector<std::string> undeclared_types(const DeviceInfo& device, std::string_view source);
-// Options for compiling on this device, without its macros.
+// Compile options for this device, without its macros.
 ShaderOptions shader_options(const Context& context, Storage storage);
 Profile device_profile(Context& context);  // the device's macros
-// Options for compiling on this device, with its macros.
+// Compile options for this device, with its macros.
 ShaderOptions device_options(Context& context, Storage storage);
 
 }  // namespace pumice

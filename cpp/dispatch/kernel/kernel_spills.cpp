@@ -1,4 +1,4 @@
-// Whether kernels spill, as drivers tell it and the cache keeps it.
+// Queries drivers for register spills and caches the results on disk.
 #include <cstring>
 
 #include "core/error.h"
@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::string_view kSpillsKind = "spills";
 
-// Software drivers have memory for registers.
+// Spill counts of software drivers are meaningless: they keep registers in memory.
 bool tells_spills(const std::shared_ptr<Context>& context) {
   if (driver_quirks(context).has(Quirk::told_spills)) return true;
   return context->info().kind != DeviceKind::software && context->feature(kExecutablesFeature);
 }
 
-// The name of an entry; none without a cache. The module and the pipeline that a driver gets follow from the shader, from what the driver
-// is like and from what the context does without.
+// Cache entry name; nullopt without a cache. The module and pipeline depend only on the shader, the driver's properties and masked
+// features.
 std::optional<std::string> entry_name(const std::shared_ptr<Context>& context, const Shader& shader,
                                       const std::vector<Specialization>& constants) {
   if (!cache_directory()) return {};
@@ -64,7 +64,7 @@ uint64_t KernelVariant::spills() const {
   } else {
     try {
       spills = spills_of(executables(Capture::statistics)).amount().value_or(0);
-    } catch (const Error& error) {  // the kernel is there all the same, and this process asks no more
+    } catch (const Error& error) {  // the kernel still works; do not query again in this process
       is_told = false;
       log(LogLevel::warning, "kernel '" + name() + "': the driver does not tell whether it spills: " + error.what());
     }

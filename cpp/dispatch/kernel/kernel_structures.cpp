@@ -19,14 +19,14 @@ uint64_t bytes_of(const MemoryLayout& layout) {
   return layout.count() * layout.bytes;
 }
 
-// The dtype that would do, in the words of an error.
+// Text that suggests a matching dtype, for errors.
 std::string helper(const BindingInterface& binding) {
   const bool has_length = binding.is_block && !binding.layout->members.empty() && !binding.layout->members.back().layout.axes.empty() &&
                           binding.layout->members.back().layout.axes.front() == 0;
   return "kernel.dtype(\"" + binding.name + (has_length ? "\", length)" : "\")") + " is the dtype";
 }
 
-// Compares the fields of two structures.
+// Compares the fields of two structs.
 class Comparison {
  public:
   explicit Comparison(const BindingInterface& binding) : binding_(binding) {}
@@ -48,7 +48,7 @@ class Comparison {
   }
 
  private:
-  // Axes may be cut in another way: a mat4 is 16 numbers. One of any length takes every whole number of elements.
+  // Axes may be grouped differently: a mat4 is 16 numbers. An unsized array accepts any whole number of elements.
   static bool agree(const MemoryLayout& wanted, const MemoryLayout& given) {
     if (wanted.scalar != given.scalar) return false;
     const bool any_length = !wanted.axes.empty() && wanted.axes.front() == 0;
@@ -56,7 +56,7 @@ class Comparison {
     return !is_structure(wanted) || (wanted.axes.empty() && given.axes.empty()) || wanted.bytes == given.bytes;
   }
 
-  // A field of the host's own may fill a gap.
+  // Extra host fields are allowed only in padding.
   void check_spare(const MemoryLayout& wanted, const MemoryMember& member, const std::string& path) const {
     if (std::ranges::find(wanted.members, member.name, &MemoryMember::name) != wanted.members.end()) return;
     for (const auto& one : wanted.members) {
@@ -73,7 +73,7 @@ class Comparison {
 };
 
 void add_scalars(const MemoryLayout& layout, uint64_t offset, std::vector<std::pair<uint64_t, ScalarType>>& scalars) {
-  constexpr size_t kMostComponents = 64;  // more than a matrix has
+  constexpr size_t kMostComponents = 64;  // more than any matrix has
   for (uint64_t i = 0; i < layout.count() && scalars.size() <= kMostComponents; ++i) {
     const uint64_t at = offset + i * layout.bytes;
     if (!is_structure(layout)) scalars.emplace_back(at, layout.scalar);
@@ -81,7 +81,7 @@ void add_scalars(const MemoryLayout& layout, uint64_t offset, std::vector<std::p
   }
 }
 
-// Fields that stand for the components of a vector: x, y, z.
+// Whether the fields are the components of a vector (x, y, z).
 bool are_components(const MemoryLayout& wanted, const MemoryLayout& given) {
   std::vector<std::pair<uint64_t, ScalarType>> scalars;
   add_scalars(given, 0, scalars);
@@ -90,7 +90,7 @@ bool are_components(const MemoryLayout& wanted, const MemoryLayout& given) {
   });
 }
 
-// Scalars of one type without a gap, apart from an array of any length at the end.
+// Counts the scalars of this type; an unsized array counts as none.
 uint64_t scalars_of(const MemoryLayout& layout, ScalarType scalar) {
   if (!is_structure(layout)) return layout.scalar == scalar && (layout.axes.empty() || layout.axes.front() != 0) ? layout.count() : 0;
   uint64_t sum = 0;
@@ -140,7 +140,7 @@ void check_plain(const BindingInterface& binding, const TensorArgument& given) {
     return;
   }
   const uint64_t whole = wanted.count();
-  if (whole * wanted.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no gaps
+  if (whole * wanted.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
   if (given.last_axis != wanted.axes.back() && given.last_axis != whole)
     refuse("elements that lie " + std::to_string(whole * wanted.bytes) + " bytes apart (the stride of '" + binding.name +
                "'): the last axis is " + std::to_string(wanted.axes.back()) + ", shape (n, " + (wanted.axes.size() > 1 ? "..., " : "") +
@@ -152,7 +152,7 @@ void check_stored(const BindingInterface& binding, const TensorArgument& given) 
   if (binding.is_block || !binding.layout || is_structure(*binding.layout)) return;
   const MemoryLayout& wanted = *binding.layout;
   const uint64_t whole = wanted.count();
-  if (whole * wanted.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no gaps
+  if (whole * wanted.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
   const auto refuse = [&](const std::string& expected, const std::string& what) {
     throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected, what);
   };

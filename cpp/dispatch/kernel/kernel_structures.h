@@ -1,4 +1,4 @@
-// Whether what the host gives for a buffer lies as the shader's structures do.
+// Checks whether host data matches the memory layout of shader structs.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace pumice {
 
-// Checks that structures of the host lie as the shader's. Throws BindingError (K5) naming the first field that differs, with both types and
-// offsets.
+// Checks that the host struct layout matches the shader's. Throws BindingError (K5) naming the first field that differs, with both types
+// and offsets.
 void check_structured(const BindingInterface& binding, const TensorArgument& given);
-// Checks an array of one scalar type, which was found to agree with the shader's element type: it must have the gaps that the shader's
-// elements have.
+// Checks the stride of an array of scalars whose type already matches the shader's element type: it must include any padding of the
+// shader's elements.
 void check_plain(const BindingInterface& binding, const TensorArgument& given);
-// Checks the gaps of an array of the storage type, which the fp32 build may not have: the variant's layout is `binding`'s.
+// Checks the padding of an array of the storage type, which may be absent in the fp32 build. `binding`: layout of the variant.
 void check_stored(const BindingInterface& binding, const TensorArgument& given);
-// Raw bytes are taken for structures: rows of uint8, as long as whole structures.
+// Whether raw bytes are acceptable as structs: uint8 rows that are a multiple of the struct size.
 bool are_raw_structures(const BindingInterface& binding, const TensorArgument& given);
 
 }  // namespace pumice

@@ -23,7 +23,7 @@ LoopWatch::Memory::Memory(std::shared_ptr<LoopWatch> watch, const std::shared_pt
 LoopWatch::Memory::~Memory() {
   try {
     watch_->read(*this, *buffer_->context());
-  } catch (const Error&) {  // the context is closed or lost: no result of it is read any more
+  } catch (const Error&) {  // the context is closed or lost: its results are no longer read
   }
 }
 
@@ -45,11 +45,11 @@ std::shared_ptr<const LoopWatch::Memory> LoopWatch::memory(const std::shared_ptr
   if (auto known = memory_.lock()) return known;
   auto made = std::make_shared<const Memory>(shared_from_this(), context);
   memory_ = made;
-  set_wait_check(*context, this);  // as an attachment it lives as long as the context
+  set_wait_check(*context, this);  // the watch is an attachment of the context, so it lives as long
   return made;
 }
 
-// Reports are read late: every execution since the last reading may be the one.
+// Reports have no execution id: any execution since the last read may be affected.
 void LoopWatch::read(const Memory& memory, Context& context) {
   const uint64_t completed = context.completed();
   const std::lock_guard guard(mutex_);

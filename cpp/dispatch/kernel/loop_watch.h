@@ -1,4 +1,4 @@
-// What is done on drivers that end a kernel's loops silently (Quirk::loop_limit): users' kernels report it, and waits raise it.
+// Detects loops that the driver ended silently (Quirk::loop_limit): user kernels report them, and waits throw.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace pumice {
 
-// The most iterations of all loops of an invocation that no driver ends, with a margin for the watch's own loop.
+// Maximum total loop iterations per invocation that no driver truncates, with a margin for the watch's own loop.
 inline constexpr uint64_t kUnwatchedIterations = 60'000;
 
-// The reports of one context's kernels. Thread-safe.
+// The loop reports of a context's kernels. Thread-safe.
 class LoopWatch : public WaitCheck, public std::enable_shared_from_this<LoopWatch> {
  public:
-  using Lines = std::function<std::string()>;  // the places of a kernel's loops, for the message
+  using Lines = std::function<std::string()>;  // source locations of the kernel's loops, for the message
 
-  // The memory that kernels report to; recordings share it and keep it.
+  // The buffer that kernels report to, shared by recordings.
   class Memory {
    public:
     Memory(std::shared_ptr<LoopWatch> watch, const std::shared_ptr<Context>& context);
-    ~Memory();  // reads a last report
+    ~Memory();  // reads the last report
     BufferRange range() const { return {buffer_, 0, buffer_->bytes()}; }
-    uint32_t take() const;  // the number of a kernel that reported since, or 0
+    uint32_t take() const;  // id of a kernel that reported since the last call, or 0
 
    private:
     std::shared_ptr<LoopWatch> watch_;
@@ -40,7 +40,7 @@ class LoopWatch : public WaitCheck, public std::enable_shared_from_this<LoopWatc
   static std::shared_ptr<LoopWatch> of(Context& context);
   void add_kernel(uint32_t number, std::string name, Lines lines);
   std::shared_ptr<const Memory> memory(const std::shared_ptr<Context>& context);
-  // Throws UnsupportedError where execution `id` is among those of which one reported ended loops, once in each thread.
+  // Throws UnsupportedError, once per thread, if execution `id` may have had truncated loops.
   void check(Context& context, uint64_t id) override;
 
  private:
@@ -48,8 +48,7 @@ class LoopWatch : public WaitCheck, public std::enable_shared_from_this<LoopWatc
     std::string name;
     Lines lines;
   };
-  // Executions after `after` and up to `last`, and the threads whose waits have raised it: one that waits for all work would raise it
-  // again.
+  // Affected executions (after, last], and the threads that already threw for it; a wait for all work would otherwise throw again.
   struct Report {
     uint64_t after, last;
     std::string message;
@@ -60,7 +59,7 @@ class LoopWatch : public WaitCheck, public std::enable_shared_from_this<LoopWatc
   std::mutex mutex_;
   std::map<uint32_t, Kernel> kernels_;
   std::weak_ptr<const Memory> memory_;
-  uint64_t clean_ = 0;  // no execution up to this one has a report that was not read
+  uint64_t clean_ = 0;  // all reports up to this execution have been read
   std::vector<Report> reports_;
 };
 

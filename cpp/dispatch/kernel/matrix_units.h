@@ -1,4 +1,4 @@
-// These functions tell which matrix units a device has.
+// Queries a device's cooperative matrix support.
 #pragma once
 
 #include <array>
@@ -9,13 +9,13 @@
 
 namespace pumice {
 
-// The features that kernels on matrix units need, whatever they multiply.
+// Features that all cooperative matrix kernels need.
 inline constexpr std::array<std::string_view, 4> kMatrixFeatures{"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl",
                                                                  "computeFullSubgroups"};
 
-// Whether the device lists matrices of such operands, 16 by 16 by `depth`, with such sums.
+// Whether the device supports cooperative matrices of shape 16 x 16 x `depth` with these operand and accumulator types.
 bool has_matrix_shape(const DeviceInfo& device, uint32_t depth, DType operands, DType sums);
-// Whether matrix units multiply them: the features are there too.
+// Like has_matrix_shape(), and kMatrixFeatures are available.
 bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums);
 
 }  // namespace pumice

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostMessages = 100'000;
 
-// Appends messages and drops the oldest beyond kMostMessages. Returns how many it dropped.
+// Appends messages, drops the oldest beyond kMostMessages, and returns the number dropped.
 size_t append_bounded(std::vector<Message>& kept, const std::vector<Message>& more) {
   kept.insert(kept.end(), more.begin(), more.end());
   const size_t surplus = kept.size() > kMostMessages ? kept.size() - kMostMessages : 0;
@@ -75,7 +75,7 @@ std::optional<OutOfBoundsError> read_ring(const Shader& shader, std::span<const 
   while (!words.empty() && words[0] != 0) {
     const bool is_access = words[0] & kAccessRecord;
     const uint32_t number = is_access ? words[0] & ~kAccessRecord : words[0] - 1;
-    if (number >= (is_access ? accesses.size() : formats.size())) break;  // the shader wrote over its own ring
+    if (number >= (is_access ? accesses.size() : formats.size())) break;  // the shader overwrote its own ring
     const uint32_t length = is_access ? kAccessRecordWords : kRecordHeadWords + words_of_arguments(conversions[number]);
     if (length > words.size()) break;
     if (is_access) {

@@ -1,4 +1,4 @@
-// Messages of debugged kernels: those of printf, and accesses out of bounds.
+// Messages of debugged kernels: printf output and out-of-bounds accesses.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@
 
 namespace pumice {
 
-// One message, written by one printf of one invocation.
+// The output of one printf in one invocation.
 struct Message {
   std::string text, file;
   uint32_t line = 0;
   std::array<uint32_t, 3> invocation{};
 };
 
-// The messages of one kernel, of all its executions that were read. Thread-safe. Holds the latest 100,000.
+// Messages from all executions of a kernel that have been read. Keeps the latest 100,000. Thread-safe.
 class MessageLog {
  public:
   explicit MessageLog(std::string kernel) : kernel_(std::move(kernel)) {}
@@ -31,9 +31,9 @@ class MessageLog {
   void add(std::vector<Message> messages, uint64_t lost);
 
   std::vector<Message> messages() const;
-  uint64_t lost() const;  // for want of room, in the ring or here
+  uint64_t lost() const;  // dropped because the ring or the log was full
   std::vector<Message> take();
-  // The messages that have come since the last call and how many were lost, for logging.
+  // Returns the messages since the last call and the number lost, for logging.
   std::pair<std::vector<Message>, uint64_t> take_unlogged();
   bool has_unlogged() const { return has_unlogged_; }
 
@@ -45,13 +45,13 @@ class MessageLog {
   uint64_t lost_ = 0, unlogged_lost_ = 0;
 };
 
-// The destination of a kernel's messages; shared by its dispatches.
+// Receives a kernel's messages; shared by its dispatches.
 struct DebugSink {
   std::shared_ptr<MessageLog> log;
   uint64_t ring_bytes = 0;
 };
 
-// Reads a ring that an execution has finished with: messages go to the log, an access out of bounds is returned.
+// Reads the ring of a finished execution: logs messages and returns the out-of-bounds access, if any.
 std::optional<OutOfBoundsError> read_ring(const Shader& shader, std::span<const uint32_t> ring, MessageLog& log);
 
 }  // namespace pumice

@@ -14,7 +14,7 @@ double real_of(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
-// The number as bits of an integer type. nullopt for a fraction, a number out of range, or a double past 2^53, which may itself be rounded.
+// Encodes as an integer type. Returns nullopt for a fraction, a value out of range, or a double above 2^53, which may already be rounded.
 template <typename T>
 std::optional<uint64_t> integer_bits(const Number& number) {
   if (const double* real = std::get_if<double>(&number.value())) {
@@ -29,7 +29,7 @@ std::optional<uint64_t> integer_bits(const Number& number) {
   return bits & (~uint64_t{0} >> (64 - 8 * sizeof(T)));
 }
 
-// Rounded to odd, so that rounding once more, to 16 bits, gives what rounding once would.
+// Rounds to odd, so that rounding again to 16 bits gives the correctly rounded result.
 float narrowed(double real) {
   const float nearest = static_cast<float>(real);
   if (!std::isfinite(real) || static_cast<double>(nearest) == real) return nearest;

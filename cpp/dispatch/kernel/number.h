@@ -1,4 +1,4 @@
-// Numbers of the host, exactly as they were given, and their bits in a shader's scalar types.
+// Exact host numbers, and their encoding in shader scalar types.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Number : std::variant<int64_t, uint64_t, double> {
 
 std::string to_string(const Number& number);
 
-// The bits of the number as the scalar type stores it: floats are rounded to nearest even. nullopt where the type cannot hold it: an
-// integer out of range, a fraction for an integer, a finite number past the largest one. `scalar` must not be `other`.
+// Encodes a number as a scalar type; floats round to nearest even. Returns nullopt if it is not representable: an integer out of range, a
+// fraction for an integer type, or a finite value that overflows. `scalar` must not be `other`.
 std::optional<uint64_t> bits_of(ScalarType scalar, const Number& number);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// A tensor as a kernel is called with it.
+// A tensor argument of a kernel.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace pumice {
 
-// A tensor given to a kernel: the range starts at its first element.
+// A tensor argument; the range starts at the first element.
 struct TensorArgument {
   DType dtype;
   BufferRange range;
-  uint64_t bytes;                        // bytes of the elements, without the range's padding
-  uint64_t last_axis;                    // its size; 1 of a single element
-  const MemoryLayout* layout = nullptr;  // the layout of structures on the host, of which dtype says nothing; lives as long as the call
+  uint64_t bytes;                        // size of the elements, without padding
+  uint64_t last_axis;                    // size of the last axis; 1 for a scalar
+  const MemoryLayout* layout = nullptr;  // host struct layout, used instead of dtype; must outlive the call
 };
 
 }  // namespace pumice

@@ -4,62 +4,60 @@ namespace pumice {
 namespace {
 
 constexpr Rule kNnapiRules[] = {
-    {"NG2", "a tensor has elements, where its operation does not say that it may have none"},
-    {"NG7", "the activation of a recurrent cell is NONE, RELU, RELU6, TANH or SIGMOID, by its code"},
+    {"NG2", "a tensor is not empty, unless its operation allows that"},
+    {"NG7", "the activation of a recurrent cell is the code of NONE, RELU, RELU6, TANH or SIGMOID"},
     {"NL1", "an LSTM without a projection has as many outputs as cells"},
     {"NL6",
-     "an LSTM has the operands of a gate, of peepholes, of a projection and of norms together or not at all, and clips of 0 or more"},
-    {"NL7", "the sizes of an LSTM's weights, biases, states and norms fit those of its input, its cells and its outputs"},
-    {"ND1", "a box is [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2; one of uint16 has a scale of 0.125 and a zero point of 0"},
-    {"N1.3", "TRANSPOSE_CONV_2D: strides are above 0, padding at the beginning is 0 or more, and the result has a place on each axis"},
-    {"N1.4", "TRANSPOSE_CONV_2D: the shape of the result is four sizes, of which height and width are above 0"},
-    {"N1.7", "TRANSPOSE_CONV_2D: the sizes of the filter, and those of the input behind the batch, are above 0"},
-    {"N3.1", "QUANTIZED_LSTM: the scales between the gates are above 0, and weights, peepholes, norms and cells have a zero point of 0"},
-    {"N3.3", "QUANTIZED_LSTM: the scale of the cells is a power of two from 2^-15 to 2^-9"},
-    {"N4.1", "QUANTIZED_16BIT_LSTM: its operands have the sizes, scales and zero points that the operation fixes, and fit each other"},
-    {"N6.1", "BIDIRECTIONAL_SEQUENCE_LSTM: the weights of each direction take as many elements as the sequence that it reads has"},
+     "the operands of a gate, of peepholes, of a projection and of layer norms of an LSTM are all given or all omitted, and clips are 0 or "
+     "more"},
+    {"NL7", "the sizes of the weights, biases, states and layer norms of an LSTM match its numbers of inputs, cells and outputs"},
+    {"ND1", "a box is [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2; uint16 boxes have a scale of 0.125 and a zero point of 0"},
+    {"N1.3", "TRANSPOSE_CONV_2D: strides are positive, leading padding is 0 or more, and the output is not empty on any axis"},
+    {"N1.4", "TRANSPOSE_CONV_2D: the output shape has four sizes, with positive height and width"},
+    {"N1.7", "TRANSPOSE_CONV_2D: the sizes of the filter, and of the input except the batch, are positive"},
+    {"N3.1",
+     "QUANTIZED_LSTM: the intermediate scales of the gates are positive, and weights, peepholes, layer norms and cells have a zero point "
+     "of 0"},
+    {"N3.3", "QUANTIZED_LSTM: the scale of the cell state is a power of two from 2^-15 to 2^-9"},
+    {"N4.1", "QUANTIZED_16BIT_LSTM: operands have the sizes, scales and zero points that the operation prescribes, and match each other"},
+    {"N6.1", "BIDIRECTIONAL_SEQUENCE_LSTM: the weights of each direction match the size of the sequence that it reads"},
     {"N6.4",
-     "BIDIRECTIONAL_SEQUENCE_LSTM: there is an auxiliary input where there are weights for it, which all gates of both directions "
-     "have or none, and its sizes fit those and the input's"},
-    {"N6.5", "BIDIRECTIONAL_SEQUENCE_LSTM: an operand that one direction leaves out the other leaves out too"},
-    {"N7.2", "RNN: the sizes of weights, biases and states fit each other and the input"},
+     "BIDIRECTIONAL_SEQUENCE_LSTM: auxiliary weights require an auxiliary input; all gates of both directions have them or none, and sizes "
+     "match"},
+    {"N6.5", "BIDIRECTIONAL_SEQUENCE_LSTM: both directions omit the same operands"},
+    {"N7.2", "RNN: the sizes of weights, biases and states match each other and the input"},
     {"N8.1",
-     "UNIDIRECTIONAL_SEQUENCE_RNN: the sizes of weights, biases and states fit each other and the input, and the flag of the "
-     "layout is 0 or 1"},
-    {"N9.1", "BIDIRECTIONAL_SEQUENCE_RNN: in each direction the sizes of weights, biases and states fit each other and the input"},
+     "UNIDIRECTIONAL_SEQUENCE_RNN: the sizes of weights, biases and states match each other and the input, and the layout flag is 0 or 1"},
+    {"N9.1", "BIDIRECTIONAL_SEQUENCE_RNN: the sizes of weights, biases and states of each direction match each other and the input"},
     {"N9.3",
-     "BIDIRECTIONAL_SEQUENCE_RNN: there is an auxiliary input where there are weights for it, which both directions have or none, "
-     "and its sizes fit those and the input's"},
+     "BIDIRECTIONAL_SEQUENCE_RNN: auxiliary weights require an auxiliary input; both directions have them or neither, and sizes match"},
     {"N10.1", "SVDF: the state has as many rows as the input"},
-    {"N10.2", "SVDF: the rank is above 0 and divides the number of filters, whose sizes fit the input"},
-    {"N10.3", "SVDF: the activation is NONE, RELU, RELU1, RELU6, TANH or SIGMOID, by its code"},
+    {"N10.2", "SVDF: the rank is positive and divides the number of filters, whose sizes match the input"},
+    {"N10.3", "SVDF: the activation is the code of NONE, RELU, RELU1, RELU6, TANH or SIGMOID"},
     {"N11.1",
-     "ROI_ALIGN and ROI_POOLING: sizes, those of the result and ratios of sizes are above 0, sampling ratios are 0 or more, and "
-     "boxes have the type that goes with the image's"},
-    {"N11.2", "ROI_ALIGN and ROI_POOLING: boxes lie on their image, which is one of the batch"},
-    {"N13.1", "AXIS_ALIGNED_BBOX_TRANSFORM: there are four numbers for each box and class, and an image for each box"},
-    {"N13.2", "AXIS_ALIGNED_BBOX_TRANSFORM: the image of a box is one of the batch"},
+     "ROI_ALIGN and ROI_POOLING: input sizes, output sizes and size ratios are positive, sampling ratios are 0 or more, and the type of "
+     "the boxes matches the image"},
+    {"N11.2", "ROI_ALIGN and ROI_POOLING: boxes are within their image, and its index is within the batch"},
+    {"N13.1", "AXIS_ALIGNED_BBOX_TRANSFORM: there are four numbers per box and class, and an image index per box"},
+    {"N13.2", "AXIS_ALIGNED_BBOX_TRANSFORM: the image index of a box is within the batch"},
     {"N14.1",
-     "BOX_WITH_NMS_LIMIT: there are a background, a class, four numbers for each box and class, a known method, and a sigma above 0 "
-     "where it is gaussian"},
-    {"N14.3", "BOX_WITH_NMS_LIMIT: the images of boxes are counted from 0"},
-    {"N15.1", "GENERATE_PROPOSALS: the sizes, types and scales of scores, boxes, anchors and images fit each other"},
+     "BOX_WITH_NMS_LIMIT: there are a background, a class and four numbers per box and class; the method is known, and sigma is positive "
+     "for Gaussian NMS"},
+    {"N14.3", "BOX_WITH_NMS_LIMIT: image indices of boxes are 0 or more"},
+    {"N15.1", "GENERATE_PROPOSALS: the sizes, types and scales of scores, boxes, anchors and images match"},
     {"N16.1",
-     "DETECTION_POSTPROCESSING: there are a background, a class and four numbers for each box, scales and counts are above 0, and "
-     "thresholds are 0 or more"},
-    {"N17.1", "HEATMAP_MAX_KEYPOINT: maps are square, of at least 2 x 2 places, and there is a box for each"},
+     "DETECTION_POSTPROCESSING: there are a background, a class and four numbers per box; scales and counts are positive, and thresholds "
+     "are 0 or more"},
+    {"N17.1", "HEATMAP_MAX_KEYPOINT: heatmaps are square, at least 2 x 2, with one box each"},
     {"N18.1",
-     "LSH_PROJECTION: the form is 1, 2 or 3, weights are given where it is 2 alone, one for each row of what is hashed, and a "
-     "function has at most 32 bits"},
+     "LSH_PROJECTION: the type is 1, 2 or 3; weights are given only for type 2, one per row of the input, and a hash has at most 32 bits"},
     {"N19.2", "HASHTABLE_LOOKUP: there are as many keys as values"},
-    {"N20.1", "RANDOM_MULTINOMIAL: the number of samples is above 0, and there are two seeds"},
-    {"N21.1",
-     "DENSIFY: there are two operands, an entry of each list and a format, 0 or 1, for each level, and at most one block for each "
-     "axis"},
-    {"N21.2", "DENSIFY: the order has the axes in some order, then the blocks in theirs"},
+    {"N20.1", "RANDOM_MULTINOMIAL: the number of samples is positive, and there are two seeds"},
+    {"N21.1", "DENSIFY: there are two operands, one entry per list and a format (0 or 1) per level, and at most one block per axis"},
+    {"N21.2", "DENSIFY: the order is a permutation of the axes, followed by the blocks in their order"},
     {"N21.4",
-     "DENSIFY: sizes are above 0, blocks are of rising axes, and the segments and indices of a level lie within it, with a value "
-     "for each place"},
+     "DENSIFY: sizes are positive, blocks have ascending axes, and the segments and indices of each level are in range, with a value for "
+     "each position"},
 };
 
 }  // namespace
