@@ -225,7 +225,7 @@ class Placer {
     }
   }
 
-  // Where an input of a Concat lies in the output.
+  // The slice of a Concat's output that an input fills.
   struct Slice {
     uint64_t offset = 0, bytes = 0;
     int64_t first = 0, elements = 0;  // in elements

@@ -36,8 +36,8 @@ class UploadMemory {
 };
 
 // Fills the persistent resource of a program whose graph has `inputs` inputs, copying all constants through staging memory, and releases
-// the sources' constants. Returns the filled range. Marks it as initialised; waiting for it starts once the first constants are read.
-// Throws DeviceError, or Error if a weights file is truncated.
+// the sources' constants. Returns the filled range. Marks it as initialised. Its allocation is awaited only
+// after the first constants are read. Throws DeviceError, or Error if a weights file is truncated.
 BufferRange upload_weights(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,
                            const std::shared_ptr<InitializationState>& state, const CompileProgress& progress);
 

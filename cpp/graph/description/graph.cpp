@@ -66,7 +66,7 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
   return {};
 }
 
-// Returns the dtype of an output whose rule could not run: that of an input with the same set of dtypes.
+// Returns the dtype of an output whose rule could not run: the dtype of an input with the same set of dtypes.
 DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
   for (const bool as_known : {true, false}) {
     const auto given = rule_dtypes(node, values, as_known);

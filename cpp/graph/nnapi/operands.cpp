@@ -14,7 +14,7 @@ Operands::Operands(const Operation& operation, std::string node, std::vector<Fac
       assumed_(facts_.size(), false),
       asked_at_calls_(facts_.size(), false) {}
 
-// The implicit form has fewer operands, or the layout flag where the explicit form has a number.
+// The implicit form has fewer operands, or the layout flag in place of a number.
 const std::vector<Operand>& Operands::form() const {
   const auto &longer = operation_->inputs, &shorter = operation_->implicit;
   if (shorter.empty()) return longer;

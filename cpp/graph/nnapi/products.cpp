@@ -128,7 +128,7 @@ void batch_matmul(Expansion& e) {
 
 enum class Groups : uint8_t { one, by_channel, given };
 
-// Number of operands before the paddings; and between the strides and the activation, where the group count is.
+// Number of operands before the paddings, and between the strides and the activation (the group count).
 constexpr size_t kBeforeWindow = 3;
 constexpr size_t numbers_of(Groups groups) {
   return groups == Groups::one ? 0 : 1;

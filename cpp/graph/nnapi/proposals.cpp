@@ -116,7 +116,7 @@ class Proposals {
     return joined(held(e_.add("Sub", {at, half})), held(e_.add("Add", {at, half})));
   }
 
-  // 1 for boxes that are large enough and centred in the image, else 0: [images, 1, boxes].
+  // 1 for boxes that are large enough and whose centre is in the image, else 0: [images, 1, boxes].
   ValueId fitting(ValueId boxes, ValueId limit, const Length& count) {
     const ValueId start = pair(boxes, 0), size = e_.add("Sub", {pair(boxes, 2), start});
     const ValueId middle = e_.add("Add", {start, e_.add("Mul", {size, real(0.5)})});

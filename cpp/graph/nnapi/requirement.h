@@ -10,7 +10,7 @@
 
 namespace pumice::nnapi {
 
-// Inputs 1 to 3 of a node with a requirement are lists that the host reads. Later inputs are tensors of which only the shapes matter, or
+// Inputs 1 to 3 of a node with a requirement are lists that the host reads. Later inputs are tensors whose shapes alone matter, or
 // lists and tensors whose elements may be known only on the device.
 inline constexpr size_t kFirstRequiredList = 1, kFirstRequiredTensor = 4;
 

@@ -415,7 +415,7 @@ void drop_idle_casts(ProgramGraph& graph) {
   for (auto& [name, value] : graph.outputs) replace(value);
 }
 
-// Marks nodes of which only shapes are used.
+// Marks nodes whose outputs are used only for their shapes.
 static void find_unread(ProgramGraph& graph) {
   std::vector<bool> read(graph.values.size(), false);
   for (const auto& [name, output] : graph.outputs) read[static_cast<size_t>(output)] = true;

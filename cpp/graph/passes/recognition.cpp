@@ -332,7 +332,7 @@ class AttentionSearch {
   const ProgramGraph& graph_;
   ValueFlow flow_;
   Match found_;
-  bool is_scaled_ = false;      // set by the last side()
+  bool is_scaled_ = false;      // inside a scale, where no mask may follow
   bool takes_repeats_ = false;  // allows repeated heads
 };
 

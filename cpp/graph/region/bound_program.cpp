@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-// Returns a unique id of the allocation that a planned operand lies in.
+// Returns a unique id of a planned operand's allocation.
 uint64_t memory_of(const PlannedOperand& operand) {
   return static_cast<uint64_t>(operand.place) << 32 | operand.index;
 }

@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// How memory is used besides by device kernels.
+// How the host uses the memory: not at all, for uploads, or for readback.
 enum class HostSlotUse : uint8_t { device, upload, readback };
 
 // A pool of memory for executions. Memory may be reused while the device still works on it, since submissions run in order. Not
