@@ -9,19 +9,19 @@
 namespace pumice {
 namespace {
 
-constexpr double kCloseEnough = 1.02;  // times the lower bound: then no other order is tried
+constexpr double kCloseEnough = 1.02;  // times the lower bound; then no other order is tried
 
 uint64_t padded(uint64_t bytes) {
   return round_up(bytes, kArenaAlignment);
 }
 
-// An interval that has its place.
+// An interval with an offset.
 struct Placed {
   uint64_t begin, end;
   uint32_t first, last;
 };
 
-// The placed intervals by the stretches of waves that they touch, so that a search sees its neighbours in time alone.
+// Placed intervals, bucketed by wave, so that a search visits only those close in time.
 class Timeline {
  public:
   void add(const Placed& placed) {
@@ -32,7 +32,7 @@ class Timeline {
     seen_.push_back(0);
   }
 
-  // The placed intervals that are live at the same time as this one, by where they begin.
+  // Returns the placed intervals that overlap this one in time, sorted by offset.
   const std::vector<Placed>& meeting(const ArenaInterval& interval) {
     found_.clear();
     ++round_;
@@ -48,14 +48,14 @@ class Timeline {
   }
 
  private:
-  static constexpr uint32_t kStretch = 16;  // waves
+  static constexpr uint32_t kStretch = 16;  // waves per bucket
   std::vector<Placed> all_, found_;
-  std::vector<uint32_t> seen_;  // the round in which each was found last
+  std::vector<uint32_t> seen_;  // search round in which each was last found
   std::vector<std::vector<uint32_t>> stretches_;
   uint32_t round_ = 0;
 };
 
-// The tightest gap that fits between `placed`, else the end of the last of them.
+// Returns the start of the tightest gap that fits, or the end of the last placed interval.
 uint64_t tightest_gap(const std::vector<Placed>& placed, uint64_t bytes) {
   uint64_t reached = 0, best = 0, tightest = UINT64_MAX;
   for (const auto& other : placed) {
@@ -106,7 +106,7 @@ uint64_t peak_bytes(std::span<const ArenaInterval> intervals) {
 uint64_t place_intervals(std::span<ArenaInterval> intervals) {
   const auto bytes = [&](uint32_t i) { return intervals[i].bytes; };
   const auto span = [&](uint32_t i) { return uint64_t{intervals[i].last} - intervals[i].first + 1; };
-  using Key = std::array<uint64_t, 2>;  // the larger goes first
+  using Key = std::array<uint64_t, 2>;  // larger keys go first
   const std::function<Key(uint32_t)> orders[] = {
       [&](uint32_t i) { return Key{bytes(i), span(i)}; },
       [&](uint32_t i) { return Key{bytes(i) * span(i), bytes(i)}; },

@@ -1,4 +1,4 @@
-// The arena of temporary tensors: ranges of one resource, shared by tensors that are not live at the same time.
+// The arena of temporary tensors: tensors that are not live at the same time share ranges of one buffer.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace pumice {
 
-inline constexpr uint64_t kArenaAlignment = 256;  // no descriptor offset of a device is coarser
-inline constexpr uint64_t kTensorGrain = 16;      // sizes of tensors: no two share a word
+inline constexpr uint64_t kArenaAlignment = 256;  // no device requires a coarser descriptor offset
+inline constexpr uint64_t kTensorGrain = 16;      // granularity of tensor sizes: no two tensors share a word
 
-// Bytes that are live from the first to the last time, both included.
+// A tensor's size and its lifetime, from `first` to `last` inclusive.
 struct ArenaInterval {
   uint64_t bytes = 0;
   uint32_t first = 0, last = 0;
-  uint64_t offset = 0;  // the result
+  uint64_t offset = 0;  // set by place_intervals()
 };
 
-// Gives every interval its offset, a multiple of kArenaAlignment: best fit, in the best of a few orders. Returns the bytes of the whole
-// arena.
+// Assigns each interval an offset, a multiple of kArenaAlignment: best fit, over several orders, keeping the smallest result. Returns the
+// size of the arena in bytes.
 uint64_t place_intervals(std::span<ArenaInterval> intervals);
-// The largest sum of simultaneously live intervals, each rounded up to the alignment: no arena can be smaller.
+// Returns the largest sum of simultaneously live intervals, each rounded up to the alignment: a lower bound for the arena.
 uint64_t peak_bytes(std::span<const ArenaInterval> intervals);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Functions that ask, while a node is lowered, what the process or the cache knows of its kernels' spills.
+// Looks up known register spills while a node is lowered.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace pumice {
 
-// Adds the variants of a node's steps whose kernels spill, as the process or the cache knows: the driver is asked of none. True where one
-// was added.
+// Adds the variants of a node's steps whose kernels are known to spill, from this process or the cache; does not query the driver. Returns
+// whether any was added.
 bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled);
 
-// Whether a step runs one of these variants.
+// Returns whether a step runs one of these variants.
 bool takes_spilled(const std::vector<Step>& steps, const VariantNames* spilled);
 
 }  // namespace pumice

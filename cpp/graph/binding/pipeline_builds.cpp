@@ -27,7 +27,7 @@ constexpr size_t kMostCompilers = 8;
 constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kLeastPeriod = std::chrono::milliseconds(1);
 constexpr double kSlowSeconds = 1;
 
-// The seconds after which the compilation of a kernel is named.
+// Returns the number of seconds after which a compiling kernel is logged.
 double slow_seconds() {
   const char* const given = std::getenv("PUMICE_SLOW_COMPILE_SECONDS");
   if (!given || !*given) return kSlowSeconds;
@@ -57,7 +57,7 @@ class PipelineBuilds {
       next_ = kernels_.size();
       if (!failure_) failure_ = std::current_exception();
     }
-    threads.clear();  // joins
+    threads.clear();  // joins them
     if (failure_) std::rethrow_exception(failure_);
   }
 
@@ -95,7 +95,7 @@ class PipelineBuilds {
       lock.lock();
       finish(*kernel);
       if (!failure) continue;
-      // After a failure no further kernel is begun.
+      // After a failure no further build starts.
       if (!failure_) failure_ = failure;
       next_ = kernels_.size();
     }
@@ -114,7 +114,7 @@ class PipelineBuilds {
 
   void watch(const CompileProgress& progress) {
     std::unique_lock lock(mutex_);
-    // Kernels that are slow after less than the period are not seen under way otherwise.
+    // Otherwise kernels slower than `slow_` but faster than the period would never be reported.
     const auto period = std::clamp(std::chrono::duration<double>(slow_ / 4), kLeastPeriod, kWatchPeriod);
     while (!all_done_.wait_for(lock, period, [this] { return is_done(); })) {
       for (UnderWay& one : under_way_) {
@@ -124,7 +124,7 @@ class PipelineBuilds {
       }
       const std::string phase = under_way_.empty() ? "kernels" : "kernel " + under_way_.front().kernel->name();
       const size_t done = done_;
-      lock.unlock();  // the callee may wait for the interpreter
+      lock.unlock();  // `progress` may wait for the GIL
       if (progress) progress(phase.c_str(), done, kernels_.size());
       check_interrupts();
       lock.lock();
@@ -133,7 +133,7 @@ class PipelineBuilds {
 
   const std::vector<const KernelVariant*>& kernels_;
   const double slow_ = slow_seconds();
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable all_done_;
   size_t next_ = 0, done_ = 0;
   std::vector<UnderWay> under_way_;
@@ -145,7 +145,7 @@ class PipelineBuilds {
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
   std::vector<const KernelVariant*> missing;
   std::ranges::copy_if(kernels, std::back_inserter(missing), [](const KernelVariant* kernel) { return !kernel->has_pipeline(); });
-  PipelineBuilds builds(missing);  // also where none is missing: it refuses settings of the environment that are wrong
+  PipelineBuilds builds(missing);  // also if none is missing: it validates the environment variables
   if (!missing.empty()) builds.run(progress);
 }
 

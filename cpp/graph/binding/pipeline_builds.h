@@ -1,4 +1,4 @@
-// Makes pipelines with several threads, and one thread beside them that reports slow ones. The making can be interrupted.
+// Builds pipelines on several threads; another thread reports slow builds. Can be interrupted.
 #pragma once
 
 #include <vector>
@@ -10,9 +10,8 @@ namespace pumice {
 
 class KernelVariant;
 
-// Makes the pipelines that are missing. A kernel that the driver compiles for more than a second is named in the log while it does, and
-// with its time afterwards; `progress` (may be empty) is told the kernel under way. An interrupt throws once the kernels under way are
-// done.
+// Builds the missing pipelines. Kernels that the driver compiles for more than a second are logged while they compile, and with their time
+// afterwards. `progress` (may be empty) receives the kernel being compiled. An interrupt throws after the running builds have finished.
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress = {});
 
 }  // namespace pumice

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kVector = 4;  // elements that kernels load and store at once
+constexpr int64_t kVector = 4;  // vector width of kernel loads and stores
 
 bool is_view(const ProgramNode& node) {
   return node.row->skeleton == Skeleton::view;
@@ -19,23 +19,23 @@ bool takes_any_strides(const ProgramNode& node, size_t input) {
   return has_bit(node.row->permuted_inputs, input);
 }
 
-// The outputs may lie in the first input as they are.
+// Whether the outputs can alias the first input.
 bool rearranges(const ProgramNode& node) {
   return node.row->views != nullptr;
 }
 
-// The node reads this input row-major or channels last. What its epilogue combines its result with is brought to the result's strides.
+// Whether the node reads this input row-major or channels-last. Operands of its epilogue are converted to the result's strides.
 bool takes_any_layout_at(const ProgramNode& node, size_t input) {
   if (node.has_residual && input == kResidualInput) return makes_any_layout(*node.row, 0);
   return takes_any_layout(*node.row, input);
 }
 
-// Images of the same channels.
+// Whether two image shapes have the same batch and channels.
 bool keeps_channels(const Shape& x, const Shape& y) {
   return x == y || (x.size() > 2 && y.size() > 2 && x[0] == y[0] && x[1] == y[1]);
 }
 
-// A convolution of so many channels that it is worth a copy to have them beside each other.
+// Whether a convolution has enough channels for channels-last to pay for a copy.
 bool wants_channels_last(const ProgramNode& node, size_t input, const TensorDesc& desc) {
   constexpr int64_t kLeastChannels = 16;
   return node.row->wants_channels_last && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
@@ -79,7 +79,7 @@ class Placer {
     }
     for (const auto& [name, value] : graph_.outputs)
       any_layout_[index(value)] = any_strides_[index(value)] = wants_channels_last_[index(value)] = false;
-    // Backwards: whether everything that reads a value reads any strides.
+    // Backwards: whether all readers of a value accept any strides.
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const ProgramNode& node = graph_.nodes[i];
       if (is_on_host(node)) continue;
@@ -97,8 +97,8 @@ class Placer {
     }
   }
 
-  // Contraction and window operators ask for channels-last images, and so do convolutions of what maps make; everything else follows its
-  // producer.
+  // Contractions and window operators request channels-last images, and so do maps that feed convolutions. All other nodes follow their
+  // inputs.
   void choose_layouts(size_t count) {
     channels_last_.assign(count, false);
     for (const ProgramNode& node : graph_.nodes) {
@@ -123,7 +123,7 @@ class Placer {
     }
   }
 
-  // A node that only rearranges gets a result with channels last where its input's elements already lie so: then nothing is moved.
+  // A node that only rearranges gets a channels-last result if the input's memory order already matches: then nothing is copied.
   void choose_rearranged(const ProgramNode& node) {
     TensorDesc& made = desc(node.outputs[0]);
     if (!any_layout_[index(node.outputs[0])] || !suits_channels_last(made.dtype, made.shape)) return;
@@ -161,8 +161,7 @@ class Placer {
     }
   }
 
-  // Gives a node's outputs places in its input, and says whether it did. The outputs have to lie there as they are to lie, or else
-  // whoever reads them has to take any strides.
+  // Places a node's outputs as views of its input. Returns false if their strides differ and a reader cannot take any strides.
   bool place_views(const ProgramNode& node) {
     const ValuePlace viewed = result_.values[index(node.inputs[0])];
     if (viewed.place == Place::none) return false;
@@ -185,7 +184,7 @@ class Placer {
     return true;
   }
 
-  // Gives a node's result the place of its first input, and says whether it did: both have to have the same elements in the same order.
+  // Places a node's result over its first input. Returns false unless both have the same elements in the same order.
   bool place_kept(const ProgramNode& node) {
     const ValuePlace viewed = result_.values[index(node.inputs[0])];
     const TensorDesc &x = desc(node.inputs[0]), &made = desc(node.outputs[0]);
@@ -197,7 +196,7 @@ class Placer {
     return true;
   }
 
-  // Lets the producers of a concatenation's inputs write into the concatenation itself.
+  // Lets the producers of a Concat's inputs write directly into its output.
   void join(size_t i) {
     const ProgramNode& node = graph_.nodes[i];
     const TensorDesc& whole = desc(node.outputs[0]);
@@ -226,11 +225,11 @@ class Placer {
     }
   }
 
-  // Where one input of a concatenation lies in the whole.
+  // The slice of a Concat's output that an input fills.
   struct Slice {
     uint64_t offset = 0, bytes = 0;
-    int64_t first = 0, elements = 0;  // counted in elements
-    bool is_solid = false;            // one stretch of memory, row-major
+    int64_t first = 0, elements = 0;  // in elements
+    bool is_solid = false;            // contiguous and row-major
     bool is_last = false, whole_words = false;
     Lane lane;
   };
@@ -244,7 +243,7 @@ class Placer {
     slice.offset = bytes(first);
     slice.is_solid = whole.is_packed() && element_count(shape, 0, axis) == 1;
     const uint64_t own = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
-    slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
+    slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next slice may share
     slice.is_last = begin + shape[axis] == whole.shape[axis];
     slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
     if (!slice.is_solid && slice.whole_words)
@@ -252,7 +251,7 @@ class Placer {
     return slice;
   }
 
-  // The producer can write there: it takes any strides, or needs none, and its vectors stay whole.
+  // Whether the producer can write into the slice: it takes any strides or the slice is contiguous, and no vector store crosses its end.
   bool can_join(const ProgramNode& node, size_t k, const Slice& slice) {
     const ValueId part = node.inputs[k];
     const ValuePlace& place = result_.values[index(part)];
@@ -261,7 +260,7 @@ class Placer {
     const StorageRoot& root = result_.roots[place.index];
     if (root.parent >= 0 || place.index == root_of(whole.index) || slice.offset % kTensorGrain != 0 || !slice.whole_words) return false;
     if (slice.is_solid)
-      return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vectors at the end are the next part's
+      return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vector stores would spill into the next slice
     const ProgramNode& producer = graph_.nodes[static_cast<size_t>(producer_[index(part)])];
     const auto output = static_cast<size_t>(std::ranges::find(producer.outputs, part) - producer.outputs.begin());
     return members_[place.index] == 1 && any_layout_[index(part)] && desc(part).rank() == 4 && makes_any_layout(*producer.row, output);
@@ -272,7 +271,7 @@ class Placer {
     return root;
   }
 
-  // A tensor that is an output of the program is made in the output's own memory.
+  // Program outputs are computed directly in the output buffer.
   void claim_outputs() {
     for (size_t j = 0; j < graph_.outputs.size(); ++j) {
       const ValuePlace& place = result_.values[index(graph_.outputs[j].second)];
@@ -286,11 +285,11 @@ class Placer {
   const Weights& weights_;
   ShapeInference& shapes_;
   Placement result_;
-  std::vector<int32_t> producer_;  // node of each value
-  std::vector<uint32_t> members_;  // values that lie on each root itself, and parts in it
+  std::vector<int32_t> producer_;  // node that computes each value
+  std::vector<uint32_t> members_;  // values and slices stored in each root
   std::vector<bool> any_layout_, channels_last_;
-  std::vector<bool> any_strides_;          // all that reads the value takes it as it lies
-  std::vector<bool> wants_channels_last_;  // likewise, and is quicker where its channels lie together
+  std::vector<bool> any_strides_;          // all readers of the value accept any strides
+  std::vector<bool> wants_channels_last_;  // likewise, and are faster with channels-last
 };
 
 }  // namespace

@@ -20,7 +20,7 @@
 namespace pumice {
 namespace {
 
-// Makes one plan. Until the end an operand at Place::temporary names its storage root as its index.
+// Builds one plan. Until the end, `index` of a Place::temporary operand is its storage root.
 class Binder {
  public:
   Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindMemo* memo)
@@ -31,7 +31,6 @@ class Binder {
     lowering_.measured = graph.measured.get();
   }
 
-  // `list_values`: the plan's stored values are listed.
   BoundPlan bind(const BindInputs& inputs, bool list_values) {
     result_.kernels.resize(graph_.report.size());
     result_.choices.resize(graph_.report.size()), result_.spills.resize(graph_.report.size());
@@ -59,7 +58,7 @@ class Binder {
  private:
   static constexpr uint64_t kNowhere = ~uint64_t{0};
 
-  // Infers descriptions and host values. A node whose inputs are those of the last binding keeps what was known of its outputs.
+  // Infers descriptions and host values. A node with unchanged inputs keeps its outputs from the last binding.
   void infer(const BindInputs& inputs) {
     const bool is_new = !memo_ || !memo_->shapes;
     changed_.assign(graph_.values.size(), is_new);
@@ -84,7 +83,7 @@ class Binder {
   void infer_input(size_t i, const BindInputs& inputs) {
     const ValueId id = graph_.inputs[i];
     const GraphValue& input = graph_.value(id);
-    const bool converted = input.owned && is_working_float(input.dtype);  // as constants are, at initialisation
+    const bool converted = input.owned && is_working_float(input.dtype);  // at initialisation, like constants
     const ShapeInference::Known before = shapes_.take(id);
     shapes_.set(id, TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
     if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(id, *inputs.values[i]);
@@ -105,7 +104,7 @@ class Binder {
   void infer_node(const ProgramNode& node) {
     shapes_.check(node);
     if (!node.tentative) return infer_outputs(node);
-    // A tentative node may be given what it cannot run on: the body of a loop that has no trip. Its outputs are then empty.
+    // A tentative node may get inputs it cannot run on, such as the body of a loop with zero trips. Its outputs are then empty.
     try {
       infer_outputs(node);
     } catch (const GraphError&) {
@@ -143,7 +142,7 @@ class Binder {
     if (given && given->data) check_indices(node.name, bounds, *given);
   }
 
-  // Gives outputs the dtypes that passes chose: these decide on the dtype of floats inside, whatever the shape rule says.
+  // Restores the output dtypes that passes chose: the shape rule does not know the internal float dtype.
   void keep_dtypes(const ProgramNode& node) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent) shapes_.mutable_desc(output)->dtype = graph_.value(output).dtype;
@@ -206,7 +205,7 @@ class Binder {
       throw Error("the lowering of '" + node.name + "' left out what is fused into it");
   }
 
-  // The fault "push": those of the last binding.
+  // Injected fault "push": keeps the push constants of the last binding.
   void keep_push_constants(const std::vector<Step>& last) {
     for (size_t k = 0; k < std::min(last.size(), lowering_.steps.size()); ++k)
       if (last[k].push.size() == lowering_.steps[k].push.size()) lowering_.steps[k].push = last[k].push;
@@ -214,10 +213,10 @@ class Binder {
 
   bool is_wanted(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
 
-  // A value's elements on the host, where they may differ from binding to binding.
+  // Returns a value's elements on the host if they may vary between bindings, else null.
   const HostTensor* made_host(ValueId id) const { return id != kAbsent && !graph_.value(id).constant ? shapes_.host(id) : nullptr; }
 
-  // Whether nothing has changed that the steps of the last binding depend on.
+  // Returns whether everything that the last lowering depended on is unchanged.
   bool is_as_before(const ProgramNode& node, const NodeMemo& memo) const {
     if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
     const auto is_still = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
@@ -243,7 +242,7 @@ class Binder {
     return memo.lowered = std::move(static_cast<LoweredNode&>(lowering_));
   }
 
-  // Copies each input of a Concat into its part of the result, unless its producer wrote there.
+  // Copies each input of a Concat into its slice of the output, unless its producer wrote there.
   void lower_parts(const ProgramNode& node, size_t i) {
     result_.kernels[node.report] = "joined";
     const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
@@ -285,7 +284,7 @@ class Binder {
     static_cast<LoweredNode&>(lowering_) = {};
   }
 
-  // The place from which node i reads input k.
+  // Returns the memory from which node i reads input k.
   PlannedOperand input_place(const ProgramNode& node, size_t i, size_t k) {
     if (k >= node.read().size()) return {};
     const ValueId input = node.inputs[k];
@@ -301,7 +300,7 @@ class Binder {
     return k < uses.size() && uses[k] ? &*uses[k] : nullptr;
   }
 
-  // Bytes from the last 16-byte boundary to where an operand begins.
+  // Returns the offset of an operand from a 16-byte boundary.
   uint64_t phase_of(const PlannedOperand& place) const {
     const uint64_t root_offset = place.place == Place::temporary ? outermost(placement_, place.index).second : 0;
     return (root_offset + place.byte_offset) % kTensorGrain;
@@ -319,7 +318,7 @@ class Binder {
     lowering_.input_phases.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
   }
 
-  // The place of a value, as an operand of its whole range.
+  // Returns an operand that covers a value's whole memory.
   PlannedOperand place_of(ValueId value) {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
@@ -331,7 +330,7 @@ class Binder {
     return {Place::host, 0, host_offset(value), bytes, element_bits, {}, value};
   }
 
-  // Host values that the device reads lie in one block.
+  // Host values that the device reads are packed into one block.
   uint64_t host_offset(ValueId value) {
     const HostTensor* host = shapes_.host(value);
     if (!host) throw Error("value '" + graph_.value(value).name + "': expected a place in memory or on the host, given none");
@@ -375,7 +374,7 @@ class Binder {
     }
   }
 
-  // Adds a text to those of a node, unless it is among them.
+  // Appends a text to a comma-separated list unless it is already in it.
   static void add_once(std::string& texts, const std::string& text) {
     if (texts.find(text) == std::string::npos) texts += (texts.empty() ? "" : ", ") + text;
   }
@@ -414,7 +413,7 @@ class Binder {
     return result;
   }
 
-  // An output of the program that is not made in its own memory is copied there.
+  // Copies program outputs that were not computed in the output buffer.
   void fill_output(size_t j) {
     const auto& [name, value] = graph_.outputs[j];
     const TensorDesc& desc = *shapes_.desc(value);
@@ -423,7 +422,7 @@ class Binder {
     const auto& weight = weights_.of_outputs[j];
     const PlannedOperand source =
         weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
-    const uint64_t bytes = weight ? TensorDesc(graph_.value(value).dtype, desc.shape).bytes() : desc.bytes();  // kept in its own dtype
+    const uint64_t bytes = weight ? TensorDesc(graph_.value(value).dtype, desc.shape).bytes() : desc.bytes();  // kept in its original dtype
     if (desc.is_packed())
       return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, bytes, name, steps_);
     throw Error("output '" + name + "' is strided");
@@ -468,13 +467,13 @@ class Binder {
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
   std::vector<bool> changed_;                  // by value: since the last binding
-  std::vector<ShapeInference::Known> before_;  // the last binding's facts on the outputs of the node at hand
+  std::vector<ShapeInference::Known> before_;  // outputs of the current node in the last binding
   Placement placement_;
-  LowerContext lowering_;                         // the node at hand
+  LowerContext lowering_;                         // the current node
   std::vector<PlannedOperand> inputs_, outputs_;  // its operands
   std::vector<PlannedStep> steps_;
   std::vector<uint64_t> host_offsets_;                 // by value
-  std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and bytes of the node's host blocks
+  std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and size of the current node's host blocks
   std::vector<std::string> refused_;
   BoundPlan result_;
 };

@@ -1,4 +1,4 @@
-// Binding: all sizes known, a program's steps, their order and where every tensor lies.
+// Binding: for known sizes, plans a program's steps, their order, and the memory of every tensor.
 #pragma once
 
 #include <memory>
@@ -15,43 +15,42 @@
 
 namespace pumice {
 
-// One choice of input shapes, with the elements of those inputs that shapes depend on.
+// A binding's input shapes, and the elements of inputs that shapes depend on.
 struct BindInputs {
   std::vector<Shape> shapes;
   std::vector<std::optional<HostTensor>> values;
 };
 
-// The steps that a node was lowered to last, and the facts that they were made for: another binding mostly leaves many nodes as they are.
+// The last lowering of a node and the facts it depended on. Another binding usually leaves many nodes unchanged.
 struct NodeMemo {
   KernelMemo kernels;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
-  std::vector<std::optional<HostTensor>> hosts;  // inputs' elements that differ from binding to binding
+  std::vector<std::optional<HostTensor>> hosts;  // input elements that vary between bindings
   std::vector<uint64_t> input_phases;
   LoweredNode lowered;
 };
 
-// The last binding's findings, so that the next one only does what differs.
+// Cached results of the last binding, so that the next one redoes only what changed.
 struct BindMemo {
   std::vector<NodeMemo> nodes;
-  std::optional<ShapeInference> shapes;  // none: no binding came to its end
+  std::optional<ShapeInference> shapes;  // none if the last binding failed
 };
 
 struct BoundPlan {
   Plan plan;
-  uint64_t lower_bound_bytes = 0;  // the least that an arena can have
+  uint64_t lower_bound_bytes = 0;  // no arena can be smaller
   uint32_t wave_count = 0;
-  std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, where they are known
+  std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, if known
   std::vector<CheckedInputs> checked;                   // by check of the graph
   std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
   std::vector<std::string> choices;                     // likewise: measured variants that it runs, or cannot run
-  std::vector<std::string> spills;                      // likewise: variants whose kernels spill, and what runs in place of them
+  std::vector<std::string> spills;                      // likewise: variants whose kernels spill, and their replacements
   std::vector<IndexCheck> index_checks;
-  std::vector<StoredValue> stored;  // where they were asked for
+  std::vector<StoredValue> stored;  // if requested
 };
 
-// Plans one binding. `memo` is kept from one binding of this graph to the next; it changes nothing of the plan. `list_values`: the values
-// that its steps store are listed. Throws GraphError where a shape rule is broken, UnsupportedError that lists everything that a lowering
-// refuses.
+// Plans one binding. `memo` is kept between bindings of this graph and does not affect the result. `list_values`: also list the values that
+// steps store. Throws GraphError if a shape rule is broken, UnsupportedError with everything that the lowerings reject.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
                     BindMemo* memo = nullptr, bool list_values = false);
 

@@ -1,4 +1,4 @@
-// Inputs of a program that an output may share memory with.
+// Finds inputs of a program that may share memory with an output.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// Finds inputs, of the first `inputs` of a plan, that are copied whole to an output of the same description, and that nothing else reads.
+// Finds those of the first `inputs` inputs of a plan that are copied whole to an output of the same description and are not read otherwise.
 void find_updates(Plan& plan, size_t inputs);
 
 }  // namespace pumice

@@ -10,17 +10,17 @@ namespace pumice {
 namespace {
 
 constexpr double kMostPeak = 1.2;  // times the sequential peak
-// Bytes that waves may take in any case. A decoder's step of one token holds little at a time, so that 1.2 times of it would have each of
-// its steps wait for the one before: 1.9 us each on an H200.
+// Bytes that a wave may always use. A single-token decode step keeps little memory live: 1.2 times that would serialise its steps, at 1.9
+// us each on an H200.
 constexpr double kFreeBytes = 1 << 20;
-// Budgets for the bytes alive in a wave, as multiples of the sequential peak. A wave's first step is taken in any case, so a result may
-// exceed its budget, and then the next one is tried; the last resort is the given order.
+// Budgets for the live bytes of a wave, as multiples of the sequential peak. A wave always takes its first step, so a result may exceed its
+// budget; then the next budget is tried, and finally the given order is used.
 constexpr double kBudgets[] = {1.2, 1.1, 1.0};
-constexpr size_t kMostPutOff = 32;  // ready steps that a wave looks past for one that fits
+constexpr size_t kMostPutOff = 32;  // ready steps that a wave may skip to find one that fits
 
 using Index = uint32_t;
 
-// Storages with their outermost ones and those inside them.
+// Maps each storage to its outermost parent and to the storages inside it.
 class Families {
  public:
   explicit Families(const std::vector<ScheduledStorage>& storages)
@@ -36,7 +36,7 @@ class Families {
   }
   Index root(Index storage) const { return roots_[storage]; }
 
-  // Visits the storages that share bytes with one: itself, what it is inside of and what is inside of it.
+  // Visits the storages that overlap this one: itself, its parents and the storages inside it.
   template <typename Visit>
   void visit(Index storage, Visit&& touch) const {
     for (int64_t at = storage; at >= 0; at = storages_[static_cast<size_t>(at)].parent) touch(static_cast<Index>(at));
@@ -49,12 +49,12 @@ class Families {
   std::vector<std::vector<Index>> inside_;
 };
 
-// The steps that made what a storage holds: one of them, or several that made its parts beside each other.
+// The steps that wrote a storage's current contents: one step, or several that wrote disjoint ranges.
 struct Writers {
-  std::vector<Index> steps, before;  // before: what all of several parts wait for
+  std::vector<Index> steps, before;  // before: dependencies shared by all steps of the group
   uint64_t writer = 0;
 
-  // Whether a write of that writer is of one more part. Nothing has read the others yet.
+  // Whether a write with this id joins the group: nothing may have read the storage yet.
   bool joined_by(uint64_t other, const std::vector<Index>& readers) const { return other != 0 && other == writer && readers.empty(); }
 
   void add(Index step, uint64_t other, const std::vector<Index>& readers) {
@@ -68,7 +68,7 @@ struct Writers {
   }
 };
 
-// The steps that have to wait for others.
+// The dependency graph of the steps.
 class Dependencies {
  public:
   Dependencies(const ScheduleProblem& problem, const Families& families) : waits_(problem.steps(), 0), first_(problem.steps() + 1, 0) {
@@ -101,7 +101,7 @@ class Dependencies {
   static std::span<const ScheduledAccess> accesses_of(const ScheduleProblem& problem, Index step) {
     return {problem.accesses.data() + problem.begins[step], problem.accesses.data() + problem.begins[step + 1]};
   }
-  const std::vector<Index>& waits() const { return waits_; }  // the number of steps that each one waits for
+  const std::vector<Index>& waits() const { return waits_; }  // number of steps that each step waits for
   std::span<const Index> followers(Index step) const { return {after_.data() + first_[step], after_.data() + first_[step + 1]}; }
 
  private:
@@ -120,7 +120,7 @@ class Dependencies {
   std::vector<Index> waits_, first_, after_;
 };
 
-// Bytes of the arena that are alive while steps run.
+// Tracks the arena bytes that are live while steps run.
 class Liveness {
  public:
   Liveness(const ScheduleProblem& problem, const Families& families)
@@ -129,7 +129,7 @@ class Liveness {
   }
   uint64_t bytes() const { return bytes_; }
 
-  // The bytes that a step brings to life.
+  // Returns the bytes that a step would make live.
   uint64_t births(Index step) {
     const uint64_t before = bytes_;
     begin(step);
@@ -148,7 +148,7 @@ class Liveness {
       bytes_ += problem_.storages[root].bytes;
     }
   }
-  // Ends a step after its wave: storages that nobody needs any more die.
+  // Ends a step after its wave: frees storages with no accesses left.
   void end(Index step) {
     for (const auto& access : Dependencies::accesses_of(problem_, step)) {
       const Index root = families_.root(access.storage);
@@ -159,7 +159,7 @@ class Liveness {
  private:
   const ScheduleProblem& problem_;
   const Families& families_;
-  std::vector<Index> left_;  // accesses to come
+  std::vector<Index> left_;  // remaining accesses
   std::vector<bool> alive_;
   std::vector<Index> last_born_;
   uint64_t bytes_ = 0;
@@ -179,7 +179,7 @@ Schedule sequential(const ScheduleProblem& problem, const Families& families) {
   return result;
 }
 
-// Fills wave after wave with ready steps, in the order given, as long as the bytes alive stay within the budget.
+// Fills waves with ready steps, in the given order, while the live bytes stay within the budget.
 Schedule fill_waves(const ScheduleProblem& problem, const Families& families, const Dependencies& dependencies, uint64_t budget) {
   Schedule result;
   result.waves.resize(problem.steps());
@@ -214,7 +214,7 @@ Schedule fill_waves(const ScheduleProblem& problem, const Families& families, co
   return result;
 }
 
-// Steps by wave; a wave keeps the order given.
+// Sorts steps by wave, stably.
 std::vector<Index> order_of(const Schedule& schedule) {
   std::vector<Index> next(schedule.wave_count + 1, 0), order(schedule.waves.size());
   for (const Index wave : schedule.waves) ++next[wave + 1];

@@ -1,4 +1,4 @@
-// The order of steps: waves of steps that do not depend on each other.
+// Orders steps into waves; the steps of a wave do not depend on each other.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// The memory that steps touch. A storage inside another (a part of a concatenation) names its parent; bytes count for outermost ones.
+// Memory that steps access. A storage inside another (a Concat slice) has it as parent; bytes count only for outermost storages.
 struct ScheduledStorage {
   uint64_t bytes = 0;  // in the arena; 0 for memory elsewhere
   int32_t parent = -1;
@@ -16,10 +16,10 @@ struct ScheduledStorage {
 struct ScheduledAccess {
   uint32_t storage = 0;
   bool write = false;
-  uint64_t writer = 0;  // steps with the same number write parts of the storage that share no element; 0: all others
+  uint64_t writer = 0;  // steps with the same non-zero id write disjoint ranges of the storage
 };
 
-// Steps in an order in which they can run one after the other; step i has the accesses from begins[i] to begins[i + 1].
+// Steps in a valid sequential order. Step i has the accesses begins[i] .. begins[i + 1].
 struct ScheduleProblem {
   std::vector<ScheduledStorage> storages;
   std::vector<ScheduledAccess> accesses;
@@ -30,14 +30,15 @@ struct ScheduleProblem {
 };
 
 struct Schedule {
-  std::vector<uint32_t> waves;  // the wave of each step
-  std::vector<uint32_t> order;  // steps by wave, and within a wave as they were given
+  std::vector<uint32_t> waves;  // wave of each step
+  std::vector<uint32_t> order;  // steps by wave, in the given order within a wave
   uint32_t wave_count = 0;
-  uint64_t peak_bytes = 0;             // largest sum of storages alive in one wave
-  uint64_t sequential_peak_bytes = 0;  // the same with a wave for every step, in the order given
+  uint64_t peak_bytes = 0;             // largest sum of storages live in one wave
+  uint64_t sequential_peak_bytes = 0;  // likewise with one step per wave, in the given order
 };
 
-// Schedules every step as early as what it needs allows. Where the peak would pass 1.2 times that of the given order, waves are narrowed.
+// Schedules every step as early as its dependencies allow. If the peak would exceed 1.2 times that of the given order, waves get fewer
+// steps.
 Schedule schedule(const ScheduleProblem& problem);
 
 }  // namespace pumice

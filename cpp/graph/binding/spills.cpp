@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-// Adds the variants of steps whose kernels spill, of which the driver was asked when they were made. True where one was added.
+// Adds the variants whose newly built kernels spill according to the driver. Returns whether any was added.
 bool add_told_spills(const Plan& plan, SpilledVariants& spilled) {
   bool is_new = false;
   for (const PlannedStep& step : plan.steps)

@@ -1,4 +1,4 @@
-// Plans of which no kernel spills.
+// Re-plans until no kernel spills registers.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// Plans, and makes the kernels. bind_plan() takes no variant that is known to spill: only where the driver tells it of a kernel that has
-// just been made, the variant is added to `spilled` and it is planned again, until no kernel spills that another one could stand for.
+// Plans and builds the kernels. bind_plan() avoids variants known to spill. If the driver reports a spill in a newly built kernel, its
+// variant is added to `spilled` and planning restarts, until no kernel with an alternative spills.
 BoundPlan plan_without_spills(const std::function<BoundPlan()>& planned, const std::function<void(const Plan&)>& make_kernels,
                               SpilledVariants& spilled);
 

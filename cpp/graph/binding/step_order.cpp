@@ -14,7 +14,6 @@ class StepOrder {
  public:
   StepOrder(std::vector<PlannedStep> steps, const Placement& placement) : steps_(std::move(steps)), placement_(placement) {}
 
-  // Waves, then the arena with lifetimes counted in waves, then every operand's offset.
   OrderedSteps run(std::span<StoredValue> stored) {
     if (is_injected("in place")) share_memory(stored);
     const ScheduleProblem wanted = problem();
@@ -68,14 +67,14 @@ class StepOrder {
 
   bool writes(const PlannedStep& step, size_t operand) const { return step.kernel->interface().bindings[operand].access != Access::read; }
 
-  // The storage of the first temporary tensor that a step writes, or reads; -1: there is none.
+  // Returns the storage of the first temporary tensor that a step writes (or reads), or -1.
   int64_t first_storage(const PlannedStep& step, bool written) const {
     for (size_t k = 0; k < step.operands.size(); ++k)
       if (step.operands[k].place == Place::temporary && writes(step, k) == written) return step.operands[k].index;
     return -1;
   }
 
-  // The fault "in place": the last convolution whose result is as large as what it reads writes there.
+  // Injected fault "in place": the last convolution with input and output of the same size writes over its input.
   void share_memory(std::span<StoredValue> stored) {
     for (size_t i = steps_.size(); i-- > 0;) {
       const int64_t from = first_storage(steps_[i], false), to = first_storage(steps_[i], true);
@@ -91,7 +90,7 @@ class StepOrder {
     }
   }
 
-  // The fault "order": the last step that reads what the one before it makes runs before it.
+  // Injected fault "order": swaps the last step that reads the output of the step before it with that step.
   void misplace(std::vector<uint32_t>& order) const {
     for (size_t i = order.size(); i-- > 1;) {
       const int64_t made = first_storage(steps_[order[i - 1]], true);
@@ -101,13 +100,13 @@ class StepOrder {
     }
   }
 
-  // The order "reversed": nothing in a wave waits for another step of it, so that results are the same to the bit.
+  // Order "reversed": steps of a wave are independent, so results stay bit-identical.
   static void reverse_waves(Schedule& schedule) {
     std::ranges::reverse(schedule.order);
     std::ranges::stable_sort(schedule.order, {}, [&](uint32_t step) { return schedule.waves[step]; });
   }
 
-  // The position of the last step that writes to each outermost storage.
+  // Returns the position of the last step that writes each outermost storage.
   std::vector<size_t> completions(const std::vector<uint32_t>& order) const {
     std::vector<size_t> complete(placement_.roots.size(), 0);
     for (size_t position = 0; position < order.size(); ++position) {

@@ -1,4 +1,4 @@
-// The order of a plan's steps, and where their temporary tensors lie.
+// Orders a plan's steps and assigns offsets to its temporary tensors.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace pumice {
 
 struct OrderedSteps {
   std::vector<PlannedStep> steps;      // wave by wave
-  uint64_t temporary_bytes = 0;        // bytes of the arena
-  uint64_t sequential_peak_bytes = 0;  // what the arena takes at least where steps run one after the other
+  uint64_t temporary_bytes = 0;        // size of the arena
+  uint64_t sequential_peak_bytes = 0;  // minimum arena size if steps ran one at a time
   uint32_t wave_count = 0;
 };
 
-// Puts the steps into waves, places the arena by lifetimes that are counted in waves, and gives every operand that names its storage root
-// its place and offset, those of `stored` too, whose steps of completion are found.
+// Groups the steps into waves, places the arena by lifetimes counted in waves, and resolves each operand's storage root to its place and
+// offset. Does the same for `stored` and sets their `complete`.
 OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored = {});
 
 }  // namespace pumice

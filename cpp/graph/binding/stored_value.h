@@ -1,4 +1,4 @@
-// Where the values of a plan are, for those who look at them.
+// Where a plan stores its values, for observers.
 #pragma once
 
 #include "graph/description/graph.h"
@@ -6,12 +6,12 @@
 
 namespace pumice {
 
-// A value that steps of a plan store.
+// A value that a plan's steps store.
 struct StoredValue {
   ValueId value = kAbsent;
-  TensorDesc desc;       // with the strides that it is stored with
-  PlannedOperand place;  // in the arena or in an output
-  size_t complete = 0;   // the step after which all of it is there; what is there later may be another value
+  TensorDesc desc;       // with the strides in memory
+  PlannedOperand place;  // in the arena or an output
+  size_t complete = 0;   // last step that writes it; later steps may overwrite it
 };
 
 }  // namespace pumice

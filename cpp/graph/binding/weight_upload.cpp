@@ -15,26 +15,26 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only where a single source has more
-constexpr size_t kBatchesAtOnce = 3;                  // in the staging buffer: read from the file, waiting, read by the device
-constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;   // bytes, by one thread
+constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only for a larger single source
+constexpr size_t kBatchesAtOnce = 3;                 // in the staging buffer: being read from the file, waiting, being copied by the device
+constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;  // bytes read by a thread at once
 constexpr size_t kMostReaders = 8;
-constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // memory that is worth a thread
+constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // bytes worth a background thread
 
-// Sources that are staged together, and the steps that read them there.
+// Sources that are staged together.
 struct Batch {
-  size_t first = 0, end = 0;      // sources
-  std::vector<uint64_t> offsets;  // places of the sources, from the batch's own beginning
+  size_t first = 0, end = 0;      // range of sources
+  std::vector<uint64_t> offsets;  // of the sources, relative to the batch
   uint64_t bytes = 0;
-  uint64_t begin = 0;                      // in the staging buffer
-  std::vector<std::future<void>> reading;  // parts that are being read
+  uint64_t begin = 0;                      // offset in the staging buffer
+  std::vector<std::future<void>> reading;  // pending file reads
 };
 
 uint64_t staged_bytes(const WeightSource& source) {
   return round_up(source.bytes(), kArenaAlignment);
 }
 
-// Cuts the sources into batches of at most kStagedAtOnce bytes, or of a single larger source. There is at least one batch.
+// Splits the sources into batches of at most kStagedAtOnce bytes, or of a single larger source. Returns at least one batch.
 std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
   std::vector<Batch> batches(1);
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -48,7 +48,7 @@ std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
   return batches;
 }
 
-// The staging buffer is a ring: while the device reads one batch, threads read the next ones from where the constants lie.
+// The staging buffer is a ring: while the device copies one batch, threads read the next ones from their files.
 class Uploader {
  public:
   Uploader(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,
@@ -66,7 +66,7 @@ class Uploader {
     for (const PlannedStep& step : weights.initialization->steps) {
       for (const PlannedOperand& operand : step.operands)
         if (operand.place == Place::input) source = operand.index - inputs_;
-      steps_[source].push_back(&step);  // one without a source reads what the step before it has made
+      steps_[source].push_back(&step);  // a step without a source reads the previous step's output
     }
   }
 
@@ -80,7 +80,7 @@ class Uploader {
       if (progress) progress("weights", done_, total_);
       make_room(batch);
       read(batch);
-      // The batch before is submitted now: while the host waits for its parts, threads already read this one.
+      // Submits the previous batch now: while the host waits for its reads, threads already read this one.
       if (unsubmitted_ > 1) submit_next();
       done_ += batch.bytes;
     }
@@ -90,8 +90,7 @@ class Uploader {
   }
 
  private:
-  // Waits until there is room for a batch in the staging buffer. Batches lie there in their order, and go on at the beginning of the buffer
-  // after its end.
+  // Waits until the batch fits in the staging buffer. Batches are placed in order and wrap around at the end of the buffer.
   void make_room(Batch& batch) {
     while (!place(batch)) {
       if (running_.empty()) submit_next();
@@ -136,7 +135,7 @@ class Uploader {
 
   void wait_for_first() {
     context_->wait(running_.front().id(), {}, [this] {
-      if (progress_ && *progress_) (*progress_)("weights", done_, total_);  // it may throw
+      if (progress_ && *progress_) (*progress_)("weights", done_, total_);  // may throw
     });
     running_.pop_front();
   }
@@ -157,7 +156,7 @@ class Uploader {
     running_.push_back(list.exec());
   }
 
-  // Initialization steps for a batch's sources, which they read in one input.
+  // Returns the initialisation steps of a batch's sources, rebased to one input.
   std::shared_ptr<const InitializationPlan> initialization_of(const Batch& batch) const {
     auto plan = std::make_shared<InitializationPlan>();
     plan->persistent_bytes = weights_.initialization->persistent_bytes;
@@ -174,15 +173,15 @@ class Uploader {
   size_t inputs_;
   Weights& weights_;
   std::shared_future<BufferRange> persistent_;
-  std::shared_ptr<InitializationState> state_;          // the state of the whole initialisation
+  std::shared_ptr<InitializationState> state_;          // of the whole initialisation
   std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
   std::vector<Batch> batches_;
-  const CompileProgress* progress_ = nullptr;  // told during run()
+  const CompileProgress* progress_ = nullptr;  // called during run()
   uint64_t done_ = 0, total_ = 0;              // bytes
   std::shared_ptr<Buffer> staging_;
-  size_t submitted_ = 0, unsubmitted_ = 0;  // batches; the latter are being read
+  size_t submitted_ = 0, unsubmitted_ = 0;  // batches; the unsubmitted ones are being read
   std::deque<Submission> running_;
-  std::optional<ThreadPool> readers_;  // the last: it ends before what its threads use
+  std::optional<ThreadPool> readers_;  // last member: its threads must end before the members they use
 };
 
 }  // namespace
@@ -199,7 +198,7 @@ void UploadMemory::begin_staging(uint64_t bytes) {
 void UploadMemory::expect(uint64_t device_bytes) {
   begin_staging(device_bytes);
   if (device_bytes < kMuch || making_persistent_.valid()) return;
-  // The exact size is known later, when weights get their places: a little more than expected leaves room for it.
+  // The exact size is known later, when weights are placed; the margin over the estimate covers it.
   device_bytes_ = device_bytes + device_bytes / 64 + kMuch / 128;
   making_persistent_ = in_background([owner = context_, bytes = device_bytes_, before = making_staging_] {
     if (before.valid()) before.wait();
@@ -220,11 +219,11 @@ std::shared_future<BufferRange> UploadMemory::persistent(uint64_t bytes) {
       return std::async(std::launch::deferred, [making, make, bytes] {
         try {
           return BufferRange{making.get(), 0, bytes};
-        } catch (const OutOfMemoryError&) {  // a little less may fit
+        } catch (const OutOfMemoryError&) {  // a smaller allocation may fit
           return make();
         }
       });
-    making.wait();  // it is freed before other memory is taken
+    making.wait();  // freed before another allocation
   }
   return bytes >= kMuch ? in_background(make) : std::async(std::launch::deferred, make);
 }

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// Collects sources and steps while it walks the nodes.
+// Collects sources and steps while walking the nodes.
 class WeightPlacer {
  public:
   WeightPlacer(const std::shared_ptr<Context>& context, const ProgramGraph& graph)
@@ -69,10 +69,10 @@ class WeightPlacer {
     return weight.constant ? weight.constant->desc : TensorDesc(weight.dtype, *weight.shape);
   }
 
-  // The dtype in which nodes read a weight that is not packed.
+  // Returns the dtype in which nodes read an unpacked weight.
   DType inner_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
 
-  // The dtype that packing kernels read: float32, or that of floats inside the program.
+  // Returns the dtype that packing kernels read: float32, or the program's internal float dtype.
   DType packed_from(ValueId value) const {
     const DType dtype = desc_of(value).dtype;
     return is_working_float(dtype) && dtype != DType::float32 ? inner_dtype(value) : dtype;
@@ -91,13 +91,13 @@ class WeightPlacer {
     return use;
   }
 
-  // Whether a node has passed its shape rule. One of unknown sizes may still break the rule when it is bound, and packing takes only
-  // weights that fit.
+  // Returns whether a node has passed its shape rule. With unknown sizes it may still fail at binding, and packing requires weights of the
+  // right shape.
   bool fits_its_rule(const ProgramNode& node) const {
     return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || graph_.value(output).shape.has_value(); });
   }
 
-  // One copy serves all nodes that read the weight in this dtype.
+  // All nodes that read the weight in this dtype share one copy.
   WeightUse as_it_is(ValueId value, DType dtype, const std::string& label) {
     const auto [found, added] = copies_.try_emplace({value, dtype});
     if (!added) return found->second;
@@ -110,7 +110,7 @@ class WeightPlacer {
     return use;
   }
 
-  // Each of them a source, so that no staging memory has to hold all of it.
+  // One source per chunk, so that no staging buffer has to hold the whole weight.
   void copy_in_parts(ValueId value, DType dtype, const WeightUse& use, const std::string& label) {
     const int64_t elements = desc_of(value).elements(), most = static_cast<int64_t>(kStagedAtOnce * 8) / bits(dtype);
     for (int64_t first = 0; first < elements; first += most) {
@@ -133,8 +133,8 @@ class WeightPlacer {
     return {place, index, offset, round_up(desc.bytes(), kTensorGrain), static_cast<uint32_t>(bits(desc.dtype))};
   }
 
-  // The place from which initialisation reads the weight in this dtype: an input of the graph, a temporary that it is converted to, or a
-  // source.
+  // Returns the operand from which initialisation reads the weight in this dtype: a graph input, a temporary with the converted weight, or
+  // a source.
   PlannedOperand source_of(ValueId value, DType dtype) {
     const auto [found, added] = sources_.try_emplace({value, dtype});
     if (added)
@@ -175,7 +175,7 @@ class WeightPlacer {
     return target;
   }
 
-  // Steps from one input to one output.
+  // Appends steps that read one input and write one output.
   void add_steps(std::vector<Step> steps, const PlannedOperand& source, const PlannedOperand& target, const std::string& label) {
     for (Step& step : steps) {
       PlannedStep& planned = plan_->steps.emplace_back();

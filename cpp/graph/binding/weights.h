@@ -1,4 +1,4 @@
-// The constants and owned inputs that the device reads: packed for their kernels, in one persistent resource that is filled once.
+// Constants and owned inputs that the device reads: packed for their kernels, in one persistent resource that is filled once.
 #pragma once
 
 #include <memory>
@@ -10,35 +10,34 @@
 
 namespace pumice {
 
-// The bytes that are staged at once, of weights that need not be in one piece.
+// Bytes staged at once for weights that may be split.
 inline constexpr uint64_t kStagedAtOnce = uint64_t{8} << 20;
 
-// The place of a constant or an owned input in the persistent resource.
+// A constant or an owned input in the persistent resource.
 struct WeightUse {
   uint64_t offset = 0, bytes = 0;
-  bool packed = false;  // in the row's own form
+  bool packed = false;  // in the row's packed format
 };
 
-// An input of initialisation: a constant in its slot's dtype, or as many elements of it from `first` on.
+// An input of initialisation: a constant in its slot's dtype, or a range of its elements starting at `first`.
 struct WeightSource {
   HostTensor constant;
-  Slot slot;  // owned
+  Slot slot;  // an owned input slot
   int64_t first = 0;
 
   uint64_t bytes() const { return slot.desc->bytes(); }
   void write_to(std::byte* target) const { write_to(target, 0, slot.desc->element_bytes()); }
-  // Writes `count` of its bytes, from byte `begin` on, where an element begins, to where they belong in `target`. Several threads may each
-  // write some.
+  // Writes bytes [begin, begin + count) to their offsets in `target`; `begin` is an element boundary. Thread-safe for disjoint ranges.
   void write_to(std::byte* target, uint64_t begin, uint64_t count) const;
 };
 
-// Places of all weights and the steps that fill them. The order of `sources` is that of the plans' owned input slots, which follow
-// the graph's inputs.
+// The layout of all weights and the steps that fill them. `sources` has the order of the plans' owned input slots, which follow the graph's
+// inputs.
 struct Weights {
-  std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // by node and input; empty for a node without any
+  std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // by node and input; empty for a node without weights
   std::vector<std::optional<WeightUse>> of_outputs;             // by output of the program
-  std::vector<std::optional<WeightUse>> of_inputs;              // by input of the program: owned, and needed as it is inside
-  std::vector<WeightSource> sources;                            // their constants are released once the device has them
+  std::vector<std::optional<WeightUse>> of_inputs;              // by input of the program: owned inputs that are needed unpacked
+  std::vector<WeightSource> sources;                            // constants are released once the device has them
   std::shared_ptr<const InitializationPlan> initialization;
 };
 

@@ -1,4 +1,4 @@
-// Operations that graphs have by name although no row runs them: each becomes several nodes, or one late node until shapes are known.
+// Operations that graphs know by name but no row runs: each expands to several nodes, or to one late node until shapes are known.
 #pragma once
 
 #include <string>
@@ -17,13 +17,13 @@ struct CompoundOutput {
   Quantization quantization;
 };
 
-// Element type and parameters of an output, which are the same for all ranks.
+// Element type and parameters of an output, independent of its rank.
 struct LateOutput {
   DType dtype;
   Quantization quantization;
 };
 
-// Thrown where a rank or size has to be known and is not.
+// Thrown if an expansion requires a rank or size that is unknown.
 class UnknownShapeError : public UnsupportedError {
  public:
   using UnsupportedError::UnsupportedError;
@@ -33,17 +33,16 @@ class CompoundOperation {
  public:
   virtual ~CompoundOperation() = default;
   virtual std::string_view name() const = 0;
-  // Adds the nodes and returns the operation's outputs. `declared`: what the caller says of them. Throws GraphError, UnsupportedError;
-  // UnknownShapeError where one late node has to stand for them.
+  // Adds the nodes and returns the operation's outputs. `declared`: the attributes that the caller gave. Throws GraphError,
+  // UnsupportedError; UnknownShapeError if the operation has to become a late node.
   virtual std::vector<CompoundOutput> expand(Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                              const Attributes& declared) const = 0;
-  // The row of a late node: the operation's name, and the lists that the host reads. It has no shape rule and is never lowered.
+  // Returns the row of a late node: the operation's name and its host-read inputs. It has no shape rule and is never lowered.
   virtual const OperatorRow& late_row() const = 0;
-  // The outputs of a late node. Throws what every rank is refused with.
+  // Returns the outputs of a late node. Throws for errors that do not depend on rank.
   virtual std::vector<LateOutput> late_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                                const Attributes& declared) const = 0;
-  // The shapes of a late node's outputs from those of the inputs; false where one of these is not known. Throws GraphError,
-  // UnsupportedError.
+  // Infers the shapes of a late node's outputs; returns false if an input shape is unknown. Throws GraphError, UnsupportedError.
   virtual bool infer_late(const Graph& graph, const GraphNode& node, ShapeInference& known) const = 0;
 };
 

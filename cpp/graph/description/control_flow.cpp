@@ -1,4 +1,4 @@
-// IF and WHILE nodes: what they refuse (graph_rules()) and what is known of their results.
+// IF and WHILE nodes: checks (graph_rules()) and shape inference.
 #include <algorithm>
 #include <functional>
 
@@ -30,12 +30,12 @@ bool can_be_one(const std::optional<Shape>& a, const std::optional<Shape>& b) {
                     [](int64_t x, int64_t y) { return x == y || x == kUnknownSize || y == kUnknownSize; });
 }
 
-// Two values that are the same one to an IF or WHILE, seen from outside and from inside.
+// Whether a value outside and a value inside an IF or WHILE may be the same value.
 bool are_compatible(const GraphValue& a, const GraphValue& b) {
   return a.dtype == b.dtype && can_be_one(a.shape, b.shape) && a.quantization == b.quantization;
 }
 
-// The facts that hold for a value that has one of two shapes: sizes that differ are unknown.
+// Returns the shape of a value that has either of two shapes: differing sizes are unknown.
 std::optional<Shape> joined(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b || a->size() != b->size()) return {};
   Shape shape = *a;
@@ -44,7 +44,7 @@ std::optional<Shape> joined(const std::optional<Shape>& a, const std::optional<S
   return shape;
 }
 
-// The facts that hold for a value of which both shapes are known to be true: each tells the sizes that the other leaves open.
+// Returns the shape of a value that has both shapes: each fills in the other's unknown sizes.
 std::optional<Shape> merged(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b) return a ? a : b;
   Shape shape = *a;
@@ -58,7 +58,7 @@ void check_condition(const GraphValue& condition, const std::string& user, const
     throw GraphError(user, what + ": bool[1] expected, given '" + condition.name + "' " + to_string(condition), "B2.1");
 }
 
-// `node`: the rules of one node, for messages.
+// Checks the rules of one node, named in messages.
 struct Checker {
   const std::string& node;
 
@@ -72,13 +72,13 @@ struct Checker {
           node, what + ": '" + expected.name + "' " + to_string(expected) + " expected, given '" + given.name + "' " + to_string(given),
           rule);
   }
-  // The graph's inputs against the node's.
+  // Checks the graph's inputs against the node's.
   void inputs(const Graph& graph, const std::string& role, const std::vector<const GraphValue*>& given, const char* rule) const {
     count(graph.inputs().size(), given.size(), "inputs of " + role + " '" + graph.name() + "'", rule);
     for (size_t i = 0; i < given.size(); ++i)
       compatible(input_of(graph, i), *given[i], "input " + std::to_string(i) + " of " + role + " '" + graph.name() + "'", rule);
   }
-  // The outputs of a loop's body against the inputs that they are the next values of.
+  // Checks the outputs of a loop's body against the inputs that they update.
   void kept(const Graph& body, const ControlFlow& flow) const {
     const size_t expected = flow.carried + flow.state;
     if (body.outputs().size() != expected)
@@ -92,7 +92,7 @@ struct Checker {
   }
 };
 
-// Tells `known` of the inputs and constants of a graph at a trial of unknown sizes.
+// Sets the inputs and constants of a graph in `known`, for one trial of unknown sizes.
 void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInference& known) {
   for (size_t i = 0; i < given.size(); ++i)
     if (const auto shape = merged(given[i], input_of(graph, i).shape))
@@ -103,8 +103,8 @@ void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInfer
   }
 }
 
-// Infers what a node without control flow makes; `certain`: its inputs are as the graph will have them. False where its outputs have sizes
-// that are tried.
+// Infers the outputs of a node without control flow; `certain`: its inputs have their final shapes. Returns false if outputs have trial
+// sizes.
 bool infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t trial, ShapeInference& known) {
   if (certain) known.check(node);
   const bool is_open = !certain && has_open_rank(graph, node);
@@ -118,7 +118,7 @@ bool infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t 
       if (ran) known.evaluate(node);
     }
   } catch (const UnsupportedError&) {
-    throw;  // of dtypes and attributes, whatever the sizes
+    throw;  // dtype and attribute errors hold for all sizes
   } catch (const Error&) {
     const bool reads_elements = node.row->host_inputs != 0;  // the elements are not known yet
     if (certain && !reads_elements) throw;
@@ -131,8 +131,8 @@ bool infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t 
   return ran;
 }
 
-// Infers a whole graph without what its control nodes make, in one trial; `exact`: the sizes of its inputs are those of every call. A rule
-// that a node breaks is an error where all that the node reads is exact, and no answer where sizes are tried.
+// Infers a graph in one trial, except the outputs of control nodes; `exact`: the input sizes hold in every call. A violated shape rule is
+// an error if all of the node's inputs are exact; otherwise the trial has no answer.
 void infer_graph(const Graph& graph, bool exact, size_t trial, ShapeInference& known) {
   std::vector<bool> tried(graph.values().size(), false);
   for (const ValueId input : graph.inputs()) tried[static_cast<size_t>(input)] = !exact;
@@ -149,14 +149,14 @@ void infer_graph(const Graph& graph, bool exact, size_t trial, ShapeInference& k
   }
 }
 
-// The shapes of a graph's outputs for inputs of these shapes. Throws GraphError where they are all known and a node cannot take them.
+// Returns the shapes of a graph's outputs for these input shapes. Throws GraphError if all are known and a node rejects them.
 Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   Shapes declared;
   for (size_t j = 0; j < graph.outputs().size(); ++j) declared.push_back(output_of(graph, j).shape);
   const auto is_known = [](const std::optional<Shape>& shape) { return shape && std::ranges::find(*shape, kUnknownSize) == shape->end(); };
   const bool assumed = std::ranges::any_of(graph.inputs(), [&](ValueId id) { return graph.value(id).assumed; });
   const bool exact = !assumed && std::ranges::all_of(given, is_known);
-  // Outputs of sizes that are known do not tell that the nodes can take sizes which nobody knew when they were added.
+  // Known output sizes do not prove that the nodes accept input sizes that were unknown when they were added.
   const bool told_more = exact && !std::ranges::all_of(graph.inputs(), [&](ValueId id) { return is_known(graph.value(id).shape); });
   if (!told_more && std::ranges::all_of(declared, is_known)) return declared;
   ShapeInference trials[kTrials];
@@ -177,7 +177,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   return shapes;
 }
 
-// Deduces shapes of a graph that a node runs: what does not fit breaks the rule about the node's operands.
+// Deduces the output shapes of a graph that a node runs; a mismatch violates the rule about the node's operands.
 Shapes deduced_for(const std::string& node, std::string_view role, const Graph& graph, const Shapes& given, const char* rule) {
   try {
     return deduced_shapes(graph, given);
@@ -188,7 +188,7 @@ Shapes deduced_for(const std::string& node, std::string_view role, const Graph& 
   }
 }
 
-// The shapes of carried and state values over all iterations, none of them included.
+// Returns the shapes of carried and state values that hold after any number of iterations, including zero.
 Shapes loop_shapes(const std::string& node, const Graph& body, const Shapes& given) {
   const size_t kept = body.outputs().size();
   Shapes state = given;
@@ -201,7 +201,7 @@ Shapes loop_shapes(const std::string& node, const Graph& body, const Shapes& giv
       state[i] = std::move(either);
     }
     if (same) break;
-    next = deduced_shapes(body, state);  // each time fewer sizes are known
+    next = deduced_shapes(body, state);  // each pass knows fewer sizes
   }
   state.resize(kept);
   return state;
@@ -216,7 +216,7 @@ void Graph::check_values(const std::vector<ValueId>& values, const std::string& 
   }
 }
 
-// Checks a graph that a node is to run, and finishes it.
+// Checks and finishes a graph that a node will run.
 void Graph::check_referenced(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const {
   const std::string what(role);
   if (!graph) throw GraphError(user, what + ": a Graph expected, given None", "B2.11");

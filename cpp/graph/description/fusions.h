@@ -1,4 +1,4 @@
-// The fusions that passes make of several nodes, by name: each can be switched off.
+// Fusions of several nodes by graph passes, by name: each can be disabled.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// The fusions in the order of fusions().
+// In the order of fusions().
 enum class Fusion : uint8_t {
   integer_products,
   block_products,
@@ -39,7 +39,7 @@ class FusionSet {
  public:
   static FusionSet all();
   static FusionSet none() { return FusionSet(0); }
-  // The set of these fusions. Throws Error for a name that fusions() does not have.
+  // Returns the set of these fusions. Throws Error for a name not in fusions().
   static FusionSet named(const std::vector<std::string>& names);
   bool has(Fusion fusion) const { return bits_ >> static_cast<uint32_t>(fusion) & 1; }
 

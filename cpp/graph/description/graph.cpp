@@ -13,27 +13,27 @@
 namespace pumice {
 namespace {
 
-// The number of nonzero elements that a trial assumes of a tensor, where only the device can count them. A tensor without shape is taken
-// for a large one.
+// Returns the count of nonzero elements that a trial assumes when only the device can count them. Assumes a large tensor if the shape is
+// unknown.
 int64_t trial_count(const TensorDesc* desc, size_t trial) {
   constexpr int64_t kQuarters[kTrials] = {2, 3, 1, 2, 3, 1, 1, 0};
   return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
 }
 
-// The input whose elements a row would have to read; see OperatorRow::counted.
+// Returns the input whose elements a row would have to read; see OperatorRow::counted.
 size_t counted_input(const OperatorRow& row) {
   return static_cast<size_t>(std::countr_zero(row.host_inputs));
 }
 
-// A 1 in the place of elements that are known only when the program runs.
+// Placeholder elements (a 1) for a tensor whose elements are known only at run time.
 HostTensor one_of(DType dtype, Shape shape) {
   HostWriter writer(TensorDesc(dtype, std::move(shape)));
   writer.store(0, 1.0);
   return writer.take();
 }
 
-// The dtypes of a node's outputs, found by running its rule on inputs of one size each with elements of 1: sizes do not decide about
-// dtypes. as_known: inputs of a known rank keep it, since a row may take no other. Empty where the rule gives none.
+// Returns the output dtypes by running the node's rule on inputs of size 1 with elements of 1: dtypes do not depend on sizes. as_known:
+// inputs keep their known rank, since a row may accept no other. Empty if no rank works.
 std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values, bool as_known) {
   for (const size_t rank : {4, 2, 1, 3, 0}) {
     const GraphValue* first = node.inputs.empty() || node.inputs[0] == kAbsent ? nullptr : &values[static_cast<size_t>(node.inputs[0])];
@@ -60,13 +60,13 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
       find_outputs(*node.row, context);
       return context.take_outputs();
     } catch (const GraphError&) {
-      continue;  // not of this rank, or it reads elements
+      continue;  // wrong rank, or it reads elements
     }
   }
   return {};
 }
 
-// The dtype of an output whose rule could not run: that of an input with the same choice of dtypes.
+// Returns the dtype of an output whose rule could not run: the dtype of an input with the same set of dtypes.
 DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
   for (const bool as_known : {true, false}) {
     const auto given = rule_dtypes(node, values, as_known);
@@ -84,14 +84,14 @@ DType likely_dtype(const GraphNode& node, size_t output, const std::vector<Graph
   return DType::float32;
 }
 
-// Whether the node reads elements of an input that are known only when the program runs.
+// Whether the node reads input elements that are known only at run time.
 bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   for (size_t i = 0; i < node.inputs.size(); ++i)
     if (node.inputs[i] != kAbsent && has_bit(node.row->host_inputs, i) && !known.host(node.inputs[i])) return true;
   return false;
 }
 
-// The elements that a node's row guesses for an input whose own are known only when the program runs; `x`: the shape of the node's input 0.
+// Returns the elements that a row guesses for an input known only at run time; `x`: the shape of the node's input 0.
 HostTensor guessed_elements(const GraphNode& node, const TensorDesc& input, const Shape& x) {
   int64_t first = node.row->guess == HostGuess::shape ? -1 : 1, others = 1;
   if (node.row->guess == HostGuess::parts && !x.empty()) {
@@ -103,8 +103,7 @@ HostTensor guessed_elements(const GraphNode& node, const TensorDesc& input, cons
   return writer.take();
 }
 
-// The ranks of outputs whose sizes depend on elements that are known only when the program runs: the rule is run with what the row guesses
-// in their place.
+// Infers the ranks of outputs whose sizes depend on elements known only at run time, by running the rule on the row's guesses.
 std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
   std::vector<const TensorDesc*> inputs(node.inputs.size());
   std::vector<const HostTensor*> hosts(node.inputs.size());
@@ -115,7 +114,7 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
     hosts[i] = known.host(node.inputs[i]);
     if (!inputs[i]) return {};
     if (hosts[i] || !has_bit(node.row->host_inputs, i)) continue;
-    if (inputs[i]->elements() > kMostDemandedElements) return {};  // so many are no sizes or counts
+    if (inputs[i]->elements() > kMostDemandedElements) return {};  // too many to be sizes or counts
     guesses[i] = guessed_elements(node, *inputs[i], inputs[0]->shape);
     hosts[i] = &guesses[i];
   }
@@ -124,12 +123,12 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
     find_outputs(*node.row, context);
     return context.take_outputs();
   } catch (const GraphError&) {
-    return {};  // other elements would do
+    return {};  // other elements might work
   }
 }
 
-// The sizes of a map's result where no size that was tried fits all inputs: the ranks alone tell its rank. None where the node is no map or
-// ranks are unknown.
+// Returns the shape of a map's result if no trial sizes fit all inputs: its rank follows from the input ranks. None if the node is not a
+// map or a rank is unknown.
 std::optional<Shape> map_shape(const GraphNode& node, const std::vector<GraphValue>& values) {
   std::vector<const Shape*> shapes;
   for (const ValueId input : node.inputs) {
@@ -142,7 +141,7 @@ std::optional<Shape> map_shape(const GraphNode& node, const std::vector<GraphVal
   return broadcast_unknown(shapes);
 }
 
-// A description of a value for the schema's checks, which look at dtype and rank: a rank that fits where the rank is not known.
+// Returns a description for the schema's checks of dtype and rank; an unknown rank becomes one that fits.
 TensorDesc checked_desc(const GraphValue& value, int min_rank) {
   return {value.dtype, Shape(value.shape ? value.shape->size() : static_cast<size_t>(min_rank), 1)};
 }
@@ -154,7 +153,7 @@ Graph::Graph(std::string name) : name_(std::move(name)) {
   named_trials_ = std::make_unique<NamedTrials>();
 }
 
-// Chains of graphs that refer to one another are taken apart in a loop: they may be thousands long.
+// Graphs that reference each other may form chains of thousands: release them in a loop, not recursively.
 Graph::~Graph() {
   std::vector<std::shared_ptr<const ControlFlow>> held;
   const auto take = [&](std::vector<GraphNode>& nodes) {
@@ -176,7 +175,7 @@ void Graph::check_changeable() const {
   if (finished_) throw StateError("graph '" + name_ + "' is finished; make a new one to change it", "B2.12");
 }
 
-// The first of stem1, stem2, .. from `number` on that nobody has.
+// Returns the first unused name of stem<number>, stem<number + 1>, ...
 template <typename Names>
 static std::string free_name(const std::string& stem, size_t number, const Names& taken) {
   std::string name = stem + std::to_string(number);
@@ -189,7 +188,7 @@ void Graph::check_value(ValueId value, const std::string& user) const {
     throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
 }
 
-// A value that was not given its name gets another one.
+// Renames a value with a generated name to free that name.
 void Graph::make_way(const std::string& name) {
   const auto chosen = chosen_names_.find(name);
   if (chosen == chosen_names_.end()) return;
@@ -223,7 +222,7 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
     throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
-  if (value.is_known()) TensorDesc(dtype, *value.shape);  // throws for more than a tensor holds
+  if (value.is_known()) TensorDesc(dtype, *value.shape);  // throws if the tensor is too large
   std::vector<std::optional<TensorDesc>> tried;
   if (value.shape)
     for (const Shape& sizes : named_trials_->of(*value.shape, value.dimension_names)) tried.push_back(trial_desc(dtype, sizes, 0));
@@ -252,16 +251,16 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   bool ran[kTrials] = {};
   const bool is_open = !exact_ && has_open_rank(*this, node);
   for (size_t t = 0; t < trials; ++t) {
-    for (const ValueId output : node.outputs) trials_[t]->forget(output);  // the node was refused
+    for (const ValueId output : node.outputs) trials_[t]->forget(output);  // left over from a rejected node
     if (is_open) continue;
     trials_[t]->set_tried(!exact_);
     try {
       ran[t] = trials_[t]->run(node);
       if (ran[t]) trials_[t]->evaluate(node);
     } catch (const UnsupportedError&) {
-      throw;  // of dtypes and attributes, whatever the sizes
+      throw;  // dtype and attribute errors hold for all sizes
     } catch (const Error&) {
-      if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // else the sizes tried were at fault
+      if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // otherwise the trial sizes may be at fault
       ran[t] = false;
     }
     ran[t] = ran[t] || (!exact_ && trials_[t]->assume(node, first_dtype, t));
@@ -310,7 +309,7 @@ void Graph::check_output_names(const std::string& node, size_t count, const std:
     throw GraphError(node, std::to_string(count) + " names of outputs expected, given " + std::to_string(names.size()));
 }
 
-// Gives the node its outputs' ids and returns the outputs' values, with names.
+// Assigns ids to the node's outputs and returns their values, with names.
 std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const {
   check_output_names(node.name, count, names);
   std::vector<GraphValue> made(count);
@@ -359,7 +358,7 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   return append(std::move(node), std::move(made));
 }
 
-// Refuses constant indices that are out of range, as far as the sizes that they index are known.
+// Rejects constant indices that are out of range, as far as the indexed sizes are known.
 void Graph::check_constant_indices(const GraphNode& node) const {
   if (!node.row->indices) return;
   std::vector<Shape> sizes;
@@ -372,8 +371,8 @@ void Graph::check_constant_indices(const GraphNode& node) const {
   if (const auto& constant = value(node.inputs[bounds.input]).constant) check_indices(node.name, bounds, *constant);
 }
 
-// Adds a node whose output's size is a count of nonzero elements. The count becomes a value of its own, which the host reads where the
-// elements are on the device.
+// Adds a node whose output size is a count of nonzero elements. The count becomes a separate value, which the host reads if the elements
+// are on the device.
 std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string> output_names) {
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;
@@ -382,9 +381,8 @@ std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string>
     const auto is_count = [&](const GraphNode& one) { return one.row && one.row->name == kCountNonZero && one.inputs[0] == counted; };
     const auto known = std::ranges::find_if(nodes_, is_count);
     const auto counts = known != nodes_.end() ? known->outputs : add(kCountNonZero, {counted}, {}, 2, node.name + "/count");
-    if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // both trials may be one run
-    // A trial that knows the elements (of small sizes it may, of large ones not) has counted them: what it makes of them fits no other
-    // count.
+    if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // may be 1 in all trials
+    // A trial small enough to know the elements has already counted them: its results fit no other count.
     for (size_t t = 0; t < kTrials; ++t) {
       if (trials_[t]->host(counts[0])) continue;
       exact_ = false;

@@ -18,74 +18,72 @@ namespace pumice {
 class NamedTrials;
 class ShapeInference;
 
-// The values that a loop is entered with. The results are the last values of what is carried; a state goes from one iteration to the next
-// and is no result; what is invariant is the same in all of them.
+// Initial values of a loop. Carried values are updated by each iteration and returned at the end; state is updated but not returned;
+// invariants do not change.
 struct LoopValues {
   std::vector<ValueId> carried, state = {}, invariant = {};
 };
 
-// Properties of an input beside its type. owned: a compiled operator's initializer reads it, and executions do not (O2). assumed: the input
-// is one of a graph that a node runs; its sizes came out alike for some sizes of the outer graph's inputs, and it may be run on others.
+// Further properties of an input. owned: bound by a compiled operator's initializer, not by executions (O2). assumed: an input of a graph
+// that a node runs, whose sizes were equal in some trials of the outer graph's inputs but may differ in others.
 struct InputTraits {
   bool owned = false;
   Quantization quantization = {};
   bool assumed = false;
 };
 
-// Grows node by node in an order in which it can run; every node is checked as it is added. Not thread-safe until finished.
+// Built node by node in execution order; every node is checked as it is added. Not thread-safe until finished.
 class Graph {
  public:
   explicit Graph(std::string name = {});
   ~Graph();
   Graph(const Graph&) = delete;
 
-  // Add a value. Throw GraphError for a name that another value was given, and for parameters of a quantized tensor that do not fit: a
-  // scale of its own kind, a zero point that its integers have. A constant's parameters are those of its desc.
+  // Add a value. Throw GraphError for a duplicate name, and for quantization parameters that do not fit the dtype or shape. A constant's
+  // parameters come from its desc.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
                 InputTraits traits = {});
   ValueId constant(HostTensor value, std::string name = {});
-  // Adds a node. Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The
-  // graph is as it was after a refusal.
+  // Adds a node. Throws UnsupportedError (unknown operator or dtype) and GraphError (wrong inputs, attributes or known shapes); the graph
+  // is then unchanged.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
-  // Adds an operation that becomes several nodes; the first node that makes an output has the name. The results are the outputs that the
-  // operation has; `outputs` is 1 or their number. Throws as the other add().
+  // Adds an operation that expands to several nodes; the node that computes output 0 gets the name. Returns all outputs of the operation;
+  // `outputs` is 1 or their number. Throws as the other add() does.
   std::vector<ValueId> add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes = {},
                            size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
-  // Runs `then` where the condition (bool[1]) is true, else `orelse`, on the inputs. Both are finished by it, if they are not yet. Throws
-  // GraphError with the rule's id (graph_rules()), StateError. No condition (kAbsent) is refused when the node runs (B2.13).
+  // Runs `then` on the inputs if the condition (bool[1]) is true, else `orelse`. Finishes both graphs. Throws GraphError with the rule's id
+  // (graph_rules()), StateError. A missing condition (kAbsent) is an error only when the node runs (B2.13).
   std::vector<ValueId> if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
                            std::vector<ValueId> inputs, std::string name = {}, std::vector<std::string> output_names = {});
-  // while condition(carried, state, invariant): carried, state = body(carried, state, invariant). The results are the carried values.
+  // while condition(carried, state, invariant): carried, state = body(carried, state, invariant). Returns the carried values.
   std::vector<ValueId> while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, LoopValues values,
                               std::string name = {}, std::vector<std::string> output_names = {});
-  // A copy of what makes a value of another graph, without IF and WHILE, on these values in the place of that graph's inputs. Its nodes are
-  // named after `stem`, and nothing but their shapes is to be read. Throws GraphError where they cannot take the values; the graph is then
-  // as it was.
+  // Copies the nodes that compute a value of another graph, without IF and WHILE, replacing that graph's inputs by `inputs`. Names start
+  // with `stem`; use the copies only for their shapes. Throws GraphError if the nodes reject the inputs; the graph is then unchanged.
   ValueId graft(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
-  // Floats may be computed in 16 bits where a program is compiled without a precision of its own. Of the graphs that a node runs, that of
-  // the outermost graph holds.
+  // Allows 16-bit floats if a program is compiled without an explicit precision. For graphs that nodes run, the outermost graph's setting
+  // applies.
   void set_relaxed_precision(bool relaxed) { relaxed_precision_ = relaxed; }
   bool relaxed_precision() const { return relaxed_precision_; }
-  // Tells sizes that a value is likely to have where they are unknown (kUnknownSize: not known here either). Nodes after it are checked
-  // with these, as they are with sizes tried.
+  // Sets likely sizes for a value's unknown ones (kUnknownSize: no guess). Later nodes are checked with them, as with trial sizes.
   void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
-  // Adds a node for a compound operation: it passes on its first input, which is checked when the program is bound.
+  // Adds a check for a compound operation: a node that passes on its first input and is checked at binding.
   ValueId require(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
-  // Tells a value's sizes beyond those that its node tells; sizes that are known stay.
+  // Adds known sizes to a value's shape; sizes that are already known stay.
   void refine(ValueId value, const Shape& shape);
-  // Adds a node of another graph, with other inputs, as it is there; `outputs` are the values there, whose names and scales they keep.
+  // Adds a copy of another graph's node with other inputs; `outputs`: its original outputs, whose names and scales are kept.
   std::vector<ValueId> repeat(const GraphNode& node, std::vector<ValueId> inputs, const std::vector<const GraphValue*>& outputs);
-  void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
+  void finish();  // idempotent; later changes throw StateError. Throws GraphError if there are no outputs.
   bool finished() const { return finished_; }
 
-  // Whether all sizes are known, and none depends on elements that only a device knows.
+  // Whether all sizes are known and none depends on elements computed on the device.
   bool exact() const { return exact_; }
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }
   const GraphValue& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-  // The elements of a constant, or of a value that follows from constants and known sizes; null where they are not known, or not yet.
+  // Returns the elements of a constant or of a value computed from constants and known sizes; null if unknown.
   const HostTensor* elements(ValueId id) const;
   const std::vector<GraphNode>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
@@ -98,7 +96,7 @@ class Graph {
                                 const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
   std::vector<ValueId> add_counted(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
-  void truncate(size_t nodes, size_t values);  // forgets what came after
+  void truncate(size_t nodes, size_t values);  // removes later nodes and values
   ValueId add_value(GraphValue value);
   bool is_taken(const std::string& name) const { return value_names_.contains(name) && !chosen_names_.contains(name); }
   void make_way(const std::string& name);
@@ -120,21 +118,21 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
-  std::unordered_map<std::string, ValueId> chosen_names_;  // names of value_names_ that nobody gave
-  // Unknown sizes are tried with different numbers each: what comes out alike is known.
+  std::unordered_map<std::string, ValueId> chosen_names_;  // generated names in value_names_
+  // Each trial replaces unknown sizes by different numbers; a size that is equal in all trials is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
   std::unique_ptr<NamedTrials> named_trials_;
-  std::deque<HostTensor> constants_;          // those of all trials, which point at them
-  std::shared_ptr<const NodeOrigin> origin_;  // the origin of the nodes that are being added
-  bool exact_ = true;                         // there are no unknown sizes, so one trial is enough and its errors are real
+  std::deque<HostTensor> constants_;          // of all trials, which point to them
+  std::shared_ptr<const NodeOrigin> origin_;  // of the nodes being added
+  bool exact_ = true;                         // no unknown sizes: one trial suffices and its errors are real
   bool finished_ = false, relaxed_precision_ = false;
 };
 
-// A constant whose elements stand for other numbers, where the parameters say so.
+// Adds a constant, quantised if the parameters have a scale.
 ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization);
 
-// Whether the rank of a node's result depends on sizes that are not known: those of its input where it is a Squeeze of all axes of one
-// element, or the length of a list that names its sizes or axes. No trial has all the ranks that are possible then.
+// Whether the rank of a node's output depends on unknown sizes: a Squeeze of all axes of size 1, or a list of unknown length with sizes or
+// axes. Trials cannot cover all possible ranks then.
 bool has_open_rank(const Graph& graph, const GraphNode& node);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The methods of Graph for operations that become several nodes.
+// Methods of Graph for compound operations.
 #include <algorithm>
 
 #include "core/error.h"
@@ -24,7 +24,7 @@ void Graph::truncate(size_t nodes, size_t values) {
   }
 }
 
-// The node that makes output 0 has the operation's name.
+// The node that computes output 0 gets the operation's name.
 void Graph::name_output(size_t i, ValueId output, const std::string& name, std::string output_name) {
   GraphValue& value = values_[static_cast<size_t>(output)];
   if (i == 0) {
@@ -81,7 +81,7 @@ std::vector<ValueId> Graph::add_expanded(const CompoundOperation& operation, con
   return add_late(operation, name, std::move(inputs), attributes, outputs, output_names);
 }
 
-// One node, which becomes others where a program is bound to sizes.
+// Adds one node, expanded to several when a program is bound.
 std::vector<ValueId> Graph::add_late(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                      const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names) {
   const auto expected = operation.late_outputs(*this, name, inputs, attributes);

@@ -33,7 +33,7 @@ Quantization checked_quantization(const std::string& user, DType dtype, const st
   if (!is_integer(dtype) || bits(dtype) < 8 || bits(dtype) > 32) fail("a scale for elements of " + std::string(name(dtype)));
   if (given.channel_axis && !shape) fail("a channel axis needs a known rank");
   Shape sizes = given.channel_axis ? *shape : Shape{};
-  std::ranges::replace(sizes, kUnknownSize, std::ssize(given.scale));  // as many channels as it then has scales
+  std::ranges::replace(sizes, kUnknownSize, std::ssize(given.scale));  // assumes as many channels as scales
   TensorDesc desc(dtype, std::move(sizes));
   desc.quantized(given);
   const int64_t zero = given.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;

@@ -1,4 +1,4 @@
-// The rules of IF, WHILE and the graphs that they run by their ids, as errors name them.
+// Rules of IF, WHILE and the graphs that they run, by the ids used in errors.
 #pragma once
 
 #include "dispatch/rule_list.h"

@@ -1,12 +1,11 @@
-// The rules of NNAPI's operations by their ids, as errors name them.
+// Rules of NNAPI operations, by the ids used in errors.
 #pragma once
 
 #include "dispatch/rule_list.h"
 
 namespace pumice {
 
-// The rules of NNAPI's operations with their sentences: first those that several operations share (NG: all, NL: LSTMs, ND: those on boxes),
-// then those of each family, N1 to N21.
+// The rules of NNAPI operations with their texts: first shared ones (NG: all, NL: LSTMs, ND: boxes), then those of each family, N1 to N21.
 std::span<const Rule> nnapi_rules();
 
 }  // namespace pumice

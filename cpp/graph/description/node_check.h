@@ -1,4 +1,4 @@
-// Requirements of a node on its inputs beyond those of its row.
+// Requirements on a node's inputs beyond those of its row.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace pumice {
 
-// The row of a node that carries a check: its result is its first input.
+// The row of a node that carries a check: it returns its first input.
 inline constexpr std::string_view kRequire = "pumice::Require";
 
 class NodeCheck {
  public:
   virtual ~NodeCheck() = default;
-  // Checks a node's inputs. Throws GraphError that names the node that the caller knows. `inputs` and `elements` are by input of the node.
-  // Elements are null where the host does not know them; then the rules about them are not checked.
+  // Checks a node's inputs. Throws GraphError with the name of the caller's node. `inputs` and `elements` are by input of the node. Null
+  // elements are unknown on the host, and rules about them are skipped.
   virtual void check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const = 0;
-  // The inputs, of so many, that are lists, or tensors whose elements have rules, which the device alone may know.
+  // Returns which of so many inputs are lists, or tensors with rules about elements that may be known only on the device.
   virtual std::vector<size_t> unread_lists(size_t inputs) const = 0;
 };
 

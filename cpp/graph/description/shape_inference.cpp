@@ -12,7 +12,7 @@ namespace {
 
 static_assert(kTrialCount == kTrials);
 constexpr size_t kFirstOfLong = 4;
-constexpr uint64_t kMostTried = uint64_t{1} << 26;  // elements of an input, so that what nodes make of it can be counted too
+constexpr uint64_t kMostTried = uint64_t{1} << 26;  // elements of an input; keeps derived tensors countable too
 constexpr auto kMostElements = static_cast<uint64_t>(kMaxElements);
 
 bool has_more(const Shape& shape, uint64_t most) {
@@ -39,7 +39,7 @@ Shape trial_shape(const Shape& shape, size_t trial) {
   const bool is_long = trial >= kFirstOfLong && trial < kLargeTrials;
   const int64_t batch = is_long && shape.size() == 1 ? size : trial_sizes().batches[trial];
   Shape sizes = filled(shape, batch, size);
-  while (size > 3 && has_more(sizes, kMostTried)) {  // several axes of a large size are more than a tensor holds
+  while (size > 3 && has_more(sizes, kMostTried)) {  // several large axes would exceed the size limit of a tensor
     size = std::max<int64_t>(size / 4 | (size & 1), 2);
     sizes = filled(shape, batch, size);
   }
@@ -65,7 +65,7 @@ std::array<Shape, kTrials> NamedTrials::of(const Shape& shape, const std::vector
     sizes_.try_emplace(name_of(axis), own);
   }
   for (size_t t = 0; t < kTrials; ++t) {
-    fill(trials[t], t);  // a name that this input has twice
+    fill(trials[t], t);  // a name used twice in this input
     if (has_more(trials[t], kMostElements)) trials[t] = trial_shape(shape, t);
   }
   return trials;
@@ -166,7 +166,7 @@ const HostTensor* ShapeInference::constant(ValueId value) const {
 
 namespace {
 
-// Runs a rule so that an error of it names the node that the caller knows.
+// Runs a rule and replaces the node in its errors by the caller's node.
 template <typename Rule>
 auto told_of_origin(const GraphNode& node, Rule&& rule) {
   try {
@@ -226,14 +226,14 @@ bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
   Shape shape = sizes->as_int64();
   const bool copies = node.attributes.integer("allowzero") == 0;
   for (int64_t& size : shape)
-    if (size < 0 || (size == 0 && copies)) size = kUnknownSize;  // the rest, or a size of the input
+    if (size < 0 || (size == 0 && copies)) size = kUnknownSize;  // -1 or 0: copied from the input or inferred
   Shape sizes_of_trial = trial_shape(shape, trial);
   if (has_more(sizes_of_trial, kMostElements)) return false;
   set(node.outputs[0], TensorDesc(dtype, std::move(sizes_of_trial)));
   return true;
 }
 
-// Whether what evaluate() needs is known. Most nodes of a network end here, before anything is allocated for them.
+// Whether evaluate() has its inputs. Most nodes fail here, before anything is allocated for them.
 bool ShapeInference::is_on_host(const GraphNode& node, int64_t most_elements) const {
   for (const ValueId input : node.inputs)
     if (input != kAbsent && !host(input) && !(node.row->reads_shapes_alone && desc(input))) return false;
@@ -260,7 +260,7 @@ bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
     inputs[i] = &described[i];
   }
   std::vector<TensorDesc> descs;
-  if (tried_)  // run() has found them; with sizes that are known the descriptions may have other types of floats by now
+  if (tried_)  // run() has found them; with known sizes passes may have changed the float dtypes since
     for (const ValueId output : node.outputs)
       if (const TensorDesc* known = desc(output)) descs.emplace_back(known->dtype, known->shape);
   if (descs.size() != node.outputs.size()) descs.clear();

@@ -13,7 +13,7 @@ bool counts(DType dtype) {
   return is_integer(dtype) || dtype == DType::bool_;
 }
 
-// Finds for each value whether the host can know its shape, and its elements.
+// Determines for each value whether the host can know its shape, and its elements.
 class Sources {
  public:
   explicit Sources(const Graph& graph) : graph_(graph), shape_(graph.values().size(), true), elements_(graph.values().size(), false) {
@@ -52,7 +52,7 @@ class Sources {
  private:
   static size_t at(ValueId value) { return static_cast<size_t>(value); }
 
-  // Whether the node reads the elements of the input, to make its outputs' shapes or (`elements`) their elements.
+  // Whether the node reads this input's elements to determine its output shapes or (`elements`) their elements.
   static bool reads(const GraphNode& node, size_t input, bool elements) {
     return has_bit(node.row->host_inputs, input) || (elements && !node.row->reads_shapes_alone);
   }
@@ -75,7 +75,7 @@ class Sources {
   std::vector<bool> shape_, elements_;
 };
 
-// The nodes that make a value, directly or not.
+// Returns the nodes that a value depends on, directly or indirectly.
 std::vector<bool> makers(const Graph& graph, ValueId value) {
   std::vector<bool> wanted(graph.values().size(), false), made(graph.nodes().size(), false);
   wanted[static_cast<size_t>(value)] = true;

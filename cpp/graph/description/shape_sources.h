@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// The inputs of the graph whose elements, integers, decide about the shape of the value, beside the shapes of all inputs; with `elements`
-// about its elements. None where something that only a device, an IF or a WHILE makes decides about it.
+// Returns the integer inputs whose elements the value's shape depends on, besides all input shapes; with `elements`, those its elements
+// depend on. None if it depends on device results, an IF or a WHILE.
 std::optional<std::vector<ValueId>> shape_sources(const Graph& graph, ValueId value, bool elements = false);
 
 }  // namespace pumice

@@ -1,5 +1,4 @@
-// Descriptions of values with sizes that shape inference tries. A trial may exceed a tensor's limits. It gives no answer then, which is no
-// error of the graph.
+// Descriptions of values with trial sizes. A trial that exceeds a tensor's limits has no answer; that is not an error of the graph.
 #pragma once
 
 #include <optional>
@@ -8,9 +7,9 @@
 
 namespace pumice {
 
-// A description of trial_shape(); none where a tensor of those sizes would exceed the limits.
+// Returns a description with trial_shape(); none if the tensor would exceed the limits.
 std::optional<TensorDesc> trial_desc(DType dtype, const Shape& shape, size_t trial);
-// Describes the value in that trial by trial_desc(), where there is one.
+// Sets the value's trial_desc() for that trial, if there is one.
 void set_trial(ShapeInference& known, ValueId value, DType dtype, const Shape& shape, size_t trial);
 
 }  // namespace pumice

@@ -3,10 +3,10 @@
 namespace pumice {
 namespace {
 
-// Multiples of 32 pass through a network's halvings; primes have a remainder by whatever divides them; large ones are not shorter than a
-// kernel over samples of sound, and reach past the limits that sizes are held to. The first axis is most often the batch; it is none where
-// it is the only one, and the last two large trials take it for such. Of random expressions of a size (tests/graph/test_shape_trials.py),
-// one in 1,600 gives the same for all of these by chance; with 96, 160, 2 and 0 one in 30 did.
+// Multiples of 32 survive a network's halvings; primes leave a remainder for any divisor; large sizes exceed the length of audio kernels
+// and common size limits. The first axis is usually the batch; if it is the only axis, the last two large trials treat it as a long one. Of
+// random size expressions (tests/graph/test_shape_trials.py), 1 in 1,600 gives equal results for all of these by chance; with 96, 160, 2
+// and 0 it was 1 in 30.
 constexpr TrialSizes kDefaultSizes = {{96, 160, 1049, 1728, 132640, 92831, 3, 0}, {2, 3, 7, 4, 9, 11, 5, 0}};
 TrialSizes tried_sizes = kDefaultSizes;
 

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDispatches = 32;  // in both branches together: a skipped dispatch costs, and so does the host's look at the condition
+constexpr size_t kMostDispatches = 32;  // in both branches: skipped dispatches cost time too
 constexpr size_t kMostChoices = 32, kMostChoiceRecordings = 16;
 
 }  // namespace
@@ -19,7 +19,7 @@ std::unique_ptr<GuardedCode> ChoiceDriver::make(const RoutineStep& step, std::sp
   FlowSurvey survey(program_);
   try {
     if (!survey.choice(step, inputs, results) || survey.dispatches > kMostDispatches || !survey.inner.empty()) return {};
-  } catch (const GraphError&) {  // the branch may never run: if it does, the host finds out
+  } catch (const GraphError&) {  // the branch may never run: if it does, the host reports the error
     return {};
   } catch (const BindingError&) {
     return {};

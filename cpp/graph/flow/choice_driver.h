@@ -1,4 +1,4 @@
-// IF nodes whose condition the device alone knows, where their branches are short: both are recorded, the device skips one of them.
+// IF nodes with a condition known only on the device and short branches: both branches are recorded and the device skips one.
 #pragma once
 
 #include <list>
@@ -13,12 +13,12 @@
 
 namespace pumice {
 
-// Keeps what it has recorded for the next time. Not thread-safe.
+// Keeps its recordings for later runs. Not thread-safe.
 class ChoiceDriver {
  public:
   ChoiceDriver(const FlowProgram& program, FlowSession& session) : program_(program), session_(session) {}
-  // The results; none where the host has to look at the condition. `given` is the condition, then the inputs. `shown` says for each result
-  // whether the host will want to see it.
+  // Returns the results; none if the host has to read the condition. `given`: the condition, then the inputs. `shown`: by result, whether
+  // the host will read it.
   std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> given, const std::vector<bool>& shown);
 
  private:
@@ -26,7 +26,7 @@ class ChoiceDriver {
     const RoutineStep* step = nullptr;
     std::vector<Shape> shapes;
     std::vector<TensorDesc> results;
-    std::unique_ptr<GuardedCode> code;                      // null: the host has to look
+    std::unique_ptr<GuardedCode> code;                      // null: the host has to read the condition
     std::map<std::vector<uint64_t>, CommandList> recorded;  // by the memory of inputs and results
   };
   ReadyChoice& find(const RoutineStep& step, std::span<const FlowValue> given);
@@ -35,7 +35,7 @@ class ChoiceDriver {
 
   const FlowProgram& program_;
   FlowSession& session_;
-  std::list<ReadyChoice> ready_;  // the last used first
+  std::list<ReadyChoice> ready_;  // most recently used first
 };
 
 }  // namespace pumice

@@ -74,7 +74,7 @@ std::vector<FlowValue> CodeBuilder::run(size_t number, std::span<const FlowValue
   return outputs;
 }
 
-// The descriptions of a step's results.
+// Returns the descriptions of a step's results.
 std::vector<TensorDesc> CodeBuilder::descriptions(const RoutineStep& step, std::span<const FlowValue> given) const {
   std::vector<TensorDesc> inputs, outputs;
   for (const FlowValue& value : given) inputs.push_back(value.desc);
@@ -133,7 +133,7 @@ void CodeBuilder::part(const RoutineStep& step, std::span<const FlowValue> state
   hand_on(word, start, step.node);
 }
 
-// Records a loop inside as kInnerCopies copies of an iteration. Where these are too few, the loop goes on in the next round.
+// Records an inner loop as kInnerCopies copies of an iteration. If it needs more, it continues in the next round.
 void CodeBuilder::run_loop(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word) {
   const size_t kept = step.carried + step.state;
   const uint32_t start = words(1), body = words(2), counters = kCounters + 2 * next_.inner++;
@@ -146,7 +146,7 @@ void CodeBuilder::run_loop(const RoutineStep& step, std::span<const FlowValue> g
   hand_on(word, start, step.node, counters);
   const Place first = next_;
   for (size_t i = 0; i < kInnerCopies; ++i) {
-    // All copies take the same scratch memory and words: they run one after the other.
+    // All copies share scratch memory and words: they run one after the other.
     next_ = first;
     part(step, state, other, given.subspan(kept), {start, body, counters + 1});
   }

@@ -1,4 +1,4 @@
-// A WHILE that the device runs by itself: the host submits rounds of iterations and looks at what they leave behind.
+// A WHILE that runs on the device: the host submits rounds of iterations and checks their status.
 #pragma once
 
 #include <cstdint>
@@ -12,40 +12,39 @@
 
 namespace pumice {
 
-// A loop on the device. Rounds run one after the other; a round changes nothing once the loop is over. Not thread-safe.
+// A loop on the device. Rounds run in order; rounds after the end of the loop have no effect. Not thread-safe.
 class DeviceLoop {
  public:
   virtual ~DeviceLoop() = default;
 
   virtual std::string_view kind() const = 0;  // for reports
-  // The memory to which the values that the loop is entered with are copied before begin(). Values that stay where they are have none.
+  // Returns the memory that the initial values are copied to before begin(). Values used in place have none.
   virtual std::vector<BufferRange> entry() const = 0;
   virtual CommandList& begin() = 0;
   virtual CommandList& round(size_t iterations) = 0;
-  virtual size_t least_iterations() const = 0;  // the shortest round; rounds double up to most_iterations()
+  virtual size_t least_iterations() const = 0;  // shortest round; rounds double up to most_iterations()
   virtual size_t most_iterations() const = 0;
   virtual BufferRange result(size_t i, uint64_t trips) const = 0;
-  // Runs bodies without conditions, in place of begin() and rounds, where the number of iterations is known. Where a loop has no such list,
-  // a round that is too long wastes nothing.
+  // Runs bodies without conditions, instead of begin() and rounds, if the number of iterations is known. Loops without such lists waste
+  // nothing in rounds that are too long.
   virtual bool has_repeats() const { return false; }
   virtual CommandList& repeats(size_t iterations) { return round(iterations); }
-  // The state that a round, counted from begin() on, left behind; two rounds later it is overwritten. Trips are counted from begin() on,
-  // modulo 2 to the 32.
+  // Status of a round, counted from begin(); overwritten two rounds later. Trips are counted from begin(), modulo 2^32.
   bool goes_on(uint64_t round) const { return status(round)[0] != 0; }
   uint32_t trips(uint64_t round) const { return status(round)[1]; }
-  // Per inner loop: how often it was entered and how often its body ran. A loop that was recorded twice has two entries.
+  // Per inner loop: how often it was entered and how often its body ran. A loop that is recorded twice has two entries.
   struct Inner {
     const RoutineStep* step;
     uint32_t entries, trips;
   };
   virtual std::vector<Inner> inner(uint64_t /*round*/) const { return {}; }
 
-  // Facts that an execution learns for the rounds of the next one.
-  double iteration_seconds = 0;  // least seen; 0: none
+  // Measurements that the next execution uses to size its rounds.
+  double iteration_seconds = 0;  // minimum so far; 0: none
   uint64_t last_trips = 0;
 
  protected:
-  // Makes memory that the host sees for the states of two rounds: a pair of words and `counters` more each.
+  // Allocates host-visible memory for the status of two rounds: two words and `counters` more each.
   void make_status(const std::shared_ptr<Context>& context, size_t counters);
   const uint32_t* status(uint64_t round) const { return status_ + round % 2 * stride_; }
 

@@ -14,22 +14,22 @@
 namespace pumice {
 namespace {
 
-// The state of a WHILE that the host drives.
+// State of a WHILE that the host drives.
 struct Loop {
   LoopReport* report = nullptr;
   FlowSession::Clock::time_point entered;
   uint64_t trips = 0;
   bool in_body = false;
-  std::vector<FlowValue> values;  // the operands of the graph that it runs next
+  std::vector<FlowValue> values;  // operands of the graph that runs next
 };
 
-// The state of a routine that is running.
+// State of a running routine.
 struct Frame {
   const Routine* routine = nullptr;
-  std::string_view role;  // what the routine is to the node that runs it: "then", "body"
+  std::string_view role;  // the routine's role in its node: "then", "body"
   size_t step = 0;
   std::vector<FlowValue> values;  // by value of the graph
-  Loop loop;                      // the loop of the step at hand
+  Loop loop;                      // loop of the current step
 };
 
 class RoutineLease : public FlowLease {
@@ -53,7 +53,7 @@ class RoutineLease : public FlowLease {
   std::optional<double> device_seconds() const override { return session_.device_seconds(); }
 
   void fill_memory(uint32_t word, const Interrupted& interrupted = {}) override {
-    results_.clear();  // whose memory is free then
+    results_.clear();  // frees their memory for the pool
     session_.pool().fill_free(word, interrupted);
     session_.recordings().fill_arena(word, interrupted);
   }
@@ -96,7 +96,7 @@ class RoutineLease : public FlowLease {
                      while (depth_ > 0) advance();
                    });
       show_results();
-      // start() returns a submission, so an execution without any work submits an empty list.
+      // start() returns a submission: an execution without work submits an empty list.
       if (session_.report.submissions == 0) session_.submit(session_.recordings().copies({}));
       session_.wait();
     } catch (...) {
@@ -110,7 +110,7 @@ class RoutineLease : public FlowLease {
   }
 
  private:
-  // The elements of a value. The host waits for them where the device alone has them.
+  // Returns the elements of a value, waiting for the device if necessary.
   const std::byte* read(FlowValue& value) {
     if (value.host) return value.host->data;
     session_.wait();
@@ -133,7 +133,7 @@ class RoutineLease : public FlowLease {
     if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
   }
 
-  // The way from the outermost graph to the one at hand; empty in the outermost.
+  // Returns the path from the outermost graph to the current one; empty in the outermost.
   std::string path() const {
     if (depth_ < 2) return {};
     std::string text = path_begin(frames_[0].routine->name);
@@ -146,7 +146,7 @@ class RoutineLease : public FlowLease {
     return text;
   }
 
-  // Begins a routine; `user` is the node that runs it, `role` what the routine is to it.
+  // Enters a routine; `user`: the node that runs it, `role`: its role in that node.
   void enter(size_t number, std::span<const FlowValue> inputs, const std::string& user, std::string_view role) {
     const Routine& routine = program_->routines[number];
     if (frames_.size() <= depth_) frames_.emplace_back();
@@ -165,7 +165,7 @@ class RoutineLease : public FlowLease {
     ++depth_;
   }
 
-  // Refuses a value that is not what a routine's graph declares of its input.
+  // Rejects a value that does not match the declared input of a routine's graph.
   void check_operand(const Routine& routine, size_t i, const FlowValue& given, const std::string& user) const {
     const ProgramValue& declared = routine.input_values[i];
     if (!declared.shape) return;
@@ -229,7 +229,7 @@ class RoutineLease : public FlowLease {
     end_step(frame, step);
   }
 
-  // Runs a region once more on what it is given, for what its kernels store; null where it has been observed often enough.
+  // Reruns a region on its inputs to observe what its kernels store; null if it has been observed often enough.
   ObservedRun* observe_run(Frame& frame, const RoutineStep& step) {
     const uint64_t number = observer_->runs[&step]++;
     if (number >= observer_->most) return nullptr;
@@ -244,17 +244,17 @@ class RoutineLease : public FlowLease {
     return &observer_->found.runs.back();
   }
 
-  // Notes the outputs of a region that have other bits than in the run that was observed.
+  // Records the outputs of a region that differ bitwise from the observed run.
   void compare_run(ObservedRun& run, const RoutineStep& step) {
     for (size_t j = 0; j < step.outputs.size(); ++j) {
-      if (made_[j].host) continue;  // which binding knows
+      if (made_[j].host) continue;  // known at binding
       const std::byte* const made = read(made_[j]);
       const uint64_t bytes = made_[j].desc.element_bytes();
       if (!std::equal(made, made + bytes, run.observed->output(j))) run.differing.push_back(step.region->outputs()[j].name);
     }
   }
 
-  // Whether the device may run a loop by itself: while kernels are observed, only where one kernel is all of it.
+  // Whether the device may run a loop alone: while kernels are observed, only if a single kernel runs it.
   bool may_run_alone(const RoutineStep& step, std::span<const FlowValue> values) {
     if (checks_indices_) return false;
     if (!observer_) return true;
@@ -263,7 +263,7 @@ class RoutineLease : public FlowLease {
     return true;
   }
 
-  // Counts one wait for elements that shapes depend on, for the whole execution and for the innermost loop that the host drives.
+  // Counts a wait for elements that shapes depend on, in the whole execution and the innermost host-driven loop.
   void note_read_back() {
     ++session_.report.host_syncs, ++session_.report.read_backs;
     for (size_t depth = depth_; depth-- > 0;)
@@ -273,7 +273,7 @@ class RoutineLease : public FlowLease {
       }
   }
 
-  // Whether the host reads each output of a step.
+  // Returns, for each output of a step, whether the host reads it.
   static std::vector<bool> shown_results(const Frame& frame, const RoutineStep& step) {
     std::vector<bool> shown;
     for (const ValueId output : step.outputs) shown.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
@@ -304,7 +304,7 @@ class RoutineLease : public FlowLease {
     enter(step.first, loop.values, step.node, "condition");
   }
 
-  // The outermost frame has run all its steps.
+  // Leaves a routine that has run all its steps.
   void leave(Frame& frame) {
     std::vector<FlowValue> results;
     for (const ValueId output : frame.routine->outputs) results.push_back(value(frame, output));
@@ -315,7 +315,7 @@ class RoutineLease : public FlowLease {
       accept(top(), std::move(results));
   }
 
-  // Takes the results of the graph that the step at hand ran.
+  // Receives the results of the graph that the current step ran.
   void accept(Frame& frame, std::vector<FlowValue> results) {
     const RoutineStep& step = frame.routine->steps[frame.step];
     if (step.kind == RoutineStep::Kind::if_) return end_step(frame, step, results);
@@ -350,7 +350,7 @@ class RoutineLease : public FlowLease {
     ++frame.step;
   }
 
-  // Copies results to the host where it does not see their memory.
+  // Copies results to host-visible memory where necessary.
   void show_results() {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (FlowValue& result : results_) {
@@ -362,7 +362,7 @@ class RoutineLease : public FlowLease {
     if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
   }
 
-  // The findings of an observed execution so far.
+  // Observations so far.
   struct Observer {
     uint64_t most;
     std::map<const RoutineStep*, uint64_t> runs;
@@ -371,15 +371,15 @@ class RoutineLease : public FlowLease {
 
   std::shared_ptr<const FlowProgram> program_;
   bool checks_indices_;
-  std::optional<Observer> observer_;  // none: nothing is observed
+  std::optional<Observer> observer_;  // none: not observing
   FlowSession session_;
   LoopDriver loops_on_device_;
   ChoiceDriver choices_on_device_;
   std::vector<FlowValue> inputs_, results_;
-  std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
+  std::deque<Frame> frames_;  // by depth; frames beyond depth_ keep their memory for reuse
   size_t depth_ = 0;
   LoopReports loops_;
-  // Lists of the region at hand, kept for their memory.
+  // Lists for the current region, reused to save allocations.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> elements_;

@@ -1,4 +1,4 @@
-// Executions of a program with control flow, which run its routines step by step; the host decides what the device cannot.
+// Executions of a program with control flow: run its routines step by step; the host decides what the device cannot.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace pumice {
 
-// A lease of a program with control flow: memory of inputs of the shapes that make_inputs() was given last, and everything that runs on it.
-// input_desc() gives these shapes.
+// A lease of a program with control flow: inputs of the shapes last given to make_inputs() and returned by input_desc(), and everything
+// that runs on them.
 class FlowLease : public Lease {
  public:
   static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
   virtual void make_inputs(std::span<const ShapeView> shapes) = 0;
-  // Runs as start() does, but the host drives what the device could, and up to `most` runs of each region are observed. A region's plan and
-  // kernels are the same either way. Throws what start() does.
+  // Like start(), but the host drives all control flow, and up to `most` runs of each region are observed. Plans and kernels of the regions
+  // are the same. Throws as start() does.
   virtual FlowObservation observe(const RunLimits& limits, uint64_t most) = 0;
 };
 

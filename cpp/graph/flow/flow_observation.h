@@ -1,4 +1,4 @@
-// The record of an execution of a program with control flow whose kernels are looked at one by one.
+// Record of an execution of a program with control flow in which kernels are observed individually.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace pumice {
 
-// A run of a region: what it was given, and the region once more on the same, with copies of what its kernels store.
+// A run of a region: its inputs, and a rerun on the same inputs with copies of what its kernels store.
 struct ObservedRun {
-  std::string graph;    // the name of the graph that the region is a part of
-  uint64_t number = 0;  // of this region's runs, from 0 on
+  std::string graph;    // graph that contains the region
+  uint64_t number = 0;  // run index of this region
   std::vector<std::pair<std::string, HostTensor>> inputs;
   std::shared_ptr<ObservedRegion> observed;
-  std::vector<std::string> differing;  // outputs of the region whose bits are others in the run without copies
+  std::vector<std::string> differing;  // outputs of the region that differ bitwise from the run without copies
 };
 
 struct FlowObservation {
-  // How often a region ran, and how many of these runs are among `runs`: the first ones.
+  // How often a region ran, and how many of its first runs are in `runs`.
   struct Count {
     std::string graph;
     uint64_t runs = 0, observed = 0;
@@ -31,7 +31,7 @@ struct FlowObservation {
   std::vector<ObservedRun> runs;
   std::vector<HostTensor> outputs;        // of the program
   std::vector<Count> regions;             // all regions of the program
-  std::vector<std::string> single_loops;  // loops that one kernel runs whole, which stores nothing of an iteration
+  std::vector<std::string> single_loops;  // loops run by a single kernel, which stores nothing per iteration
 };
 
 }  // namespace pumice

@@ -9,13 +9,13 @@
 
 namespace pumice {
 
-// The compiled routines, which all executions of a program share. Immutable but for the regions, which are thread-safe.
+// The compiled routines, shared by all executions of a program. Immutable except for the regions, which are thread-safe.
 struct FlowProgram {
   std::shared_ptr<Context> context;
   std::string name;
   std::vector<Routine> routines;
 
-  // Indices are checked region by region: the host drives all control flow.
+  // Whether indices are checked; this is done region by region, so the host drives all control flow.
   bool checks_indices() const;
 };
 

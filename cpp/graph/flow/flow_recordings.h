@@ -1,4 +1,4 @@
-// Regions on given memory: recorded on first use, then replayed.
+// Recordings of regions on given memory: recorded on first use, then replayed.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace pumice {
 
-// The recordings of the regions of one execution, with the arena that they share. Not thread-safe.
+// Recordings of one execution's regions, and the arena that they share. Not thread-safe.
 class FlowRecordings {
  public:
   FlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options) : context_(std::move(context)), options_(options) {}
   const RecordingOptions& options() const { return options_; }
 
-  // The list that runs `bound` from `inputs` to `outputs`, and brings those that the host sees to it.
+  // Returns the list that runs `bound` from `inputs` to `outputs` and copies host-visible outputs to the host.
   CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
-  // The list that copies ranges: pairs of source and target.
+  // Returns the list that copies ranges (pairs of source and target).
   CommandList& copies(std::span<const std::pair<BufferRange, BufferRange>> ranges);
-  // Repeats a word over the temporary memory of all regions.
+  // Fills the temporary memory of all regions with a word.
   void fill_arena(uint32_t word, const Interrupted& interrupted) const;
 
  private:
   struct Recorded {
-    std::shared_ptr<BoundProgram> bound;  // kept alive: no other program gets its address, which is in the key
+    std::shared_ptr<BoundProgram> bound;  // keeps the address in the key unique
     CommandList list;
   };
   struct Hash {
@@ -38,8 +38,8 @@ class FlowRecordings {
 
   std::shared_ptr<Context> context_;
   RecordingOptions options_;
-  std::shared_ptr<Buffer> arena_;  // the arena of all regions, which follow one another
-  std::vector<uint64_t> key_;      // the key of the last search
+  std::shared_ptr<Buffer> arena_;  // shared by all regions, since they run one after the other
+  std::vector<uint64_t> key_;      // of the last search
   std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;
 };
 

@@ -1,4 +1,4 @@
-// The submissions of one execution of a program with control flow, and its time limits.
+// Submissions of one execution of a program with control flow, and its time limits.
 #pragma once
 
 #include <chrono>
@@ -13,32 +13,31 @@
 
 namespace pumice {
 
-// A session submits the work of an execution. Its memory and recordings last from one execution to the next. Not thread-safe.
+// Submits the work of executions. Memory and recordings are kept between executions. Not thread-safe.
 class FlowSession {
  public:
   using Clock = std::chrono::steady_clock;
 
   FlowSession(std::shared_ptr<Context> context, std::string name, const RecordingOptions& options);
-  void begin(const RunLimits& limits);  // begins an execution; `limits` stay until it ends
-  void submit(CommandList& list);       // waits where too much is in flight
-  void wait();                          // for all that was submitted
+  void begin(const RunLimits& limits);  // begins an execution; `limits` must outlive it
+  void submit(CommandList& list);       // waits if too much is in flight
+  void wait();                          // for all submissions
   void wait_for(uint64_t id);
-  // Throws where the execution's time is over, or somebody interrupts it. `next` names what was to come.
+  // Throws on timeout or interrupt. `next` names the next node.
   void check_time(const std::string& next);
-  // The clock of loops. It stands still during off_the_clock() and while the first run of a kernel is waited for: a loop's limit is for
-  // what it does, and not for the compilation of what its first iteration runs, which takes seconds on a busy machine without a cache and
-  // which drivers may put off until a kernel's first dispatch.
+  // Clock for loop limits. Stops during off_the_clock() and while waiting for a kernel's first run: the limit must not include compilation,
+  // which takes seconds on a busy machine without a cache and which some drivers defer to the first dispatch.
   Clock::time_point loop_clock() const { return Clock::now() - stood_still_; }
-  // Whether a WHILE that was entered at that time of the loops' clock has taken as long as it may.
+  // Whether a WHILE entered at this loop-clock time has reached its limit.
   bool is_loop_over(Clock::time_point entered) const;
-  // The result of `work`, which binds shapes or compiles kernels.
+  // Runs `work`, which binds shapes or compiles kernels, with the loop clock stopped.
   template <class Work>
   decltype(auto) off_the_clock(Work&& work) {
     const Standstill standstill{stood_still_};
     return work();
   }
   [[noreturn]] void fail_loop(const std::string& node, uint64_t trips) const;
-  // A value in new memory, which nobody else holds.
+  // Returns a value in new memory that is not shared.
   FlowValue made(TensorDesc desc, HostSlotUse use);
 
   const std::string& name() const { return name_; }
@@ -48,10 +47,10 @@ class FlowSession {
   HostSlotPool& pool() { return pool_; }
   FlowRecordings& recordings() { return recordings_; }
 
-  RunReport report;  // the report of this execution
+  RunReport report;  // of this execution
 
  private:
-  // Adds its own lifetime to a duration.
+  // Adds its lifetime to a duration.
   struct Standstill {
     Clock::duration& total;
     Clock::time_point begin = Clock::now();
@@ -59,7 +58,7 @@ class FlowSession {
   };
   std::optional<double> remaining() const;
   void note_cold(const Submission& submission);
-  bool ends_cold(uint64_t id) const { return first_cold_ != 0 && id >= first_cold_; }  // whether a first run is among what ends by then
+  bool ends_cold(uint64_t id) const { return first_cold_ != 0 && id >= first_cold_; }  // includes a first run of a kernel
 
   std::shared_ptr<Context> context_;
   std::string name_;
@@ -69,8 +68,8 @@ class FlowSession {
   FlowRecordings recordings_;
   const RunLimits* limits_ = nullptr;
   Clock::time_point begin_, next_signal_;
-  Clock::duration stood_still_{};            // how long the clock of loops has stood still in all
-  uint64_t first_cold_ = 0, last_cold_ = 0;  // submissions with first runs of kernels that nobody has waited for; 0 where there is none
+  Clock::duration stood_still_{};            // total time that the loop clock has been stopped
+  uint64_t first_cold_ = 0, last_cold_ = 0;  // first and last unawaited submissions with first runs of kernels; 0 if none
   std::vector<uint64_t> in_flight_;
   std::optional<Submission> last_;
 };

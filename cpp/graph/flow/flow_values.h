@@ -1,4 +1,4 @@
-// A value that a step of a routine reads or makes: a tensor on the device, and its elements where the host knows them.
+// A value of a routine: a tensor on the device, and its elements if the host knows them.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace pumice {
 struct FlowValue {
   TensorDesc desc;
   BufferRange range;
-  std::shared_ptr<const HostSlot> slot;    // the owner of the memory; none for constants
-  std::shared_ptr<const HostTensor> host;  // its elements, once they are known
+  std::shared_ptr<const HostSlot> slot;    // owns the memory; null for constants
+  std::shared_ptr<const HostTensor> host;  // elements, if known
 
   bool host_visible() const { return slot && slot->bytes; }
 };

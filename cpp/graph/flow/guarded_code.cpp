@@ -10,8 +10,8 @@ GuardedCode::GuardedCode(const FlowProgram& program, const FlowSurvey& survey, c
   if (survey.arena_bytes > 0) arena_ = Buffer::create(program.context, survey.arena_bytes);
 }
 
-// Finds the routines that have a loop in them, at any depth. A routine mostly runs routines of higher numbers, so the search goes
-// backwards, and again until nothing changes.
+// Finds the routines that contain a loop at any depth. A routine usually runs routines of higher index, so the search goes backwards, and
+// repeats until nothing changes.
 void GuardedCode::find_loops() {
   has_loop_.assign(program_.routines.size(), false);
   for (bool changed = true; changed;) {
@@ -38,7 +38,7 @@ void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, 
   const auto& context = program_.context;
   status_ = std::move(status);
   words_ = Buffer::create(context, words * sizeof(uint32_t));
-  // Without conditional rendering a dispatch is skipped by group counts of zero in memory: one record for each word and counts.
+  // Without conditional rendering, indirect dispatches with group counts of zero are skipped: one record per word and counts.
   if (context->feature("conditionalRendering")) return;
   for (const GuardedItem& item : items)
     if (const auto& groups = item.dispatch.groups; !item.is_branch && item.word != kNoWord)
@@ -53,12 +53,12 @@ void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, 
 
 Dispatch GuardedCode::branch(const GuardedItem& item) const {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return buffer ? BufferRange{buffer, 0, buffer->bytes()} : BufferRange{}; };
-  const auto number_of = [&](uint32_t word) {  // the first record of this word or a later one
+  const auto number_of = [&](uint32_t word) {  // first record of this word or a later one
     const auto found = record_of_.lower_bound({word, 0, 0, 0});
     return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
   };
   const uint32_t words = item.kind == GuardedItem::Kind::choice ? 2 : item.kind == GuardedItem::Kind::status ? 0 : 1;
-  // then any word may change, since words are handed on from one place to another
+  // any word may change, since inner loops pass on the active word
   const bool all = !inner_.empty() && item.kind != GuardedItem::Kind::status;
   Dispatch dispatch = item.dispatch;
   dispatch.kernel = program_.context->attachment<KernelLibrary>()->find(program_.context, "branch.comp", Storage::fp32);

@@ -11,13 +11,13 @@ namespace pumice {
 namespace {
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
-constexpr int64_t kMostFollowed = 64;  // elements of a tensor that is read for what follows from it
+constexpr int64_t kMostFollowed = 64;  // elements of a tensor that is read to compute others on the host
 
 bool is_host_input(const GraphNode& node, size_t i) {
   return node.row && has_bit(node.row->host_inputs, i);
 }
 
-// Whether elements are worth reading: they are few, and may be sizes. A vector of unknown length counts if it holds integers.
+// Whether elements are few enough to read and may be sizes. Vectors of unknown length count if they hold integers.
 bool is_small(const GraphValue& value) {
   if (value.is_known()) return element_count(*value.shape) <= kMostFollowed;
   return value.shape && value.shape->size() == 1 && !is_float(value.dtype);
@@ -66,7 +66,7 @@ class Leveller {
       if (output != kAbsent) place_value(node, output, level);
   }
 
-  // The first level that may read a value's elements on the host.
+  // Returns the first level that can read a value's elements on the host.
   size_t readable_from(ValueId value) const {
     const size_t told = told_from_[index(value)];
     if (told != kNever) return told;
@@ -91,7 +91,7 @@ class Leveller {
     from_shapes_[index(output)] =
         node.row->reads_shapes_alone || (can_follow(node, output) && std::ranges::all_of(node.read(), from_shapes));
     const auto told = [&](ValueId input) { return input == kAbsent || told_from_[index(input)] <= level; };
-    // Counting is for the device, unless there is nothing but shapes to count.
+    // The device counts, unless the count follows from shapes.
     const bool counts = node.row->name == kCountNonZero;
     if (from_shapes_[index(output)] || (!counts && can_follow(node, output) && std::ranges::all_of(node.read(), told)))
       told_from_[index(output)] = level;
@@ -103,7 +103,7 @@ class Leveller {
     return !value.is_known() || element_count(*value.shape) <= kMostDemandedElements;
   }
 
-  // Walks backwards from what the host reads, to find the values that the region which makes them tells it.
+  // Walks backwards from the host's reads to find the values whose elements their region has to return.
   void find_told() {
     std::vector<bool> read(graph_.values().size(), false);
     for (size_t i = graph_.nodes().size(); i-- > 0;) {
@@ -124,8 +124,8 @@ class Leveller {
   const Graph& graph_;
   const std::vector<bool>& needed_;
   std::vector<size_t> of_values_, of_nodes_;  // levels
-  std::vector<size_t> told_from_;             // by value: the level from which on the host can have its elements
-  std::vector<bool> from_shapes_;             // by value: they follow from shapes and constants alone
+  std::vector<size_t> told_from_;             // by value: first level at which the host has its elements
+  std::vector<bool> from_shapes_;             // by value: follows from shapes and constants alone
   GraphLevels result_;
 };
 

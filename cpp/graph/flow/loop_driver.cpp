@@ -11,27 +11,27 @@
 namespace pumice {
 namespace {
 
-// The longest that a round may take, since a timeout may be late by one round. Short rounds may take longer: smaller ones would make the
-// host look more often than it has to.
+// Maximum duration of a round, since a timeout may be late by one round. Short rounds may take longer: even fewer iterations would make the
+// host wait too often.
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
 constexpr size_t kShortRound = 64;  // iterations
-constexpr size_t kMostLoops = 32;   // loops that are kept ready
+constexpr size_t kMostLoops = 32;   // cached loops
 
-// Makes a loop for the device; null where the host has to drive it: shapes depend on values or change, or an iteration is too many
-// dispatches. `values` are those that the loop is entered with; invariant ones are read where they are.
+// Creates a loop on the device; null if the host has to drive it: shapes depend on values or change, or an iteration has too many
+// dispatches. `values`: initial values; invariants are read in place.
 std::unique_ptr<DeviceLoop> make_loop(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                       HostSlotPool& pool, const RecordingOptions& options) {
   try {
     if (auto loop = ScalarLoop::create(program, step, values, options)) return loop;
     return RoundsLoop::create(program, step, values, pool, options);
-  } catch (const GraphError&) {  // the body, or a branch in it, may never run: if it does, the host finds out
+  } catch (const GraphError&) {  // the body, or a branch in it, may never run: if it does, the host reports the error
   } catch (const BindingError&) {
   } catch (const UnsupportedError&) {
   }
   return {};
 }
 
-// The trips of a loop that counts, where the host knows its start and its limit.
+// Returns the trips of a counting loop, if the host knows its start and limit.
 std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const FlowValue> values) {
   if (!step.counter) return {};
   const auto integer = [](const FlowValue& value) -> std::optional<int64_t> {
@@ -45,8 +45,7 @@ std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const Flo
   return start && end ? step.counter->trips(*start, *end) : std::nullopt;
 }
 
-// The largest power of two of iterations that a round may have now, from `wished` down. Powers of two keep the number of different
-// recordings small.
+// Returns the largest allowed round length, at most `wished`. Powers of two limit the number of different recordings.
 size_t allowed(const DeviceLoop& device, size_t wished) {
   const size_t least = device.least_iterations();
   size_t most = std::clamp(wished, least, device.most_iterations());
@@ -57,7 +56,7 @@ size_t allowed(const DeviceLoop& device, size_t wished) {
 
 }  // namespace
 
-// The loop that was made for such values, or a new one; null where the host has to drive it.
+// Returns a cached or new loop for such values; null if the host has to drive it.
 DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const FlowValue> values) {
   const size_t kept = step.carried + step.state;
   const auto matches = [&](const ReadyLoop& ready) {
@@ -87,7 +86,7 @@ void LoopDriver::submit(CommandList& list, size_t iterations) {
   rounds_.push_back({session_.last()->id(), iterations, Clock::now()});
 }
 
-// Waits for the first of the rounds, which the device began when it had been submitted and the one before had ended.
+// Waits for the first round. The device started it after its submission and the end of the previous round.
 void LoopDriver::finish(DeviceLoop& device) {
   const Round round = rounds_.front();
   rounds_.pop_front();
@@ -132,7 +131,7 @@ std::optional<std::vector<FlowValue>> LoopDriver::run(const RoutineStep& step, s
   return results;
 }
 
-// Runs the body alone, as often as is known.
+// Runs only the body, a known number of times.
 uint64_t LoopDriver::repeat(const RoutineStep& step, DeviceLoop& device, uint64_t trips) {
   size_t wished = device.last_trips > 0 ? device.most_iterations() : device.least_iterations();
   for (uint64_t done = 0; done < trips; wished = std::min(wished * 2, device.most_iterations())) {
@@ -149,11 +148,11 @@ uint64_t LoopDriver::repeat(const RoutineStep& step, DeviceLoop& device, uint64_
 
 uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopReports& reports) {
   session_.submit(device.begin());
-  uint64_t ended = 0, trips = 0, recorded = 0;  // rounds that have ended, their iterations, and those of all rounds
-  // A loop that has run before begins with a round that could hold it.
+  uint64_t ended = 0, trips = 0, recorded = 0;  // finished rounds, their iterations, iterations of all submitted rounds
+  // A loop that has run before starts with a round long enough for its last trip count.
   size_t wished = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.most_iterations()));
   for (;;) {
-    // The first round may hold all of it: the second waits until that is known, and others are in flight meanwhile.
+    // The first round may be the whole loop: the second waits for its result; later, two are in flight.
     while (rounds_.size() < (ended > 0 ? 2 : 1)) {
       const size_t iterations = allowed(device, wished);
       wished = iterations * 2;
@@ -161,7 +160,7 @@ uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopRe
       recorded += iterations;
     }
     finish(device);
-    // The device counts trips modulo 2 to the 32; the difference to those known is right across an overflow.
+    // The device counts modulo 2^32; the difference is correct across an overflow.
     trips += static_cast<uint32_t>(device.trips(ended) - static_cast<uint32_t>(trips));
     const bool goes_on = device.goes_on(ended++);
     if (session_.is_loop_over(entered_) && (goes_on || (*session_.limits().loop_seconds == 0 && trips > 0)))

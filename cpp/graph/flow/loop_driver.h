@@ -1,4 +1,4 @@
-// Drives the loops that the device runs by itself: how many iterations a round has, which is in flight, when to look.
+// Drives loops on the device: chooses round lengths, keeps rounds in flight, and decides when to wait.
 #pragma once
 
 #include <deque>
@@ -16,18 +16,18 @@ namespace pumice {
 
 using LoopReports = std::map<const RoutineStep*, LoopReport>;
 
-// Keeps the loops that it has made for the next time. Not thread-safe.
+// Keeps its loops for later runs. Not thread-safe.
 class LoopDriver {
  public:
   LoopDriver(const FlowProgram& program, FlowSession& session) : program_(program), session_(session) {}
-  // The carried values after the loop, in memory of their own; none where the host has to drive the loop. `values` are those that it is
-  // entered with; `shown` says for each carried value whether the host will want to see it.
+  // Returns the carried values after the loop, in new memory; none if the host has to drive the loop. `values`: initial values; `shown`: by
+  // carried value, whether the host will read it.
   std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> values, const std::vector<bool>& shown,
                                             LoopReports& reports);
 
  private:
   using Clock = FlowSession::Clock;
-  // Rounds in flight: one runs while the host looks at what the one before has left.
+  // Rounds in flight: one runs while the host checks the previous one.
   struct Round {
     uint64_t id;
     size_t iterations;
@@ -36,7 +36,7 @@ class LoopDriver {
   struct ReadyLoop {
     const RoutineStep* step = nullptr;
     std::vector<Shape> shapes;
-    std::vector<uint64_t> memory;  // the invariant values' buffers, by id
+    std::vector<uint64_t> memory;  // buffer ids of the invariant values
     std::unique_ptr<DeviceLoop> loop;
   };
   DeviceLoop* find(const RoutineStep& step, std::span<const FlowValue> values);
@@ -47,9 +47,9 @@ class LoopDriver {
 
   const FlowProgram& program_;
   FlowSession& session_;
-  std::list<ReadyLoop> ready_;  // the last used first
+  std::list<ReadyLoop> ready_;  // most recently used first
   std::deque<Round> rounds_;
-  Clock::time_point entered_, ended_;  // the loop at hand; the last of its rounds that has been waited for
+  Clock::time_point entered_, ended_;  // start of the current loop; end of its last awaited round
 };
 
 }  // namespace pumice

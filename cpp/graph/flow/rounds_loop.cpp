@@ -8,9 +8,9 @@ namespace {
 
 using Kind = GuardedItem::Kind;
 
-// A round of each length is recorded once and kept; these bound the size of a recording.
-constexpr size_t kMostIterations = 128;         // iterations of a round
-constexpr size_t kMostRoundDispatches = 16384;  // dispatches of a round
+// A round of each length is recorded once and kept; these limits bound its size.
+constexpr size_t kMostIterations = 128;         // per round
+constexpr size_t kMostRoundDispatches = 16384;  // per round
 
 }  // namespace
 
@@ -35,7 +35,7 @@ RoundsLoop::RoundsLoop(const FlowProgram& program, const RoutineStep& step, cons
       FlowValue& value = set.emplace_back(FlowValue{desc, {}, pool.take(desc.bytes(), HostSlotUse::device), {}});
       value.range = {value.slot->device, 0, desc.bytes()};
     }
-  // Invariants stay in the callers' memory, which may hold other values while the loop is not under way.
+  // Invariants stay in the callers' memory, which may hold other values when the loop is not running.
   for (size_t i = kept; i < values.size(); ++i) invariants_.push_back({values[i].desc, values[i].range, {}, {}});
   make_status(program.context, 2 * code_.inner().size());
   CodeBuilder first(code_, &pool);
@@ -45,7 +45,7 @@ RoundsLoop::RoundsLoop(const FlowProgram& program, const RoutineStep& step, cons
   fill({zeros_, 0, zeros_->bytes()}, 0);
 }
 
-// Adds the code of one iteration. Returns the word that tells that the loop is over, or none.
+// Adds the code of one iteration. Returns the word that is set at the end of the loop, or kNoWord.
 uint32_t RoundsLoop::add_iteration(CodeBuilder& builder, size_t set, bool guarded) const {
   builder.restart();
   if (in_parts()) {
@@ -61,7 +61,7 @@ uint32_t RoundsLoop::add_iteration(CodeBuilder& builder, size_t set, bool guarde
   if (guarded)
     builder.add_branch(Kind::loop, kGoesOn, step_.node).condition = condition[0].range;
   else
-    // the condition is not run, but its memory stays taken: the body must get the same scratch memory as in guarded rounds
+    // skips the condition but keeps its scratch memory: the body must get the same scratch memory as in guarded rounds
     builder.items.erase(builder.items.begin() + before, builder.items.end());
   builder.run(step_.second, values, states_[(set + 1) % 2], word);
   return kNoWord;

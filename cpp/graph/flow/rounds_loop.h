@@ -1,4 +1,4 @@
-// A loop whose shapes stay as they are: recorded iterations, each behind a predicate that the device computes.
+// A loop with constant shapes: recorded iterations, each guarded by a predicate that the device computes.
 #pragma once
 
 #include <map>
@@ -11,13 +11,12 @@
 
 namespace pumice {
 
-// State goes back and forth between two sets of memory: iteration i of a loop reads set i % 2 and writes the other. A round begins with set
-// 0, so that every round but the last has an even number of iterations. Where a loop is inside, an iteration may take several rounds: each
-// round holds the same code, the device skips all of it but the part that is next, and state is copied back to set 0.
+// State is double-buffered: iteration i reads set i % 2 and writes the other. A round begins with set 0, so every round but the last has an
+// even number of iterations. With inner loops, an iteration may take several rounds: each holds the same code, the device skips all but the
+// next part, and state is copied back to set 0.
 class RoundsLoop : public DeviceLoop {
  public:
-  // Makes the loop; null where the host has to drive it. Throws GraphError, BindingError and UnsupportedError where a region cannot be
-  // bound.
+  // Creates the loop; null if the host has to drive it. Throws GraphError, BindingError and UnsupportedError if a region cannot be bound.
   static std::unique_ptr<RoundsLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                             HostSlotPool& pool, const RecordingOptions& options);
   std::string_view kind() const override { return "device"; }
@@ -40,7 +39,7 @@ class RoundsLoop : public DeviceLoop {
   const RoutineStep& step_;
   GuardedCode code_;
   size_t most_iterations_;
-  std::shared_ptr<Buffer> zeros_;  // as many as words
+  std::shared_ptr<Buffer> zeros_;  // same size as the words
   std::vector<FlowValue> states_[2], invariants_;
   std::map<std::pair<bool, size_t>, CommandList> recorded_;  // by whether it is guarded, and iterations
   std::unique_ptr<CommandList> begin_;

@@ -15,7 +15,7 @@
 namespace pumice {
 namespace {
 
-// The value of an int32 constant with one element.
+// Returns the value of an int32 constant with one element.
 std::optional<int64_t> integer_of(const GraphValue& value) {
   if (!value.constant || value.dtype != DType::int32 || value.constant->desc.elements() != 1) return {};
   return value.constant->as_int64()[0];
@@ -59,7 +59,7 @@ class Cutter {
 
   std::vector<Routine> cut(const Graph& graph, bool keep_all) {
     number_of(graph, {});
-    for (size_t i = 0; i < graphs_.size(); ++i) {  // grows
+    for (size_t i = 0; i < graphs_.size(); ++i) {  // grows during the loop
       place_ = places_[i];
       told_of_path([&] { return place_; }, [&] { cut_one(*graphs_[i], i == 0, keep_all && i == 0); });
       routines_.push_back(std::move(routine_));
@@ -73,14 +73,14 @@ class Cutter {
   }
 
  private:
-  // `place`: the way to it. Errors in a graph that several nodes run name the first.
+  // `place`: the path to the graph. Errors in a graph that several nodes run name the first.
   size_t number_of(const Graph& graph, const std::string& place) {
     const auto [found, added] = numbers_.try_emplace(&graph, graphs_.size());
     if (added) graphs_.push_back(&graph), places_.push_back(place);
     return found->second;
   }
 
-  // The way to a graph that a node of the graph at hand runs.
+  // Returns the path to a graph that a node of the current graph runs.
   std::string place_of(const Graph& graph, const GraphNode& node, std::string_view role, const Graph& inner) const {
     return (place_.empty() ? path_begin(graph.name()) : place_ + " / ") + path_part(node.op(), node.name, role, inner.name());
   }
@@ -117,7 +117,7 @@ class Cutter {
   }
 
   static void mark_borders(const Graph& graph, GraphPart& part, bool outermost) {
-    std::vector<bool> is_read(graph.values().size(), false);  // by nodes of other parts, or by whoever runs the graph
+    std::vector<bool> is_read(graph.values().size(), false);  // by nodes of other parts, or as an output
     std::vector<bool> is_own(graph.nodes().size(), false);
     for (const size_t i : part.nodes) is_own[i] = true;
     for (size_t i = 0; i < is_own.size(); ++i)
@@ -156,7 +156,7 @@ class Cutter {
       if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
   }
 
-  // The condition of an IF, where it is a constant: the other branch is then not compiled.
+  // Returns the condition of an IF if it is constant: the other branch is then not compiled.
   static std::optional<bool> known_condition(const Graph& graph, const GraphNode& node) {
     if (node.inputs[0] == kAbsent || !graph.value(node.inputs[0]).constant) return {};
     return graph.value(node.inputs[0]).constant->data[0] != std::byte{0};
@@ -186,7 +186,7 @@ class Cutter {
       routine_.read_by_host[index(node.inputs[0])] = true;
   }
 
-  // Notes constants that a loop or a branch begins with and that float16 cannot hold: inside they would become float16.
+  // Rejects constants passed to a loop or branch that exceed float16: inside they would become float16.
   void refuse_wide_constants(const Graph& graph, const GraphNode& node, const RoutineStep& step) {
     if (options_.precision != "fp16") return;
     for (const ValueId input : node.inputs) {
@@ -232,15 +232,15 @@ class Cutter {
   const std::shared_ptr<Context>& context_;
   ProgramOptions options_;
   std::unordered_map<const Graph*, size_t> numbers_;
-  std::vector<const Graph*> graphs_;  // by number
-  std::vector<std::string> places_;   // the ways to them; empty for the outermost
-  std::string place_;                 // that of the graph at hand
-  std::vector<size_t> conditions_;    // numbers of condition graphs
+  std::vector<const Graph*> graphs_;  // by index
+  std::vector<std::string> places_;   // paths to them; empty for the outermost
+  std::string place_;                 // path to the current graph
+  std::vector<size_t> conditions_;    // indices of the condition graphs
   std::vector<Routine> routines_;
   std::vector<std::string> refused_;
-  Routine routine_;                // the one that is being made
-  size_t regions_after_cuts_ = 0;  // of the routine that is being cut
-  GraphLevels levels_;             // the levels of its graph
+  Routine routine_;                // under construction
+  size_t regions_after_cuts_ = 0;  // of the current routine
+  GraphLevels levels_;             // of the current graph
 };
 
 }  // namespace

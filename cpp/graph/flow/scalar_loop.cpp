@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kLeastSteps = 4096, kMostSteps = 32768;  // lavapipe (Mesa 22.3.6) ends a loop silently after 65,535 iterations
+constexpr size_t kLeastSteps = 4096, kMostSteps = 32768;  // lavapipe (Mesa 22.3.6) silently ends a loop after 65,535 iterations
 
 }  // namespace
 

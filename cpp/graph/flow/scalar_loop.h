@@ -1,4 +1,4 @@
-// A loop over a few single elements of 32 bits: one kernel that runs thousands of iterations at a time.
+// A loop over a few 32-bit scalars: one kernel runs thousands of iterations per dispatch.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@ namespace pumice {
 
 class ScalarLoop : public DeviceLoop {
  public:
-  // Makes the loop; null where it has no macros, or a value has more than one element.
+  // Creates the loop; null if it has no macros, or a value has more than one element.
   static std::unique_ptr<ScalarLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                             const RecordingOptions& options);
   std::string_view kind() const override { return "kernel"; }

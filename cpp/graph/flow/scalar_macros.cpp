@@ -17,7 +17,7 @@ bool is_scalar(DType dtype) {
   return contains(set_of(DType::bool_, DType::int32, DType::uint32, DType::float32), dtype);
 }
 
-// A word as a value of that type, and back.
+// Converts a word to a value of this type, and back.
 std::string from_word(const std::string& word, DType dtype) {
   switch (dtype) {
     case DType::bool_:
@@ -43,10 +43,10 @@ std::string literal(const HostTensor& constant) {
   return from_word(std::to_string(word) + "u", constant.desc.dtype);
 }
 
-// The statements of one graph over names for its inputs.
+// The statements of one graph, with given names for its inputs.
 class ScalarText {
  public:
-  // `prefix`: of the variables that it makes.
+  // `prefix`: of the generated variables.
   ScalarText(const Graph& graph, std::string prefix, const std::vector<std::string>& inputs)
       : graph_(graph), prefix_(std::move(prefix)), names_(graph.values().size()) {
     for (size_t i = 0; i < inputs.size(); ++i) names_[index(graph.inputs()[i])] = inputs[i];
@@ -73,7 +73,7 @@ class ScalarText {
 
   std::string declared(DType dtype, const std::string& value) {
     std::string variable = prefix_ + std::to_string(next_++);
-    const std::string qualifier = dtype == DType::float32 ? "precise " : "const ";  // each operation is rounded by itself
+    const std::string qualifier = dtype == DType::float32 ? "precise " : "const ";  // each operation rounds separately
     statements += qualifier + std::string(glsl_name(expr_type(dtype))) + " " + variable + " = " + value + "; ";
     return variable;
   }
@@ -102,7 +102,7 @@ class ScalarText {
     try {
       text = map_expression(*node.row, node.attributes, present).substitute(operands).glsl(types, &type);
     } catch (const Error&) {
-      return false;  // the types do not fit as they are
+      return false;  // incompatible types
     }
     if (type != expr_type(made.dtype)) return false;
     names_[index(node.outputs[0])] = declared(made.dtype, text);
@@ -134,7 +134,7 @@ std::optional<Macros> scalar_loop_macros(const ControlFlow& flow) {
     const std::string word = "words[" + std::to_string(i) + "]";
     load.push_back(std::string(glsl_name(expr_type(dtype))) + " " + names[i] + " = " + from_word(word, dtype) + "; ");
     if (i >= flow.carried + flow.state) continue;
-    // All next values are copied before the first is assigned, since one value's next may be another's present one.
+    // Copies all next values before assigning: one value's next may be another's current value.
     const std::string held = "h" + std::to_string(i);
     next.push_back("const " + std::string(glsl_name(expr_type(dtype))) + " " + held + " = " + steps.output(i) + "; ");
     store.push_back(word + " = " + to_word(names[i], dtype) + "; ");

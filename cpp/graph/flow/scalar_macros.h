@@ -1,4 +1,4 @@
-// The text of a loop over a few single elements of 32 bits.
+// GLSL source of a loop over a few 32-bit scalars.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// The macros with which scalar_loop.comp runs this loop; none where a node is no map of single elements, or has a dtype of other than 32
-// bits (bool aside). Free of shapes: those of the values are looked at when the loop is entered.
+// Returns the macros that make scalar_loop.comp run this loop; none if a node is not a scalar map or has a dtype of other than 32 bits
+// (except bool). Independent of shapes, which are checked when the loop is entered.
 std::optional<Macros> scalar_loop_macros(const ControlFlow& flow);
 
 }  // namespace pumice

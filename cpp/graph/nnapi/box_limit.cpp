@@ -1,4 +1,4 @@
-// BOX_WITH_NMS_LIMIT: the best boxes of each class and image, where overlaps with better ones lower the scores of the others.
+// BOX_WITH_NMS_LIMIT: soft-NMS per class and image, keeping the best boxes.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -61,7 +61,7 @@ class BoxLimit {
     if (is_limited || turns) {
       const ValueId order = by_score(chosen, score);
       if (is_limited) chosen = limited(chosen, order, made[2]);
-      // A score below 0 may be raised; so boxes may be chosen in another order than that of their scores at the end.
+      // Soft-NMS may raise negative scores, so boxes may be selected in another order than that of their final scores.
       if (turns) {
         const ValueId turned = sorted_by(made[3], order);
         chosen = at(chosen, turned), score = at(score, turned);
@@ -75,19 +75,19 @@ class BoxLimit {
   ValueId as_number(ValueId length) { return e_.cast(e_.add("Squeeze", {length, e_.integers({0})}), DType::int32); }
   ValueId number(int64_t value) { return e_.scalar(static_cast<double>(value), DType::int32); }
 
-  // The slots from the best score on, those in which nothing is chosen at the end; of equal ones the first.
+  // Slots by descending score, unselected ones last; ties keep their order.
   ValueId by_score(ValueId chosen, ValueId score) {
     const ValueId none = e_.scalar(-std::numeric_limits<double>::infinity(), DType::float32);
     const ValueId key = e_.add("Where", {e_.add("Greater", {chosen, number(0)}), score, none});
     return e_.add_many("TopK", {key, slots_}, 2, {})[1];
   }
 
-  // The same slots by what `first` says of them, those of which it says the same in the order that they had.
+  // The same slots stably sorted by `first`.
   ValueId sorted_by(ValueId first, ValueId order) {
     return at(order, e_.add_many("TopK", {at(first, order), slots_}, 2, with({{"largest", int64_t{0}}}))[1]);
   }
 
-  // The chosen boxes without those that come behind the best of their image. Slots are sorted by image: those of one follow each other.
+  // Removes selected boxes beyond the limit per image. Slots are sorted by image, so those of one image are contiguous.
   ValueId limited(ValueId chosen, ValueId order, ValueId image_first) {
     const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), as_number(slots_), number(1)}), image_first});
     const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kLimitMost))}), DType::int32);
@@ -113,7 +113,7 @@ class BoxLimit {
 
   Expansion& e_;
   const Length classes_, rows_;
-  ValueId slots_ = kAbsent;  // how many boxes may be chosen of all rows and classes, as a vector
+  ValueId slots_ = kAbsent;  // total selection limit over all rows and classes, as a vector
 };
 
 void box_limit(Expansion& e) {

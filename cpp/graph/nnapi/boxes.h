@@ -1,4 +1,4 @@
-// Rules of boxes, [x1, y1, x2, y2], and of the images that they are of.
+// Rules of boxes [x1, y1, x2, y2] and their image indices.
 #pragma once
 
 #include <string_view>
@@ -7,16 +7,16 @@
 
 namespace pumice::nnapi {
 
-inline constexpr float kBoxScale = 0.125f;  // of boxes of 16 bits
+inline constexpr float kBoxScale = 0.125f;  // of 16-bit boxes
 
 void expect_box_scale(const Expansion& e, size_t i);
-// Boxes and others have one float type, or 16 bits beside 8.
+// Boxes and the other operand have the same float type, or 16-bit boxes with 8-bit others.
 void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string_view rule);
-// Operand i as float32: what integers stand for, or the floats themselves.
+// Returns operand i as float32, dequantized if necessary.
 ValueId in_float32(Expansion& e, size_t i);
-// Gives boxes as operand i's type: rounded, or quantized in eighths.
+// Returns boxes in operand i's type: rounded, or quantized in units of 1/8.
 void give_boxes(Expansion& e, ValueId id, size_t i);
-// Boxes are valid, where their numbers are known or a call hands them over; indices that are known name images of operand `images`.
+// Boxes must be valid, if known now or at a call; known indices must refer to images of operand `images`.
 void check_boxes(const Operands& o, size_t i);
 void check_images(Operands& o, size_t i, size_t images, std::string_view rule);
 

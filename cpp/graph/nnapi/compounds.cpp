@@ -11,14 +11,14 @@
 namespace pumice {
 namespace {
 
-// The ranks that are tried for operands of unknown rank, in this order: most operations take one of the first.
+// Ranks to try for operands of unknown rank, in this order: most operations accept one of the first.
 constexpr size_t kRanks[] = {4, 2, 1, 3, 5, 0, 6, 7, 8};
 
 void refuse_lowering(LowerContext& node) {
   throw Error("the operation '" + std::string(node.node) + "' has not been expanded");
 }
 
-// The outputs with operands of these ranks; kAbsent stands for one that is left out.
+// Returns the outputs for operands of these ranks; kAbsent for omitted operands.
 std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
                                          const std::vector<ValueId>& operands, const std::vector<size_t>& ranks,
                                          const Attributes& declared) {
@@ -43,7 +43,8 @@ std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operat
   return outputs;
 }
 
-// The ranks to try for operands of unknown rank: those that the rules of the operation tell; one for all others first, then each its own.
+// Returns the ranks to try for operands of unknown rank: those that the operation's rules imply; then the same rank for all others, then
+// all combinations.
 std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
                                              const std::vector<ValueId>& operands) {
   nnapi::Operands told(operation, node, nnapi::facts_of(graph, operands));
@@ -57,7 +58,7 @@ std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const nnapi::Op
   std::vector<std::vector<size_t>> tried;
   for (const size_t rank : kRanks)
     for (auto& ranks = tried.emplace_back(known); const size_t i : open) ranks[i] = rank;
-  constexpr size_t kMostOpen = 3;  // more are the parts of a whole, of one rank
+  constexpr size_t kMostOpen = 3;  // more than this are inputs of a variadic operation, which have one rank
   if (open.size() < 2 || open.size() > kMostOpen) return tried;
   std::vector<size_t> at(open.size(), 0);
   for (;;) {
@@ -69,7 +70,7 @@ std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const nnapi::Op
   }
 }
 
-// An operation of the table as graphs take it.
+// An operation of the table as a compound operation.
 class NnapiOperation : public CompoundOperation {
  public:
   explicit NnapiOperation(const nnapi::Operation& operation) : operation_(operation) {

@@ -1,4 +1,4 @@
-// The operations of NNAPI as graphs take them.
+// NNAPI operations as compound operations of graphs.
 #pragma once
 
 #include "graph/description/compound_operation.h"
@@ -6,8 +6,7 @@
 
 namespace pumice::nnapi {
 
-// An operation of NNAPI as graphs take it. Its operands are in NNAPI's own order; scale, zero_point and dtype of its output operand are
-// attributes.
+// Returns the compound operation. Operands are in NNAPI's order; scale, zero_point and dtype of the output are attributes.
 const CompoundOperation& compound_of(const Operation& operation);
 
 }  // namespace pumice::nnapi

@@ -1,4 +1,4 @@
-// Boxes and keypoints: arithmetic on corners, computed in float32 and rounded once.
+// Boxes and keypoints: box arithmetic in float32, rounded once.
 #include <algorithm>
 
 #include "graph/nnapi/boxes.h"
@@ -25,7 +25,7 @@ void check_box_transform(Operands& o) {
   check_images(o, 2, 3, "N13.2");
 }
 
-// Elements `first` and the one behind it of the last axis.
+// Returns elements `first` and `first` + 1 of an axis.
 ValueId pair_of(Expansion& e, ValueId id, int64_t first, int64_t axis) {
   return e.add("Slice", {id, e.integers({first}), e.integers({first + 2}), e.integers({axis})});
 }
@@ -41,7 +41,7 @@ void box_transform(Expansion& e) {
   const ValueId center = e.add("Mul", {e.add("Add", {start, end}), two(0.5)});
   const ValueId moved = e.add("Add", {center, e.add("Mul", {pair_of(e, deltas, 0, 2), size})});
   const ValueId half = e.add("Mul", {e.add("Mul", {size, e.add("Exp", {pair_of(e, deltas, 2, 2)})}), two(0.5)});
-  // Sizes of images are [height, width]; corners [x, y].
+  // Image sizes are [height, width]; corners [x, y].
   const ValueId image = e.add("Gather", {in_float32(e, 3), e.from_first(e[2], e[3], 0)}, with({{"axis", int64_t{0}}}));
   const ValueId turned = e.add("Gather", {image, e.integers({1, 0})}, with({{"axis", int64_t{1}}}));
   const ValueId limit = e.add("Unsqueeze", {turned, e.integers({1})});
@@ -67,7 +67,7 @@ void check_keypoints(Operands& o) {
   check_boxes(o, 1);
 }
 
-// Arithmetic on float32 values, written short.
+// Shorthands for float32 arithmetic.
 struct Terms {
   Expansion& e;
 
@@ -81,7 +81,7 @@ struct Terms {
   ValueId where(ValueId condition, ValueId a, ValueId b) { return e.add("Where", {condition, a, b}); }
 };
 
-// The nine elements around the largest of each map, [boxes, points, 1] each: those before the first are those behind it.
+// Returns the 3 x 3 neighbourhood of each map's maximum, as nine values [boxes, points, 1], mirrored at the borders.
 std::vector<ValueId> around(Terms& t, ValueId flat, ValueId x, ValueId y, ValueId size) {
   Expansion& e = t.e;
   const ValueId one = e.integers({1}), last = e.add("Sub", {size, one});
@@ -98,10 +98,10 @@ std::vector<ValueId> around(Terms& t, ValueId flat, ValueId x, ValueId y, ValueI
 }
 
 struct Peak {
-  ValueId x, y, score;  // how far from the largest element, and the height there
+  ValueId x, y, score;  // offset from the maximum, and the interpolated value
 };
 
-// The top of the paraboloid through nine elements, at most 1.5 away; the middle one where they have no curvature.
+// Returns the vertex of the quadratic fit through nine elements, at most 1.5 away; the centre if the fit is flat.
 Peak peak_of(Terms& t, const std::vector<ValueId>& g, double tolerance) {
   const ValueId middle = g[4], twice = t.scaled(middle, 2);
   const ValueId bx = t.scaled(t.sub(g[5], g[3]), -0.5), by = t.scaled(t.sub(g[7], g[1]), -0.5);

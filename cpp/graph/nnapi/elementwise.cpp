@@ -1,4 +1,4 @@
-// Operations on each element: arithmetic, comparisons, logic, activations, conversions.
+// Elementwise operations: arithmetic, comparisons, logic, activations, conversions.
 #include <cmath>
 
 #include "core/number_text.h"
@@ -17,7 +17,7 @@ void unary(Expansion& e) {
   expand_unary(e, op);
 }
 
-// Two operands that broadcast; where there is a third, it is the fused activation.
+// Expands a broadcasting binary operation; operand 2, if given, is the fused activation.
 void expand_binary(Expansion& e, std::string_view op) {
   const Activation activation = e.has(2) ? e.activation(2) : Activation::none;
   e.give_reals(e.activated(e.add(op, {e.reals(0), e.reals(1)}), activation), 0);
@@ -33,7 +33,7 @@ void test(Expansion& e) {
   e.give(e.add(op, {e.reals(0), e.reals(1)}));
 }
 
-// Orders two operands. ONNX has no order of bools, so these go through integers.
+// Compares two operands. ONNX does not order bools, so they are cast to integers.
 template <const char* op>
 void order(Expansion& e) {
   if (e.dtype(0) != DType::bool_) return test<op>(e);
@@ -75,7 +75,7 @@ void select(Expansion& e) {
   e.give_reals(e.add("Where", {e[0], e.reals(1), e.reals(2)}), 1);
 }
 
-// Clips a quantized tensor on its integers; its parameters stay.
+// Clips a quantized tensor on its integers; its parameters do not change.
 void expand_clip(Expansion& e, Activation activation) {
   const Quantization quantization = e.as_operand(0);
   if (e.is_quantized(0)) return e.give(e.activated(e[0], activation, quantization), quantization);
@@ -87,7 +87,7 @@ void clip(Expansion& e) {
   expand_clip(e, activation);
 }
 
-// Operations with results between -1 or 0 and 1, which are quantized to the whole range of the integers.
+// Operations with results in [-1, 1] or [0, 1], quantized to the full integer range.
 void expand_bounded(Expansion& e, std::string_view op, bool is_signed) {
   const ValueId y = e.add(op, {e.reals(0)});
   if (!e.is_quantized(0)) return e.give(y);
@@ -125,7 +125,7 @@ void dequantize(Expansion& e) {
   e.give(e.cast(e.dequantized(e[0], e.quantization(0)), dtype));
 }
 
-// Casts among numbers, whose scales are ignored; any other type, those of 16 bits too, can be cast only to itself.
+// Casts between numeric types, ignoring scales; other types, including 16-bit ones, only to themselves.
 void cast(Expansion& e) {
   constexpr DTypeSet numbers = kFloat | kInt | set_of(DType::uint8);
   const auto declared = e.declared_dtype();
@@ -141,7 +141,7 @@ void cast(Expansion& e) {
   e.give(e.cast(x, to), quantization);
 }
 
-// The names, as template arguments.
+// Operator names as template arguments.
 constexpr char kAdd[] = "Add", kSub[] = "Sub", kLarger[] = "Max", kSmaller[] = "Min", kPow[] = "Pow", kPRelu[] = "PRelu", kAbs[] = "Abs",
                kNeg[] = "Neg", kExp[] = "Exp", kLog[] = "Log", kSin[] = "Sin", kSqrt[] = "Sqrt", kFloor[] = "Floor",
                kHardSwish[] = "HardSwish", kLess[] = "Less", kLessOrEqual[] = "LessOrEqual", kGreater[] = "Greater",

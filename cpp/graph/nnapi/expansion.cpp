@@ -29,7 +29,7 @@ std::string operand_list(const std::vector<Operand>& roles) {
   return text;
 }
 
-constexpr int64_t kAssumed = 64;  // stands for an unknown size where any will do
+constexpr int64_t kAssumed = 64;  // stands for an unknown size if any will do
 
 }  // namespace
 
@@ -84,7 +84,7 @@ std::vector<Output> Expansion::run() {
     operation_.expand(*this);
   } catch (const GraphError& error) {
     if (error.node == node_) throw;
-    const std::string text = error.what();  // of one of the nodes that it became, behind that rule in brackets
+    const std::string text = error.what();  // of one of the expanded nodes, after the rule in brackets
     fail(error.rule, text.substr(error.rule.empty() ? 0 : error.rule.size() + 3));
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
@@ -93,8 +93,7 @@ std::vector<Output> Expansion::run() {
   return std::move(outputs_);
 }
 
-// Checks the operation's rules. What they could not tell yet, and what they assume, is left to nodes through which operands pass, which
-// check when the program is bound.
+// Checks the operation's rules. Operands with unknown or assumed facts pass through nodes that check them at binding.
 void Expansion::check_rules() {
   const Operands before = rules_;
   if (operation_.check) operation_.check(rules_);
@@ -102,7 +101,7 @@ void Expansion::check_rules() {
   const auto unread = operation_.unread ? operation_.unread(rules_) : std::nullopt;
   const auto requirement = std::make_shared<Requirement>(before);
   const auto is_tensor = [&](size_t i) { return rules_.role(i).kind == OperandKind::tensor; };
-  std::vector<size_t> asked, passed;  // operands of which something is not known; those that pass
+  std::vector<size_t> asked, passed;  // operands with unknown facts; operands that pass through a check
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (!has(i)) continue;
     const bool is_unread = rules_.is_asked_at_calls(i) || (!is_tensor(i) && !before.facts()[i].elements);
@@ -123,7 +122,7 @@ void Expansion::check_rules() {
   }
 }
 
-// A node that gives operand `passed` and asks for what the rules ask.
+// Adds a node that returns operand `passed` and checks the rules on operands `asked`.
 ValueId Expansion::guarded(size_t passed, const std::shared_ptr<const Requirement>& requirement, const std::vector<size_t>& asked,
                            std::optional<size_t> unread) {
   Requirement own = *requirement;
@@ -146,12 +145,12 @@ ValueId Expansion::guarded(size_t passed, const std::shared_ptr<const Requiremen
                         node_ + "/" + std::to_string(graph_.nodes().size()) + "/Require");
 }
 
-// ---- refusals
+// ---- errors
 
 void Expansion::check_count() const {
   const bool variadic = std::ranges::any_of(rules_.roles(), &Operand::variadic);
   const auto& roles = rules_.roles();
-  // Operands that may be left out stand behind all others, or among them, where something has to stand in their place.
+  // Optional operands come last, or before required ones, where kAbsent stands for them.
   size_t required = roles.size();
   while (!variadic && required > 0 && roles[required - 1].optional) --required;
   if (variadic) required = static_cast<size_t>(std::ranges::count(roles, false, &Operand::optional));
@@ -184,7 +183,7 @@ void Expansion::check_operand(size_t i) const {
   if (given.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + rules_.shape_text(i));
 }
 
-// Operands of one type letter have one dtype.
+// Operands with the same type letter must have the same dtype.
 void Expansion::check_letters() const {
   std::map<char, size_t> known;
   for (size_t i = 0; i < operands_.size(); ++i) {
@@ -211,7 +210,7 @@ const Shape& Expansion::shape(size_t i) const {
 
 int64_t Expansion::size(size_t i, size_t axis) const {
   const Shape& given = shape(i);
-  if (given.at(axis) != kUnknownSize) return given[axis];  // the operation's rules have looked at the rank
+  if (given.at(axis) != kUnknownSize) return given[axis];  // the rules have checked the rank
   if (assumes_) return kAssumed;
   throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.called(i) +
                           ", of unknown size on axis " + std::to_string(axis));
@@ -354,7 +353,7 @@ ValueId Expansion::from_first(ValueId indices, ValueId x, int64_t axis) {
   return graph_.elements(indices) ? indices : add("pumice::Indices", {indices, x}, with({{"axis", axis}}));
 }
 
-// Twice there and back is the value itself: operations over images that follow each other keep one layout.
+// Cancels inverse transpositions: consecutive image operations keep one layout.
 ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutation) {
   if (const int32_t producer = of(id).producer; producer >= 0) {
     const GraphNode& node = graph_.nodes()[static_cast<size_t>(producer)];
@@ -406,7 +405,7 @@ ValueId Expansion::activated(ValueId id, Activation activation, const Quantizati
   };
   const bool six = activation == Activation::relu6, open = activation == Activation::relu;
   const double first = bound(activation == Activation::relu1 ? -1 : 0), last = open ? most : bound(six ? 6 : 1);
-  if (first == least && last == most) return id;  // all that the integers stand for is within the bounds, as exporters choose scales
+  if (first == least && last == most) return id;  // no-op: exporters choose scales so that all integers are within the bounds
   return add("Clip", {id, scalar(first, dtype), scalar(last, dtype)});
 }
 

@@ -1,4 +1,4 @@
-// One operation of NNAPI on its way into a graph: its operands, checked and read, and the nodes that it becomes.
+// Expands one NNAPI operation into graph nodes: checks and reads its operands.
 #pragma once
 
 #include <initializer_list>
@@ -13,10 +13,10 @@
 
 namespace pumice::nnapi {
 
-// Fused activation functions, by their codes.
+// Fused activations, by NNAPI code.
 enum class Activation : uint8_t { none, relu, relu1, relu6 };
 
-// A size that is known, or a value that the program computes: a vector of one int64.
+// A size: known, or computed by the program as an int64 vector of one element.
 struct Length {
   int64_t number = kUnknownSize;
   ValueId value = kAbsent;
@@ -27,19 +27,19 @@ struct Length {
 using Output = CompoundOutput;
 struct Requirement;
 
-// UnknownShapeError where a rank or size has to be known and is not; with `assumes` any size will do. `declared`: scale, zero_point and
-// dtype of the output operand. Throws GraphError that names the operation, the operand and what was expected; UnsupportedError.
+// Throws UnknownShapeError if a required rank or size is unknown; with `assumes` any size will do. `declared`: scale, zero_point and dtype
+// of the output. Throws GraphError naming the operation, operand and expectation; UnsupportedError.
 class Expansion {
  public:
   Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,
             bool assumes);
   std::vector<Output> run();
 
-  // ---- operands; references are good until the next node or constant is made
+  // ---- operands; references are valid until the next node or constant is added
   const Operands& rules() const { return rules_; }
   size_t count() const { return operands_.size(); }
-  bool is_implicit() const { return rules_.is_implicit(); }  // in the other form
-  bool assumes() const { return assumes_; }                  // only the types of the outputs are asked for
+  bool is_implicit() const { return rules_.is_implicit(); }  // the implicit-padding form
+  bool assumes() const { return assumes_; }                  // only the output types are needed
   bool has(size_t i) const { return i < operands_.size() && operands_[i] != kAbsent; }
   ValueId operator[](size_t i) const { return operands_.at(i); }
   const GraphValue& value(size_t i) const { return of(operands_.at(i)); }
@@ -48,15 +48,15 @@ class Expansion {
   Quantization quantization(size_t i) const { return value(i).quantization; }
   bool is_quantized(size_t i) const { return is_quantized(value(i)); }
   static bool is_quantized(const GraphValue& value);
-  const Shape& shape(size_t i) const;  // UnknownShapeError where the rank is not known
+  const Shape& shape(size_t i) const;  // UnknownShapeError if the rank is unknown
   size_t rank(size_t i) const { return shape(i).size(); }
-  int64_t size(size_t i, size_t axis) const;                  // UnknownShapeError where it is not known
-  std::optional<std::vector<int64_t>> known(size_t i) const;  // elements, where they are known now
-  std::vector<int64_t> list(size_t i) const;                  // UnsupportedError where they are not
+  int64_t size(size_t i, size_t axis) const;                  // UnknownShapeError if unknown
+  std::optional<std::vector<int64_t>> known(size_t i) const;  // elements, if known now
+  std::vector<int64_t> list(size_t i) const;                  // UnsupportedError if unknown
   int64_t integer(size_t i, int64_t fallback = 0) const { return rules_.integer(i, fallback); }
   double real(size_t i) const;
   size_t axis(size_t i, size_t rank, int64_t fallback = 0) const { return rules_.axis(i, rank, fallback); }
-  // An axis as rows count it, from the end too. It is checked against the rank of operand `x` plus `more`, where that is known.
+  // Returns an axis as rows take it, possibly negative; checked against the rank of operand `x` plus `more` if known.
   int64_t any_axis(size_t i, size_t x, size_t more = 0, int64_t fallback = 0) const;
   Activation activation(size_t i) const;
   [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const { rules_.fail(i, rule, message); }
@@ -71,12 +71,12 @@ class Expansion {
   ValueId integers(const std::vector<int64_t>& values);             // an int64 vector
   ValueId scalar(double value, DType dtype);                        // a constant of rank 0
   ValueId numbers(const std::vector<double>& values, DType dtype);  // a constant vector
-  ValueId scales(const Quantization& quantization);                 // a constant: a scalar, or a vector of the channels'
+  ValueId scales(const Quantization& quantization);                 // a constant: a scalar, or a vector per channel
   ValueId as_int64(size_t i);                                       // operand i as int64
-  ValueId axes_of(size_t i, ValueId x);                             // operand i, a list that the program is given, as axes of x, each once
+  ValueId axes_of(size_t i, ValueId x);                             // operand i, a runtime list, as distinct axes of x
   ValueId cast(ValueId id, DType dtype);
-  ValueId bits_as(ValueId id, DType dtype);  // the same bits, of a dtype of as many
-  // Sizes, known or computed: of an axis of operand i or of a value of known rank, and what follows from them.
+  ValueId bits_as(ValueId id, DType dtype);  // bit cast to a dtype of the same width
+  // Sizes, known or computed, of operands and of values with known rank, and arithmetic on them.
   Length length(size_t i, size_t axis) { return shape(i), length_of(operands_[i], axis); }
   Length length_of(ValueId id, size_t axis);
   Length product(const Length& a, const Length& b);
@@ -84,34 +84,34 @@ class Expansion {
   Length least_of(const Length& a, const Length& b);
   Length element(ValueId list, int64_t place);        // of an int64 vector
   ValueId sizes(const std::vector<Length>& lengths);  // as an int64 vector
-  // `id` in another shape, of which one length may be -1.
+  // `id` reshaped; at most one length may be -1.
   ValueId reshaped(ValueId id, const std::vector<Length>& lengths);
-  // `id` itself, or as a vector of one element where it turns out to have no axis.
+  // Returns `id`, or a vector of one element if it turns out to be a scalar.
   ValueId with_an_axis(ValueId id);
-  // Tells a value's shape beyond what its node tells.
+  // Adds to what is known of a value's shape.
   void refine(ValueId id, const Shape& shape) { graph_.refine(id, shape); }
-  // Indices on an axis of `x`, which count from its first element alone: check_indices reports others, where constants did not tell.
+  // Non-negative indices on an axis of `x`; check_indices reports others at run time unless constants already did.
   ValueId from_first(ValueId indices, ValueId x, int64_t axis);
   ValueId transposed(ValueId id, const std::vector<int64_t>& permutation);
-  // Operand i as the reals that it stands for: itself, or dequantized.
+  // Returns operand i as real numbers: itself, or dequantized.
   ValueId reals(size_t i);
   ValueId dequantized(ValueId id, const Quantization& quantization);
   ValueId quantized(ValueId id, const Quantization& quantization, DType dtype);
   ValueId activated(ValueId id, Activation activation);
-  // The activation on the integers of a quantized tensor.
+  // Applies the activation to the integers of a quantized tensor.
   ValueId activated(ValueId id, Activation activation, const Quantization& quantization);
 
   // ---- outputs
-  // The parameters of the output operand as they were declared: needed where nothing else fixes them.
+  // Returns the declared parameters of the output; required if nothing else determines them.
   Quantization declared();
   Quantization declared_or(const Quantization& otherwise);
-  // The output's parameters: those of operand i, or the ones that the operation fixes; GraphError where others were declared.
+  // Returns the output's parameters, those of operand i or fixed ones; GraphError if others were declared.
   Quantization as_operand(size_t i);
   Quantization fixed(float scale, int32_t zero_point);
-  void fixed_in(const std::vector<Quantization>& outputs);  // what is declared has to be that of one of several outputs
+  void fixed_in(const std::vector<Quantization>& outputs);  // the declared parameters must match one of several outputs
   std::optional<DType> declared_dtype();
   void give(ValueId id, Quantization quantization = {});
-  // Reals that become an output of operand i's kind: quantized as declared, or as they are.
+  // Adds an output of operand i's kind: quantized as declared, or real.
   void give_reals(ValueId id, size_t i);
 
  private:
@@ -121,11 +121,11 @@ class Expansion {
   void check_rules();
   ValueId guarded(size_t passed, const std::shared_ptr<const Requirement>& requirement, const std::vector<size_t>& asked,
                   std::optional<size_t> unread);
-  bool is_declared(const Quantization& expected) const;  // or nothing else is
+  bool is_declared(const Quantization& expected) const;  // or nothing is declared
   Quantization must_be(const Quantization& expected, const std::string& why);
 
   Graph& graph_;
-  const ValueId first_value_;  // the first value that this operation makes
+  const ValueId first_value_;  // first value of this operation
   const Operation& operation_;
   std::string node_;
   std::vector<ValueId> operands_;
@@ -138,10 +138,10 @@ class Expansion {
   std::vector<Output> outputs_;
 };
 
-// The facts that the graph knows of operands.
+// Returns what the graph knows of the operands.
 std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& operands);
 
-// Attributes of a node.
+// Builds a node's attributes.
 Attributes with(std::initializer_list<std::pair<std::string, AttributeValue>> named);
 
 }  // namespace pumice::nnapi

@@ -12,7 +12,7 @@ int32_t held16(int64_t x) {
   return static_cast<int32_t>(std::clamp<int64_t>(x, kLeastInt16, kMostInt16));
 }
 
-// Rounded by 2^shift, halves away from 0.
+// Divides by 2^shift, rounding halves away from 0.
 int32_t rounded(int32_t x, int shift) {
   const int32_t mask = (1 << shift) - 1, rest = x & mask, half = (mask >> 1) + (x < 0 ? 1 : 0);
   return (x >> shift) + (rest > half ? 1 : 0);
@@ -28,7 +28,7 @@ int32_t shifted(int32_t x, int by) {
   return by >= 0 ? held16(int64_t{x} * (int64_t{1} << by)) : rounded(x, -by);
 }
 
-// exp of a number in [-1/4, 0) without integer bits, by four terms around -1/8.
+// exp of a number in [-1/4, 0) without integer bits: four Taylor terms around -1/8.
 int32_t exp_near_zero(int32_t a) {
   constexpr int32_t kEighth = 4096, kThird = 10923, kExpOfEighth = 28918;
   const int32_t x = a + kEighth, x2 = product(x, x), x3 = product(x2, x), x4 = product(x2, x2);
@@ -36,7 +36,7 @@ int32_t exp_near_zero(int32_t a) {
   return held16(kExpOfEighth + product(kExpOfEighth, held16(x + rest)));
 }
 
-// exp of a number of at most 0: of what is left of quarters, times the exponentials of the powers of two in the rest.
+// exp of a non-positive number: the remainder modulo 1/4, times exp of the powers of two in the rest.
 int32_t exp_below(int32_t a, int integer_bits) {
   constexpr int32_t kFactors[] = {25520, 19875, 12055, 4435, 600, 11, 0};  // exp(-1/4), exp(-1/2), ... exp(-16)
   if (a == 0) return kMostInt16;
@@ -48,7 +48,7 @@ int32_t exp_below(int32_t a, int integer_bits) {
   return integer_bits > 5 && a < -(32 << fraction) ? 0 : result;
 }
 
-// 2 / (1 + a), with two integer bits, of a in [0, 1], by three steps of Newton and Raphson.
+// 2 / (1 + a), with two integer bits, for a in [0, 1], by three Newton-Raphson steps.
 int32_t reciprocal(int32_t a) {
   const int32_t sum = a + kMostInt16, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
   int32_t x = held16(23130 + product(half, -15420));
@@ -150,7 +150,7 @@ ValueId FixedPoint::gates_of(ValueId id, int integer_bits, size_t count, size_t 
   return e_.add("Gather", {e_.numbers(table, DType::int32), place}, with({{"axis", int64_t{0}}}));
 }
 
-// Numbers below 0 count from the end of the table.
+// Rotates the table, since negative indices count from its end.
 ValueId FixedPoint::looked_up(const std::vector<double>& table, ValueId id) {
   std::vector<double> turned = table;
   std::ranges::rotate(turned, turned.begin() - kLeastInt16);

@@ -1,4 +1,4 @@
-// IF and WHILE among the operations: what they take. They run graphs, which are no values: Graph::if_ and Graph::while_ add them.
+// Operand tables of IF and WHILE. They run graphs, which are not values; Graph::if_ and Graph::while_ add them.
 #include "core/error.h"
 #include "graph/nnapi/expansion.h"
 #include "graph/nnapi/operations.h"
@@ -7,7 +7,7 @@ namespace pumice::nnapi {
 namespace {
 
 void refuse_flow(Expansion&) {
-  throw Error("IF and WHILE run graphs, which no values stand for");  // no caller gets here with them
+  throw Error("IF and WHILE run graphs, which no values stand for");  // unreachable for callers
 }
 
 }  // namespace

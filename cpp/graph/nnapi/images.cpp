@@ -21,7 +21,7 @@ std::vector<Operand> window_operands(bool implicit, bool sized) {
   return operands;
 }
 
-// A number above 0, or 1 where it is left out.
+// Returns a positive number, 1 if omitted.
 static int64_t extent(const Expansion& e, size_t i) {
   const int64_t given = e.integer(i, 1);
   if (given < 1) e.fail(i, "a number above 0 expected; given " + std::to_string(given));
@@ -75,7 +75,7 @@ void check_image(Operands& o) {
 
 enum class Pool : uint8_t { average, largest, l2 };
 
-// The integers of a quantized tensor are pooled as they are.
+// Pools the integers of a quantized tensor directly.
 template <Pool pool>
 void pooled(Expansion& e) {
   const Window window = window_of(e, 1, 0, true);
@@ -97,7 +97,7 @@ void pooled(Expansion& e) {
   e.give(image_of(e, e.activated(y, activation, quantization), planes), quantization);
 }
 
-// Height and width of the result: given as numbers, or as multiples of what they were.
+// Returns height and width of the result, given as sizes or scale factors.
 std::vector<int64_t> resized_sizes(const Expansion& e, bool planes) {
   std::vector<int64_t> sizes;
   for (const size_t i : {2, 1}) {
@@ -145,13 +145,13 @@ void blocks(Expansion& e, std::string_view op) {
   e.give(image_of(e, y, planes), e.as_operand(0));
 }
 
-// Splits the axes of x into parts, puts these into another order, and joins them again.
+// Splits the axes of x, permutes them, and merges them again.
 ValueId rearranged(Expansion& e, ValueId x, const std::vector<Length>& parts, const std::vector<int64_t>& order,
                    const std::vector<Length>& joined) {
   return e.reshaped(e.add("Transpose", {e.reshaped(x, parts)}, with({{"perm", order}})), joined);
 }
 
-// Blocks of places and batches: the two numbers of operand 1, known or computed.
+// The block size of operand 1, known or computed.
 struct Block {
   Length height, width;
 };
@@ -162,7 +162,7 @@ Block block_of(Expansion& e) {
   return {e.element(list, 0), e.element(list, 1)};
 }
 
-// The block's height and width, where they are known.
+// Returns the block's height and width, if known.
 std::optional<std::vector<int64_t>> checked_block(Operands& o) {
   const auto given = o.numbers(1);
   if (!given) o.expect_length(1, 2, "numbers above 0 expected, the block's height and width");
@@ -207,7 +207,7 @@ void check_space_to_batch(Operands& o) {
     o.fail(1, "numbers that divide " + to_string(image) + " expected; given " + to_string(*o.numbers(1)));
 }
 
-// Operand 2 as Pad takes it of images whose channels come first: begins, then ends.
+// Returns operand 2 as pads of a channels-first image: begins, then ends.
 ValueId pads_around(Expansion& e) {
   if (const auto around = e.known(2)) return e.integers({0, 0, (*around)[0], (*around)[2], 0, 0, (*around)[1], (*around)[3]});
   const ValueId none = e.integers({0, 0}), list = e.cast(e.add("Reshape", {e.add("Transpose", {e[2]}), e.integers({4})}), DType::int64);
@@ -261,7 +261,7 @@ void check_local_response(Operands& o) {
   o.expect_least_rank(0, 1);
 }
 
-// ONNX divides alpha by the size of the window, and has the channels on axis 1.
+// ONNX divides alpha by the window size, and has channels on axis 1.
 Attributes response_of(const Expansion& e, int64_t size) {
   return with({{"size", size}, {"bias", e.real(2)}, {"alpha", e.real(3) * static_cast<double>(size)}, {"beta", e.real(4)}});
 }

@@ -1,4 +1,4 @@
-// Parts that operations over images share: windows given in two forms, and the layout of the channels.
+// Shared by image operations: windows in explicit and implicit form, and channel layout.
 #pragma once
 
 #include <vector>
@@ -7,20 +7,20 @@
 
 namespace pumice::nnapi {
 
-// Operands of a window, padding as numbers or, `implicit`, as a scheme: strides, and of pools the size.
+// Returns the window operands: padding as numbers or (`implicit`) as a scheme, strides and, for pools, the size.
 std::vector<Operand> window_operands(bool implicit, bool sized);
 
 struct Window {
-  Attributes attributes;  // as Conv and the pools take them
-  size_t next;            // the operand behind
+  Attributes attributes;  // of Conv and the pools
+  size_t next;            // index of the next operand
 };
-// Reads the window that begins at operand `first`. `numbers`: operands between it and the activation, behind which are the layout and,
-// of convolutions, the dilations.
+// Reads the window that begins at operand `first`. `numbers`: count of operands before the activation, which is followed by the layout and,
+// for convolutions, the dilations.
 Window window_of(const Expansion& e, size_t first, size_t numbers, bool sized);
 
-// Whether the channels come before the places: what the flag at operand i says, no where it is left out.
+// Whether the layout is channels-first: the flag at operand i, false if omitted.
 bool is_planes(const Expansion& e, size_t i);
-// Convert from the caller's layout to that of the operator table, and back.
+// Convert from the caller's layout to channels-first, and back.
 ValueId planes_of(Expansion& e, ValueId id, bool planes);
 ValueId image_of(Expansion& e, ValueId id, bool planes);
 

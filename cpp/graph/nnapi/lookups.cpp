@@ -1,4 +1,4 @@
-// Lookups by keys, and dense tensors of sparse ones.
+// Key lookups, and densification of sparse tensors.
 #include <algorithm>
 #include <numeric>
 #include <span>
@@ -17,7 +17,7 @@ void check_hashtable_lookup(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
-// Every lookup is compared with every key; the first that is equal is the one.
+// Compares every lookup with every key and takes the first match.
 void hashtable_lookup(Expansion& e) {
   const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
   const ValueId equal = e.cast(e.add("Equal", {one_more(e[0], 1), one_more(e[1], 0)}), DType::int32);
@@ -37,15 +37,15 @@ void hashtable_lookup(Expansion& e) {
 
 constexpr size_t kOrder = 1, kBlockMap = 2, kFormats = 3, kSizes = 4, kLevels = 5;
 
-// How a sparse tensor is laid out, by its levels: those of the dense axes first, then those of the blocks.
+// Storage of a sparse tensor by levels: those of the dense axes first, then those of the blocks.
 struct Layout {
   std::vector<int64_t> order, map, formats, sizes;
   Shape shape;
-  std::vector<int64_t> steps;  // elements of the dense tensor from one place of an axis to the next
+  std::vector<int64_t> steps;  // strides of the dense tensor
 
   size_t levels() const { return order.size(); }
   size_t axes() const { return order.size() - map.size(); }
-  // The axis that a level walks, and the elements from one of its coordinates to the next.
+  // The axis that a level traverses, and its stride in elements.
   size_t axis(size_t level) const {
     const auto at = static_cast<size_t>(order[level]);
     return at < axes() ? at : static_cast<size_t>(map[at - axes()]);
@@ -55,14 +55,14 @@ struct Layout {
     if (block == map.end()) return steps[axis(level)];
     return steps[axis(level)] * sizes[level_of(static_cast<size_t>(block - map.begin()))];
   }
-  // The level that walks a block.
+  // Returns the level that traverses a block.
   size_t level_of(size_t block) const {
     return static_cast<size_t>(std::ranges::find(order, static_cast<int64_t>(axes() + block)) - order.begin());
   }
 };
 
-// The axes come in any order, and then the blocks in any order in which that system takes the sizes of the right ones: it looks for the
-// size of a block at the level that the order names at the block's place.
+// The axes come first in any order, then the blocks in any order that NNAPI accepts: it looks up the size of a block at the level that the
+// order names at the block's index.
 void expect_permutation(const Expansion& e, const Layout& layout) {
   std::vector<int64_t> sorted = layout.order;
   const auto middle = sorted.begin() + static_cast<int64_t>(layout.axes());
@@ -104,7 +104,7 @@ Layout layout_of(const Expansion& e) {
   return layout;
 }
 
-// Where a position of a level lies among the elements of the dense tensor.
+// Offsets in the dense tensor, one per position of a level.
 using Positions = std::vector<int64_t>;
 
 Positions dense_level(const Positions& before, int64_t size, int64_t step) {
@@ -140,14 +140,14 @@ void check_densify(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
-// Whether all operands but the values are known. Those that a program is given are when it is bound.
+// Whether all operands except the values are known. Runtime lists are known at binding.
 bool knows_lists(const Expansion& e) {
   for (size_t i = kOrder; i < e.count(); ++i)
     if (e.has(i) && !e.known(i)) return false;
   return true;
 }
 
-// For each element of the dense tensor, the value that stands there, or the one behind the last, which is none.
+// Gathers, for each element of the dense tensor, its value or the zero after the last one.
 void densify(Expansion& e) {
   if (!knows_lists(e)) {
     if (!e.assumes()) throw UnknownShapeError("node '" + e.rules().node() + "': DENSIFY with lists that are not known yet");

@@ -29,7 +29,7 @@ void check_presence(Operands& o, const LstmCell& cell, bool takes_loose_bias) {
   const bool peeps = o.has(cell.peepholes + 2);
   expect_presence(o, cell.peepholes + 1, peeps,
                   "as operand " + std::to_string(cell.peepholes + 2) + (peeps ? " is given" : " is left out"));
-  // With a coupled gate, and the other two, a peephole of the input gate is passed over.
+  // With a coupled gate and the other two peepholes, an input-gate peephole is ignored.
   if (!peeps || !coupled) expect_presence(o, cell.peepholes, peeps, "beside those of the other gates");
   if (!takes_loose_bias && o.has(cell.projection_bias())) expect_presence(o, cell.projection, true, "where its bias is given");
   const bool normed = has_norms(o, cell);
@@ -58,35 +58,35 @@ void check_sizes(Operands& o, const LstmCell& cell, std::string_view rule) {
 
 namespace {
 
-// The parts of a layer that its steps share.
+// State shared by a layer's steps.
 struct Parts {
   Expansion& e;
   const LstmCell& cell;
   const LstmOptions& options;
-  std::vector<size_t> gates;  // in the order of the rows of joined weights
+  std::vector<size_t> gates;  // in the row order of the concatenated weights
   bool coupled, peeps, normed;
 
   ValueId joined(const std::vector<ValueId>& parts, int64_t axis) {
     return parts.size() == 1 ? parts[0] : e.add("Concat", parts, with({{"axis", axis}}));
   }
   ValueId one_more(ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); }
-  // In float32: rounding to float16 comes once, at the end.
+  // In float32: rounds to float16 only once, at the end.
   ValueId single(ValueId id) { return e.cast(id, DType::float32); }
 };
 
-// Rows of weights gate by gate, those of the auxiliary input behind those of x. `first`: 0 for the input's, else the state's.
+// Returns a gate's input weights, those of the auxiliary input after those of x.
 ValueId input_weights(Parts& parts, bool has_aux, size_t gate) {
   Expansion& e = parts.e;
   const ValueId w = e[parts.cell.x_weights + gate];
   return has_aux ? parts.joined({w, e[parts.cell.aux_weights + gate]}, 1) : w;
 }
 
-// The operands of a direction as the row has them, without the axis of directions; peepholes are absent where there are none.
+// Operands of a direction for the LSTM row, without the direction axis; peepholes may be absent.
 struct RowOperands {
   ValueId w, r, b, peepholes;
 };
 
-// The row of LSTM has an input gate of its own. One that is coupled is 1 less the forget gate: the sigmoid of the opposite.
+// The LSTM row has a separate input gate. A coupled one is 1 - forget gate: the sigmoid of the negated argument.
 RowOperands row_operands(Parts& parts, bool has_aux) {
   Expansion& e = parts.e;
   const LstmCell& cell = parts.cell;
@@ -107,7 +107,7 @@ RowOperands row_operands(Parts& parts, bool has_aux) {
   return {parts.joined(w, 0), parts.joined(r, 0), parts.joined(b, 0), parts.peeps ? parts.joined(p, 0) : kAbsent};
 }
 
-// The node of LSTM; `operands`: with the axis of directions, as the states have it.
+// Adds the LSTM node; `operands` and states have the direction axis.
 std::vector<ValueId> row_of(Parts& parts, ValueId x, const RowOperands& operands, ValueId h, ValueId c, const std::string& direction) {
   std::vector<ValueId> inputs{x, operands.w, operands.r, operands.b, kAbsent, h, c};
   if (operands.peepholes != kAbsent) inputs.push_back(operands.peepholes);
@@ -134,7 +134,7 @@ struct State {
   ValueId h, c;
 };
 
-// One gate before its sigmoid or activation. `c`: the cell that its peephole looks at.
+// Returns a gate's pre-activation. `c`: the cell state for its peephole.
 ValueId pre_activation(Parts& parts, ValueId z, size_t gate, ValueId c) {
   Expansion& e = parts.e;
   if (parts.peeps && gate != kCell) {
@@ -158,7 +158,7 @@ ValueId projected(Parts& parts, ValueId m) {
   return clipped(e, e.add("Gemm", inputs, with({{"transB", int64_t{1}}})), parts.options.projection_clip);
 }
 
-// Adds one step of the recurrence. `from_input` is what the input gives each gate, joined on the last axis.
+// Adds one step of the recurrence. `from_input`: the input contributions of all gates, concatenated on the last axis.
 State step(Parts& parts, ValueId from_input, ValueId recurrent_weights, const State& before) {
   Expansion& e = parts.e;
   const ValueId z = e.add("Gemm", {before.h, recurrent_weights, from_input}, with({{"transB", int64_t{1}}}));
@@ -178,7 +178,7 @@ State step(Parts& parts, ValueId from_input, ValueId recurrent_weights, const St
   return {projected(parts, m), c};
 }
 
-// Step by step. What the input gives is one product for all steps.
+// Unrolls the steps. The input contributions of all steps are one product.
 Layer by_steps(Parts& parts, ValueId x, bool has_aux, bool backward) {
   Expansion& e = parts.e;
   const LstmCell& cell = parts.cell;

@@ -1,4 +1,4 @@
-// The LSTM cell that three operations share: where the operands of one direction are, their rules, and its nodes.
+// The LSTM cell shared by three operations: operand indices of one direction, rules, and nodes.
 #pragma once
 
 #include <array>
@@ -7,28 +7,28 @@
 
 namespace pumice::nnapi {
 
-// The first operand of each group; within a group the gates are input, forget, cell, output.
+// First operand of each group; the gate order within a group is input, forget, cell, output.
 struct LstmCell {
   size_t x_weights, h_weights, peepholes, biases, projection, h, c, norms, aux_weights = kNoOperand;
 
   size_t projection_bias() const { return projection + 1; }
 };
 
-// The options of an operation are those of all its steps.
+// Options that apply to all steps.
 struct LstmOptions {
   std::string activation;
   double cell_clip, projection_clip;
   bool time_major;
 };
 
-// Rules of one direction: which operands are there (`takes_loose_bias`: a projection's bias without its weights too), and their sizes.
+// Rules of one direction: which operands are present (`takes_loose_bias`: allows a projection bias without weights), and their sizes.
 void check_presence(Operands& o, const LstmCell& cell, bool takes_loose_bias);
 void check_sizes(Operands& o, const LstmCell& cell, std::string_view rule);
-// Direction over a sequence of rank 3. The states are the last hidden one and the last cell.
+// Adds one direction over a sequence of rank 3. Its states are the last hidden state and the last cell state.
 Layer lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward);
-// Whether a direction is a node of LSTM, which has no projection, normalization and clip of cells.
+// Whether a direction can be an LSTM node, which has no projection, normalization or cell clipping.
 bool is_row(const Expansion& e, const LstmCell& cell, const LstmOptions& options);
-// Both directions as one such node, of the same input: its results.
+// Adds both directions on the same input as one LSTM node; returns its results.
 std::vector<ValueId> lstm_of_both(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells, const LstmOptions& options);
 
 }  // namespace pumice::nnapi

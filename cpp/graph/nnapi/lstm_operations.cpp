@@ -1,4 +1,4 @@
-// LSTM, of one step and of sequences in one and two directions.
+// LSTM: single step, and uni- and bidirectional sequences.
 #include <set>
 #include <string>
 #include <utility>
@@ -41,7 +41,7 @@ void check_sequence(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
-// Whether the auxiliary input has weights, of both directions. A coupled input gate has none.
+// Returns how the auxiliary input is used: whether both directions have weights for it. A coupled input gate has none.
 Linking linking_of(const Operands& o) {
   const auto weighs = [&](const LstmCell& cell) {
     const bool given = o.has(cell.aux_weights + 3);
@@ -60,7 +60,7 @@ Linking linking_of(const Operands& o) {
   return !o.has(kAux) ? Linking::none : fw ? Linking::cross : Linking::parallel;
 }
 
-// Both directions have the same parts.
+// Both directions must have the same optional parts.
 void expect_same_parts(const Operands& o) {
   for (const auto& [fw, bw] :
        {std::pair{kForward.x_weights, kBackward.x_weights}, std::pair{kForward.peepholes + 2, kBackward.peepholes + 2},
@@ -130,7 +130,7 @@ void both(Expansion& e) {
   give_both(e, forward, backward, e.integer(51) != 0);
 }
 
-// ---- the operands
+// ---- operands
 
 class Roles {
  public:
@@ -140,7 +140,7 @@ class Roles {
     return *this;
   }
   Roles& add(const std::string& name, bool optional = false) {
-    static std::set<std::string> kept;  // names of roles live as long as the table
+    static std::set<std::string> kept;  // keeps the names of roles alive as long as the table
     roles.push_back({{*kept.insert(name).first, kFloat, optional, false, 'T'}, OperandKind::tensor});
     return *this;
   }

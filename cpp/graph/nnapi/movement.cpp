@@ -1,4 +1,4 @@
-// Operations that move elements, and those that make tensors out of sizes.
+// Operations that move elements, and those that create tensors from sizes.
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
@@ -11,19 +11,19 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr int64_t kMostParts = 65535;  // outputs of a split whose axis is not known
+constexpr int64_t kMostParts = 65535;  // outputs of a Split if the axis size is unknown
 constexpr int64_t kLast = std::numeric_limits<int64_t>::max(), kFirst = std::numeric_limits<int64_t>::min();
 
 int64_t signed_size(size_t value) {
   return static_cast<int64_t>(value);
 }
 
-// Gives a result whose elements stand for the same reals as operand i's.
+// Adds an output with operand i's quantization.
 void give_moved(Expansion& e, ValueId id, size_t i = 0) {
   e.give(id, e.as_operand(i));
 }
 
-// Each of these lists has a number for every axis of operand 0.
+// Each of these lists must have one number per axis of operand 0.
 void check_lengths(Operands& o, std::initializer_list<size_t> lists) {
   for (const size_t i : lists) {
     o.expect_rank(i, 1);
@@ -37,7 +37,7 @@ std::string on_axis(size_t axis) {
   return " on axis " + std::to_string(axis);
 }
 
-// ---- parts
+// ---- slices and gathers
 
 void check_slice(Operands& o) {
   check_lengths(o, {1, 2});
@@ -59,13 +59,13 @@ bool has_open_size(const std::vector<int64_t>& size) {
   return std::ranges::find(size, -1) != size.end();
 }
 
-// The operand that gives the begin, if the host need not read it: a slice of known sizes may begin where the device says.
+// Returns the `begin` operand if the host need not read it: a slice of known sizes may begin at a device-computed position.
 std::optional<size_t> unread_begin(const Operands& o) {
   const auto size = o.numbers(2);
   return size && !has_open_size(*size) ? std::optional<size_t>(1) : std::nullopt;
 }
 
-// A slice as a gather, so that no host has to read where it begins. A begin beyond the last that leaves room for the slice counts as that.
+// Expands a slice to gathers, so that the host need not read where it begins. The begin is clamped so that the slice fits.
 ValueId slice_from(Expansion& e, const std::vector<int64_t>& size) {
   ValueId y = e[0];
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int32); };
@@ -101,7 +101,7 @@ void slice(Expansion& e) {
   give_moved(e, e.add("Slice", {e[0], first, end}));
 }
 
-// The masks of a strided slice, as operands 4 to 6 have them.
+// Masks of a strided slice, operands 4 to 6.
 struct Masks {
   int64_t begin, end, shrink;
 };
@@ -118,9 +118,9 @@ bool has_bit(int64_t mask, size_t axis) {
 struct AxisSlice {
   int64_t begin, end, step;
 
-  // -1: the last element alone, as exporters write it.
+  // -1 selects the last element, as exporters write it.
   bool is_last() const { return begin == -1 && end == 0 && step > 0; }
-  // The number of elements taken of an axis of so many. A slice that runs backwards from before the first one has none.
+  // Returns how many elements the slice takes of an axis of this size; none if it runs backwards from before the first element.
   int64_t count(int64_t size) const {
     const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
     const auto place = [&](int64_t at) { return std::clamp(at < 0 ? std::max(at + size, least) : at, least, std::max(least, most)); };
@@ -152,7 +152,7 @@ void check_strided_slice(Operands& o) {
   }
 }
 
-// The lists as a Slice takes them, which begins at the first element where it is told to run backwards from before it.
+// Inputs of Slice. A backward slice from before the first element would begin at the first one.
 struct SliceLists {
   ValueId starts, ends, steps;
 };
@@ -171,7 +171,7 @@ SliceLists known_lists(Expansion& e, const Masks& masks, const std::vector<AxisS
 SliceLists computed_lists(Expansion& e, const Masks& masks) {
   const auto where = [&](ValueId condition, ValueId a, ValueId b) { return e.add("Where", {condition, a, b}); };
   const auto number = [&](int64_t value) { return e.integers({value}); };
-  // `chosen` on the axes of the mask.
+  // Selects `chosen` on the axes of the mask.
   const auto masked = [&](int64_t mask, ValueId chosen, ValueId otherwise) {
     std::vector<int64_t> bits;
     for (size_t axis = 0; axis < e.rank(0); ++axis) bits.push_back(has_bit(mask, axis));
@@ -204,7 +204,7 @@ void strided_slice(Expansion& e) {
     const AxisSlice slice = axis_slice(given[axis], masks, axis);
     is_known = is_known && (e.shape(0)[axis] != kUnknownSize || slice.step > 0 || slice.begin >= 0);
   }
-  if (gone.size() == rank) gone.pop_back();  // [1] is left, never a scalar
+  if (gone.size() == rank) gone.pop_back();  // leaves [1], never a scalar
   const SliceLists lists = is_known ? known_lists(e, masks, given) : computed_lists(e, masks);
   ValueId y = e.add("Slice", {e[0], lists.starts, lists.ends, e.integers(axes), lists.steps});
   e.refine(y, Shape(rank, kUnknownSize));
@@ -213,7 +213,7 @@ void strided_slice(Expansion& e) {
   give_moved(e, y);
 }
 
-// Indices that are known name places of the axis.
+// Known indices must be within the axis.
 void check_indices(const Operands& o, size_t indices, size_t x, size_t axis) {
   const auto& elements = o.facts()[indices].elements;
   if (!elements) return;
@@ -290,7 +290,7 @@ void reshape(Expansion& e) {
   give_moved(e, e.reshaped(e[0], lengths));
 }
 
-// Never less than one axis is left.
+// Keeps at least one axis.
 void squeeze(Expansion& e) {
   if (e.has(1) && !e.known(1)) return give_moved(e, e.with_an_axis(e.add("Squeeze", {e[0], e.axes_of(1, e[0])})));
   const size_t rank = e.rank(0);
@@ -321,7 +321,7 @@ void pack(Expansion& e) {
   give_moved(e, e.add("Concat", parts, with({{"axis", axis}})), 1);
 }
 
-// Operands of other scales than the output's are brought to those.
+// Requantizes operands whose scale differs from the output's.
 void concatenation(Expansion& e) {
   const size_t last = e.count() - 1;
   const int64_t axis = e.any_axis(last, 0);
@@ -339,7 +339,7 @@ void concatenation(Expansion& e) {
 
 void fill(Expansion& e) {
   const auto& value = e.value(1).constant;
-  if (!value) return e.give(e.add("Expand", {e[1], e.as_int64(0)}));  // a value that the program computes
+  if (!value) return e.give(e.add("Expand", {e[1], e.as_int64(0)}));  // a value computed by the program
   HostTensor one = *value;
   one.desc = TensorDesc(one.desc.dtype, {1});
   e.give(e.add("ConstantOfShape", {e.as_int64(0)}, with({{"value", one}})));
@@ -350,7 +350,7 @@ void rank(Expansion& e) {
   e.give(e.cast(e.add("Size", {e.add("Shape", {e[0]})}), DType::int32));
 }
 
-// ---- borders
+// ---- padding
 
 void check_pads(Operands& o) {
   const auto fail = [&] { o.fail(1, "a pair of numbers for each axis of operand 0 expected; given " + o.shape_text(1)); };
@@ -364,7 +364,7 @@ void check_pads(Operands& o) {
       if (one < 0) o.fail(1, "numbers of at least 0 expected; given " + std::to_string(one));
 }
 
-// Begins, then ends, as Pad takes them, of pairs by axis.
+// Returns pads for Pad, begins then ends, from pairs by axis.
 ValueId pads_of(Expansion& e) {
   const auto given = e.known(1);
   if (!given) return e.cast(e.add("Reshape", {e.add("Transpose", {e[1]}), e.integers({-1})}), DType::int64);
@@ -379,7 +379,7 @@ void pad(Expansion& e) {
   give_moved(e, e.add("Pad", inputs));
 }
 
-// The value is one of the tensor's type; of a quantized tensor an integer as it is stored.
+// The padding value has the tensor's type, or is an integer in a quantized tensor's own units.
 void pad_with(Expansion& e) {
   const DTypeSet expected = e.is_quantized(0) ? kInt : kFloat;
   if (!contains(expected, e.dtype(2)))
@@ -387,7 +387,7 @@ void pad_with(Expansion& e) {
   give_moved(e, e.add("Pad", {e[0], pads_of(e), e.scalar(e.real(2), e.dtype(0))}));
 }
 
-// Mirror padding may add as many elements as an axis has (SYMMETRIC), or one fewer, since REFLECT leaves out the outermost.
+// Mirror padding may be as large as the axis (SYMMETRIC), or one less (REFLECT skips the border element).
 void check_mirror_pad(Operands& o) {
   check_pads(o);
   const int64_t mode = o.integer(2);

@@ -14,7 +14,7 @@ Operands::Operands(const Operation& operation, std::string node, std::vector<Fac
       assumed_(facts_.size(), false),
       asked_at_calls_(facts_.size(), false) {}
 
-// The form with a scheme has fewer operands, or the flag of the layout where the other one has a number.
+// The implicit form has fewer operands, or the layout flag in place of a number.
 const std::vector<Operand>& Operands::form() const {
   const auto &longer = operation_->inputs, &shorter = operation_->implicit;
   if (shorter.empty()) return longer;
@@ -24,7 +24,7 @@ const std::vector<Operand>& Operands::form() const {
   return implicit ? shorter : longer;
 }
 
-// The role of operand i; variadic ones have the last roles behind them.
+// Returns the role of operand i; roles after a variadic one apply to the last operands.
 const Operand& Operands::role(size_t i) const {
   const auto variadic = std::ranges::find(*roles_, true, &Operand::variadic);
   const auto first = static_cast<size_t>(variadic - roles_->begin());
@@ -33,7 +33,7 @@ const Operand& Operands::role(size_t i) const {
   return i + behind < facts_.size() ? *variadic : roles_->at(roles_->size() - (facts_.size() - i));
 }
 
-// ---- refusals
+// ---- errors
 
 std::string Operands::called(size_t i) const {
   return "operand " + std::to_string(i) + ", '" + std::string(role(i).name) + "'";
@@ -51,7 +51,7 @@ void Operands::refuse(size_t i, const std::string& message) const {
   throw UnsupportedError("node '" + node_ + "': " + std::string(operation_->name) + " with " + called(i) + ", " + message);
 }
 
-// Lists tell of an operand how many axes it has. No tensor has more than kMaxRank.
+// Lists imply an operand's rank. No tensor has more than kMaxRank axes.
 void Operands::refuse_rank(size_t i, size_t rank) const {
   throw GraphError(node_,
                    std::string(operation_->name) + ": " + called(i) + ": a rank of " + std::to_string(rank) +
@@ -63,7 +63,7 @@ std::string Operands::shape_text(size_t i) const {
   return pumice::shape_text(facts_.at(i).shape);
 }
 
-// ---- questions
+// ---- queries
 
 std::optional<size_t> Operands::rank(size_t i) const {
   const auto& shape = facts_.at(i).shape;

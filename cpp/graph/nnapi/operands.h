@@ -1,5 +1,5 @@
-// The facts known of an operation's operands, and refusals that name them. The rules of an operation ask for them twice: when the operation
-// is added, and, where that left a question open, when a program is bound to sizes.
+// What is known about an operation's operands, and errors that name them. An operation's rules are checked when it is added and, if
+// something was still unknown, again when a program is bound to sizes.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 namespace pumice::nnapi {
 
 struct Fact {
-  bool given = false;  // the operand is not left out
+  bool given = false;  // not omitted
   DType dtype = DType::float32;
   std::optional<Shape> shape;          // kUnknownSize for unknown sizes; none: unknown rank
   std::optional<HostTensor> elements;  // none: not known yet
@@ -28,36 +28,36 @@ class Operands {
   const std::vector<Fact>& facts() const { return facts_; }
   size_t count() const { return facts_.size(); }
   bool has(size_t i) const { return i < facts_.size() && facts_[i].given; }
-  bool is_implicit() const { return roles_ == &operation_->implicit; }  // in the other form
+  bool is_implicit() const { return roles_ == &operation_->implicit; }  // the implicit-padding form
   DType dtype(size_t i) const { return facts_.at(i).dtype; }
   const Operand& role(size_t i) const;
   const std::vector<Operand>& roles() const { return *roles_; }
 
-  // A size; none where it is not known, which is noted.
+  // Return a rank or size; none if unknown, which leaves the rules open.
   std::optional<size_t> rank(size_t i) const;
   std::optional<int64_t> size(size_t i, size_t axis) const;     // `axis` is below the rank
   std::optional<std::vector<int64_t>> numbers(size_t i) const;  // elements of an integer operand
-  // The elements of a tensor; null where they are not known, which is noted: a call that hands them over is asked then.
+  // Returns the elements of a tensor; null if unknown, which requests a check at calls that provide them.
   const HostTensor* elements(size_t i) const;
   bool is_asked_at_calls(size_t i) const { return asked_at_calls_[i]; }
-  bool is_open() const { return is_open_; }  // something that was asked for is not known
+  bool is_open() const { return is_open_; }  // a rule asked for something unknown
   void leave_open() const { is_open_ = true; }
-  // Numbers of scalar operands, which must be constants: UnsupportedError where they are not.
-  int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` where it is left out
+  // Return numbers of scalar operands; UnsupportedError if they are not constant.
+  int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` if omitted
   size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // 0 .. rank - 1
   std::string shape_text(size_t i) const;                          // "[?, 3]"
 
-  // Refuse an operand that is known to be otherwise; what is not known is assumed from now on.
+  // Reject an operand known to differ; unknown facts are assumed from now on.
   void expect_rank(size_t i, size_t rank);
   void expect_least_rank(size_t i, size_t rank) const;
   void expect_size(size_t i, size_t axis, int64_t size);
   void expect_length(size_t i, size_t length, const std::string& what, std::string_view rule = {});  // expects a vector
-  // Assumes a size that another rule refuses if it does not hold.
+  // Assumes a size that another rule verifies.
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }
 
-  // GraphError, about operand i where one is named; `rule`: the one of nnapi_rules() that is broken, "" for those that all operations share
-  // with their table: counts, types, ranks.
+  // Throw GraphError, about operand i if given; `rule`: the broken rule in nnapi_rules(), "" for the table's general rules: counts, types,
+  // ranks.
   [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(size_t i, const std::string& message) const { fail(i, "", message); }
@@ -72,7 +72,7 @@ class Operands {
   const Operation* operation_;
   std::string node_;
   std::vector<Fact> facts_;
-  const std::vector<Operand>* roles_;  // in the form that is used
+  const std::vector<Operand>* roles_;  // of the form in use
   std::vector<bool> assumed_;
   mutable std::vector<bool> asked_at_calls_;
   mutable bool is_open_ = false;

@@ -1,4 +1,4 @@
-// An operation of NNAPI with its operands in their own order, and short forms for the tables of them.
+// Descriptions of NNAPI operations with their operands in NNAPI's order, and shorthands for the tables.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,35 @@ class Operands;
 enum class OperandKind : uint8_t {
   tensor,
   list,    // a vector: axes, sizes
-  scalar,  // one number of rank 0, a constant
-  pairs,   // a matrix of two columns: what is added before and after each axis
-  graph,   // what IF and WHILE run
+  scalar,  // a constant number of rank 0
+  pairs,   // a matrix of two columns: padding before and after each axis
+  graph,   // a graph run by IF or WHILE
 };
 std::string_view name(OperandKind kind);
 
 struct Operand : ValueRole {
   OperandKind kind = OperandKind::tensor;
-  bool per_channel = false;  // scales of channels are taken
+  bool per_channel = false;  // accepts per-channel scales
 };
 
 struct Operation {
   std::string_view name;  // "nnapi::ADD"
-  int level = 1;          // the feature level that brought it
+  int level = 1;          // NNAPI feature level that introduced it
   std::string_view summary;
   std::vector<Operand> inputs, outputs;
   void (*expand)(Expansion&) = nullptr;
-  std::vector<Operand> implicit = {};  // the other form of the inputs, with a scheme in place of four paddings
-  // The rules about sizes and numbers; none where the rows that it becomes are as strict.
+  std::vector<Operand> implicit = {};  // other form of the inputs: a padding scheme instead of four numbers
+  // Rules about sizes and numbers; null if the rows of its expansion check enough.
   void (*check)(Operands&) = nullptr;
-  // The operand whose elements a program need not know to be bound, if there is one: the device alone may have them.
+  // Returns the operand, if any, whose elements need not be known for binding and may be on the device only.
   std::optional<size_t> (*unread)(const Operands&) = nullptr;
 };
 
-// Short forms for the tables.
+// Shorthands for the tables.
 inline constexpr DTypeSet kFloat = set_of(DType::float32, DType::float16);
 inline constexpr DTypeSet kQuant = set_of(DType::uint8, DType::int8);
 inline constexpr DTypeSet kQuant16 = set_of(DType::uint16, DType::int16);
-inline constexpr int kExperimental = 0x7FFFFFFF;  // the level of operations that have none yet
+inline constexpr int kExperimental = 0x7FFFFFFF;  // level of operations without a feature level
 inline constexpr DTypeSet kInt = set_of(DType::int32);
 inline constexpr DTypeSet kTruth = set_of(DType::bool_);
 

@@ -30,7 +30,7 @@ std::span<const Operation> operations() {
 }
 
 const Operation* find_operation(std::string_view name) {
-  if (!name.starts_with("nnapi::")) return nullptr;  // the table is not made for graphs that have no such operation
+  if (!name.starts_with("nnapi::")) return nullptr;  // does not build the table for graphs without NNAPI operations
   const auto all = operations();
   const auto found = std::ranges::lower_bound(all, name, {}, &Operation::name);
   return found != all.end() && found->name == name ? &*found : nullptr;

@@ -1,4 +1,4 @@
-// The operations of NNAPI by their own names; each becomes a few nodes of the operator table.
+// NNAPI operations by name; each expands to a few nodes of the operator table.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 namespace pumice::nnapi {
 
 std::span<const Operation> operations();                 // sorted by name
-const Operation* find_operation(std::string_view name);  // null for an unknown one
+const Operation* find_operation(std::string_view name);  // null if unknown
 
 Operations elementwise_operations();
 Operations movement_operations();

@@ -1,4 +1,4 @@
-// Elements in another order: an axis back to front, and the axes one for another.
+// Reversal along an axis, and transposition.
 #include <limits>
 
 #include "graph/nnapi/expansion.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kBeforeFirst = std::numeric_limits<int64_t>::min();
 
-// Gives a result whose elements stand for the same reals as the operand's.
+// Adds an output with the operand's quantization.
 void give_ordered(Expansion& e, ValueId id) {
   e.give(id, e.as_operand(0));
 }
@@ -36,7 +36,7 @@ void reverse(Expansion& e) {
 void transpose(Expansion& e) {
   const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
   if (reverses) return give_ordered(e, e.add("Transpose", {e[0]}));
-  if (!e.known(1)) {  // an order that the program is given
+  if (!e.known(1)) {  // a permutation given at run time
     const ValueId y = e.add("pumice::TransposeBy", {e[0], e[1]});
     if (const auto& shape = e.value(0).shape) e.refine(y, Shape(shape->size(), kUnknownSize));
     return give_ordered(e, y);

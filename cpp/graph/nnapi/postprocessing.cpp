@@ -1,4 +1,4 @@
-// A detector gives a table of a fixed size: boxes decoded from anchors, of which those stay that overlap no better one.
+// Detection postprocessing: decodes boxes from anchors, applies NMS, and returns a table of fixed size.
 #include <algorithm>
 #include <cmath>
 
@@ -43,7 +43,7 @@ void check_postprocessing(Operands& o) {
   for (const size_t i : {kScoreThreshold, kOverlap}) expect_real(o, i, true);
 }
 
-// Candidates for the rows of the table, [images, candidates] each; what is not found is behind what is, or has a score of -1.
+// Candidate detections per image, each array [images, candidates]. Unused slots come last or have score -1.
 struct Candidates {
   ValueId score, box, label, found;
 };
@@ -75,7 +75,7 @@ class Detector {
   std::vector<ValueId> best(ValueId id, int64_t count, int64_t axis) {
     return e_.add_many("TopK", {id, e_.integers({count})}, 2, with({{"axis", axis}}));
   }
-  // Corners [images, anchors, 4]: y and x of the one, y and x of the other.
+  // Corners [images, anchors, 4] as (y, x, y, x).
   ValueId decoded() {
     const ValueId codes = in_float32(e_, kCodes), anchors = in_float32(e_, kAnchors);
     const auto over = [&](ValueId id, size_t first) {
@@ -89,10 +89,10 @@ class Detector {
     return e_.add("Concat", {e_.add("Sub", {center, half}), e_.add("Add", {center, half})}, with({{"axis", int64_t{2}}}));
   }
 
-  // The numbers of the boxes that are kept of each row of scores [images, rows, anchors], plus 1: the best first, then zeros.
+  // Box indices + 1 that NMS keeps for each row of scores [images, rows, anchors]: best first, then zeros.
   ValueId kept(ValueId scores, int64_t most) {
     const double overlap = e_.real(kOverlap);
-    // The row drops overlaps above a limit, the operation those of at least it. All boxes overlap by at least 0.
+    // SelectBoxes drops IoU > limit, the operation IoU >= limit. With limit 0 only one box remains.
     const float below = std::nextafter(static_cast<float>(overlap), -1.0f);
     const ValueId count = e_.integers({overlap > 0 ? most : 1});
     const auto order = best(scores, anchors_, -1);
@@ -116,7 +116,7 @@ class Detector {
             reshaped(e_.add("Greater", {chosen, e_.scalar(0, DType::int32)}), flat)};
   }
 
-  // The best classes of each anchor that is kept for the best of all of them.
+  // The best classes of each anchor that is kept by its highest class score.
   Candidates of_each_anchor() {
     const auto top = e_.add("ReduceMax", {e_.transposed(scores_, {0, 2, 1}), e_.integers({1})}, with({{"keepdims", int64_t{1}}}));
     const int64_t most = e_.integer(kMost), count = kept_count(most), each = std::min(classes_, e_.integer(kMostClasses));
@@ -128,7 +128,7 @@ class Detector {
             reshaped(expanded(found, whole), flat)};
   }
 
-  // Candidates with as many behind them as the table has rows, of which none is found.
+  // Appends as many unused candidates as the table has rows.
   Candidates padded(const Candidates& c) {
     const auto behind = [&](ValueId id, double value) {
       const ValueId more = expanded(e_.scalar(value, e_.of(id).dtype), {images_, rows_});
@@ -163,7 +163,7 @@ class Detector {
 
   Expansion& e_;
   int64_t images_, anchors_, classes_, rows_ = 0;
-  ValueId scores_ = kAbsent, boxes_ = kAbsent;  // of the classes behind the background [images, anchors, classes]; corners
+  ValueId scores_ = kAbsent, boxes_ = kAbsent;  // class scores without background [images, anchors, classes]; corners
 };
 
 void postprocessing(Expansion& e) {

@@ -1,4 +1,4 @@
-// Products of matrices and convolutions. Quantized ones sum 8-bit products as int32, exactly, and round once.
+// Matmuls and convolutions. Quantized ones accumulate 8-bit products exactly in int32 and round once.
 #include "graph/nnapi/products.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace pumice::nnapi {
 
-// Scale and zero point as the constants that quantized products take.
+// Returns scale and zero point as constants for quantized products.
 static std::vector<ValueId> parameters(Expansion& e, const Quantization& quantization, DType dtype) {
   return {e.scales(quantization), e.scalar(quantization.zero_point.value_or(0), dtype)};
 }
@@ -75,7 +75,7 @@ void check_fully_connected(Operands& o) {
   const auto size = o.size(1, 1);
   const auto& shape = o.facts()[0].shape;
   if (!size || !shape) return;
-  int64_t known = 1;  // elements, by the sizes that are known
+  int64_t known = 1;  // product of the known sizes
   for (const int64_t one : *shape) known = one == kUnknownSize ? known : checked_mul(known, one, "elements");
   if (*size != 0 && known % *size == 0) return;
   if (*size == 0 || std::ranges::find(*shape, kUnknownSize) == shape->end())
@@ -93,7 +93,7 @@ void fully_connected(Expansion& e) {
     const ValueId x = is_matrix ? e[0] : e.reshaped(e[0], {{}, size});
     return e.give(e.activated(e.add("Gemm", {x, e[1], e[2]}, with({{"transB", int64_t{1}}})), activation));
   }
-  // A convolution of one pixel, which adds the bias before it rounds.
+  // A 1x1 convolution, which adds the bias before rounding.
   const Quantization quantization = e.declared();
   const Length one{1};
   const ValueId x = e.reshaped(e[0], {{}, size, one, one}), w = e.reshaped(e[1], {units, size, one, one});
@@ -101,7 +101,7 @@ void fully_connected(Expansion& e) {
   e.give(e.reshaped(y, {{}, units}), quantization);
 }
 
-// The last two axes exchanged.
+// Swaps the last two axes.
 ValueId adjoint(Expansion& e, size_t i) {
   std::vector<int64_t> order(e.rank(i));
   for (size_t axis = 0; axis < order.size(); ++axis) order[axis] = static_cast<int64_t>(axis);
@@ -128,13 +128,13 @@ void batch_matmul(Expansion& e) {
 
 enum class Groups : uint8_t { one, by_channel, given };
 
-// Operands before the paddings, and between the strides and the activation, where the number of the groups is.
+// Number of operands before the paddings, and between the strides and the activation (the group count).
 constexpr size_t kBeforeWindow = 3;
 constexpr size_t numbers_of(Groups groups) {
   return groups == Groups::one ? 0 : 1;
 }
 
-// Channels of the image and of the filter tell each other; that they fit Conv checks.
+// Infers unknown channels of image and filter from each other; Conv checks that they match.
 void agree_on_channels(Operands& o, size_t image_axis, int64_t group) {
   const auto in = o.size(0, image_axis), each = o.size(1, 3);
   if (each) o.assume_size(0, image_axis, checked_mul(*each, group, "channels"));
@@ -175,7 +175,7 @@ template <Groups groups>
 void conv(Expansion& e) {
   constexpr size_t numbers = numbers_of(groups);
   const Window window = window_of(e, kBeforeWindow, numbers, false);
-  const size_t behind = window.next;  // the group's number, then the activation, the layout, the dilations
+  const size_t behind = window.next;  // the group count, if any, then activation, layout, dilations
   const Activation activation = e.activation(behind + numbers);
   const bool planes = is_planes(e, behind + numbers + 1);
   constexpr bool depthwise = groups == Groups::by_channel;

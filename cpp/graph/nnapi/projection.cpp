@@ -1,4 +1,4 @@
-// LSH_PROJECTION: the signs of sums of hashes, one for each seed.
+// LSH_PROJECTION: signs of sums of hashes, one per seed.
 #include "graph/nnapi/operations.h"
 #include "graph/nnapi/sequences.h"
 
@@ -25,20 +25,20 @@ void check_projection(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
-// Operand i as the bits of float32.
+// Returns operand i as the bits of float32.
 ValueId float_bits(Expansion& e, size_t i) {
   return e.bits_as(e.cast(e[i], DType::float32), DType::uint32);
 }
 
-// The bytes of operand i, which hashes read, as integers.
+// Returns the bit patterns of operand i, which are hashed, as integers.
 ValueId plain_bits(Expansion& e, size_t i) {
   const DType given = e.dtype(i);
   if (given == DType::float32) return float_bits(e, i);
   return given == DType::float16 ? e.bits_as(e[i], DType::uint16) : e[i];
 }
 
-// The signatures that the bits of each hash function make, its first bit the highest. The newer form adds a number for each function, above
-// its bits. Numbers of 32 bits wrap around.
+// Packs the bits of each hash function into a signature, first bit highest. The newer form adds the function's index above its bits. 32-bit
+// arithmetic wraps around.
 ValueId signatures(Expansion& e, ValueId bits, bool is_new) {
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int64); };
   const auto size = [&](size_t axis) { return e.add("Squeeze", {e.sizes({e.length(kSeeds, axis)}), e.integers({0})}); };

@@ -1,4 +1,4 @@
-// Regions that may hold something: anchors at every place of a map, moved by their deltas, the best that overlap no better one.
+// Region proposals: anchors at every position of a map, shifted by deltas, then NMS.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ void check_proposals(Operands& o) {
   check_boxes(o, kProposalAnchors);
 }
 
-// Beside 8-bit scores anchors are int16 and sizes of images uint16, in eighths; else all have one type.
+// With 8-bit scores, anchors are int16 and image sizes uint16, in units of 1/8; otherwise all have the same type.
 void expect_types(const Expansion& e) {
   const DType scores = e.dtype(kProposalScores);
   const bool bytes = contains(kQuant, scores);
@@ -78,22 +78,22 @@ class Proposals {
   ValueId gathered(ValueId id, ValueId places) { return e_.add("GatherElements", {id, places}, with({{"axis", int64_t{1}}})); }
   ValueId joined(ValueId a, ValueId b) { return e_.add("Concat", {a, b}, with({{"axis", int64_t{2}}})); }
   ValueId flat(ValueId id, const std::vector<Length>& shape) { return e_.reshaped(planes_ ? e_.transposed(id, {0, 2, 3, 1}) : id, shape); }
-  // Two numbers of the last of three axes.
+  // Returns two elements of the last of three axes.
   ValueId pair(ValueId id, int64_t first) {
     return e_.add("Slice", {id, e_.integers({first}), e_.integers({first + 2}), e_.integers({2})});
   }
-  // The numbers from 0 up to a length.
+  // Returns 0, 1, ... length - 1.
   ValueId numbers_to(const Length& length, DType dtype) {
     const ValueId end = e_.add("Squeeze", {e_.sizes({length}), e_.integers({0})});
     return e_.cast(e_.add("Range", {e_.scalar(0, DType::int64), end, e_.scalar(1, DType::int64)}), dtype);
   }
-  // [images, 1, 2]: widths and heights.
+  // [images, 1, 2]: width and height.
   ValueId turned_sizes() {
     const ValueId turned = e_.add("Gather", {in_float32(e_, kImages), e_.integers({1, 0})}, with({{"axis", int64_t{1}}}));
     return e_.add("Unsqueeze", {turned, e_.integers({1})});
   }
 
-  // How far the anchors of each place are moved, [places, 1, 4].
+  // Offsets of the anchors at each position, [positions, 1, 4].
   ValueId shifts() {
     const auto steps = [&](const Length& length, size_t stride, const std::vector<Length>& shape) {
       const ValueId all = e_.add("Mul", {numbers_to(length, DType::float32), real(e_.real(stride))});
@@ -104,7 +104,7 @@ class Proposals {
     return e_.reshaped(joined(both, both), {e_.product(height_, width_), {1}, {4}});
   }
 
-  // Corners of all candidates [images, candidates, 4], within their image.
+  // Corners of all candidates [images, candidates, 4], clipped to their image.
   ValueId moved(ValueId limit) {
     const ValueId anchors = e_.reshaped(e_.add("Add", {in_float32(e_, kProposalAnchors), shifts()}), {{1}, places_, {4}});
     const ValueId deltas = flat(in_float32(e_, kDeltas), {images_, places_, {4}});
@@ -116,7 +116,7 @@ class Proposals {
     return joined(held(e_.add("Sub", {at, half})), held(e_.add("Add", {at, half})));
   }
 
-  // 1 for boxes that are large enough and whose middle is in the image, else 0: [images, 1, boxes].
+  // 1 for boxes that are large enough and whose centre is in the image, else 0: [images, 1, boxes].
   ValueId fitting(ValueId boxes, ValueId limit, const Length& count) {
     const ValueId start = pair(boxes, 0), size = e_.add("Sub", {pair(boxes, 2), start});
     const ValueId middle = e_.add("Add", {start, e_.add("Mul", {size, real(0.5)})});
@@ -125,14 +125,14 @@ class Proposals {
     return e_.reshaped(both, {images_, {1}, count});
   }
 
-  // The boxes come from the best on; the result is the numbers of those that are kept, plus 1: [images, most].
+  // NMS over boxes sorted by descending score: returns kept box indices + 1, [images, most].
   ValueId kept(ValueId boxes, ValueId limit, const Length& count) {
     const double overlap = e_.real(kMostOverlap);
     const int64_t after = e_.integer(kMostAfter);
     const Length wanted = after < 0 ? count : e_.least_of({after}, count);
-    const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});  // all boxes overlap by at least 0
+    const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});  // all boxes have IoU >= 0
     const ValueId order = expanded(numbers_to(count, DType::int64), {images_, {1}, count});
-    // The row drops overlaps above a limit, the operation those of at least it.
+    // SelectBoxes drops IoU > limit, the operation IoU >= limit.
     const double below = std::max(static_cast<double>(std::nextafter(static_cast<float>(overlap), -1.0f)), 0.0);
     const ValueId chosen =
         e_.add("pumice::SelectBoxes", {boxes, fitting(boxes, limit, count), order, e_.sizes({most}), real(below), real(0.5)});

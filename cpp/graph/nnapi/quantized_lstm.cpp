@@ -1,4 +1,4 @@
-// The LSTM of 8-bit operands with a cell of 16 bits: integers throughout, its functions from tables.
+// LSTM with 8-bit operands and a 16-bit cell: integer arithmetic, with functions from tables.
 #include <algorithm>
 #include <cmath>
 
@@ -51,7 +51,7 @@ void expect_parameters(const Expansion& e, size_t i, const Quantization& expecte
     e.fail(i, "N4.1", to_string(expected) + " expected; given " + to_string(given));
 }
 
-// The scale of the biases, by which that of all sums is meant.
+// Checks all scales; returns that of the biases, which is also that of the accumulators.
 float check_scales(const Expansion& e) {
   for (const size_t i : {size_t{0}, kHidden}) expect_parameters(e, i, {{kOperandScale}, kOperandZero, {}});
   const Quantization weights = e.quantization(kWeights);
@@ -65,8 +65,8 @@ float check_scales(const Expansion& e) {
   return scale;
 }
 
-// The sums of all gates, in the order of the operands. The activations are x and then h, but a row of weights is that of h and then that
-// of x: so the first element of x meets the first weight of h.
+// Accumulates all gates in operand order. Activations are x then h, but weight rows are h then x: the first element of x meets the first
+// weight of h.
 ValueId sums_of(Expansion& e) {
   std::vector<ValueId> rows, biases;
   const auto joined = [&](const std::vector<ValueId>& parts, int64_t axis) { return e.add("Concat", parts, with({{"axis", axis}})); };
@@ -89,7 +89,7 @@ void lstm_16bit(Expansion& e) {
   const ValueId opened = f.gates_of(e.cast(z, DType::int32), kIntegerBits, 4, 2, e.length(kBiases, 0));
   const auto gates = e.add_many("Split", {opened}, 4, with({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
   const auto tanh = tanh_table(kIntegerBits);
-  // The cell has one integer bit more: its tangent is that of the doubled number, held to 16 bits.
+  // The cell has one more integer bit: its tanh uses the doubled value, saturated to 16 bits.
   std::vector<double> cell_tanh;
   for (int cell = -32768; cell <= 32767; ++cell)
     cell_tanh.push_back(tanh[static_cast<size_t>(std::clamp(2 * cell, -32768, 32767) + 32768)]);

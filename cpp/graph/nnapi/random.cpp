@@ -1,4 +1,4 @@
-// Samples of classes. The uniform numbers are made on the host, by that system's generator, so that equal seeds give equal samples.
+// Random class samples. Uniform numbers are generated on the host by NNAPI's generator, so equal seeds give equal samples.
 #include <array>
 #include <cmath>
 #include <random>
@@ -10,12 +10,12 @@
 namespace pumice::nnapi {
 namespace {
 
-// Philox of four words and ten rounds.
+// Philox 4x32-10.
 class Philox {
  public:
   Philox(int32_t key, int32_t stream) : key_{low(key), high(key)}, counter_{0, 0, low(stream), high(stream)} {}
 
-  // The next number in [0, 1), of 52 random bits: two of a block's four words.
+  // Returns the next number in [0, 1) from 52 random bits: two of a block's four words.
   double next() {
     if (used_ == kWords) block_ = made(), used_ = 0, advance();
     const uint64_t first = block_[used_] & 0xFFFFFu, second = block_[used_ + 1];
@@ -67,7 +67,7 @@ Philox generator_of(const Expansion& e) {
   return {static_cast<int32_t>(entropy()), static_cast<int32_t>(entropy())};
 }
 
-// The first class whose sum with all before it exceeds a part of the whole: as many are before it as have sums of at most that.
+// Samples by inverse CDF: the class index is the number of cumulative sums not above a random part of the total.
 void multinomial(Expansion& e) {
   const int64_t rows = e.size(0, 0), count = e.integer(1);
   Philox generator = generator_of(e);
@@ -87,7 +87,7 @@ void multinomial(Expansion& e) {
   const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
   const ValueId before = e.cast(e.add("LessOrEqual", {one_more(sums, 1), one_more(wanted, 2)}), DType::int32);
   const ValueId places = e.add("ReduceSum", {before, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
-  // A row without a finite number gives class 0. Rounding never gives one behind the last.
+  // Rows without a finite number give class 0. Clamped, since rounding could exceed the last class.
   const ValueId classes = e.cast(e.add("Sub", {e.sizes({e.length(0, 1)}), e.integers({1})}), DType::int32);
   e.give(e.add("Where", {e.add("Greater", {whole, number(0)}), e.add("Min", {places, classes}), e.scalar(0, DType::int32)}));
 }

@@ -1,11 +1,11 @@
-// RNN and its two sequences, and SVDF.
+// RNN, its uni- and bidirectional sequences, and SVDF.
 #include "graph/nnapi/operations.h"
 #include "graph/nnapi/sequences.h"
 
 namespace pumice::nnapi {
 namespace {
 
-// The operands of one direction; kNoOperand where there is none.
+// Operands of one direction; kNoOperand if absent.
 struct Cell {
   size_t w, r, b, h, aux = kNoOperand;
 };
@@ -68,7 +68,7 @@ void check_both_rnns(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
-// The operands of a direction as the row has them, without the axis of directions.
+// Operands of a direction for the RNN row, without the direction axis.
 struct RnnOperands {
   ValueId w, r, b;
 };
@@ -80,12 +80,12 @@ RnnOperands row_operands(Expansion& e, const Cell& cell, bool has_aux) {
   return {w, e[cell.r], e.add("Concat", {e[cell.b], nothing}, with({{"axis", int64_t{0}}}))};
 }
 
-// The input, with the second one's elements behind its own where there is one.
+// Returns the input, concatenated with the auxiliary input if there is one.
 ValueId input_of(Expansion& e, ValueId x, ValueId aux) {
   return aux == kAbsent ? x : e.add("Concat", {x, aux}, with({{"axis", int64_t{2}}}));
 }
 
-// The node of RNN; `operands`: with the axis of directions, as the state has it.
+// Adds the RNN node; `operands` and the state have the direction axis.
 std::vector<ValueId> row_of(Expansion& e, ValueId x, const RnnOperands& operands, ValueId h, const Attributes& attributes) {
   return e.add_many("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
 }
@@ -95,7 +95,7 @@ struct RnnOptions {
   bool time_major;
 };
 
-// One direction over a sequence, by the row of that name.
+// Adds one direction over a sequence as an RNN node.
 Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const RnnOptions& options, bool backward) {
   const auto& [activation, time_major] = options;
   const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
@@ -109,7 +109,7 @@ Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const Rnn
   return {e.add("Squeeze", {made[0], e.integers({time_major ? 1 : 2})}), {e.add("Squeeze", {made[1], e.integers({direction})})}};
 }
 
-// Both directions as one node, of the same input: its results.
+// Adds both directions on the same input as one node; returns its results.
 std::vector<ValueId> rnn_of_both(Expansion& e, ValueId aux, const std::string& activation, bool time_major) {
   const RnnOperands first = row_operands(e, kForwardCell, aux != kAbsent), second = row_operands(e, kBackwardCell, aux != kAbsent);
   const RnnOperands both{both_directions(e, first.w, second.w), both_directions(e, first.r, second.r),
@@ -176,7 +176,7 @@ void svdf(Expansion& e) {
   const int64_t rank = e.integer(5);
   const ValueId before = e.reshaped(e[4], {batch, filters, memory});
   const auto from = [&](int64_t first, ValueId end) { return e.add("Slice", {before, e.integers({first}), end, e.integers({2})}); };
-  // The oldest of the memory stand before the last, whatever that held; the newest comes in its place.
+  // Replaces the last memory slot, whatever it held, by the newest activation.
   const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, with({{"transB", int64_t{1}}})), e.integers({2})});
   const ValueId state = e.add("Concat", {from(0, e.integers({-1})), newest}, with({{"axis", int64_t{2}}}));
   const ValueId felt = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.integers({2})}, with({{"keepdims", int64_t{0}}}));

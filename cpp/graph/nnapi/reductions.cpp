@@ -1,4 +1,4 @@
-// Operations along axes: sums, extremes, means, normalisations.
+// Operations along axes: sums, extrema, means, normalisations.
 #include <algorithm>
 
 #include "graph/nnapi/expansion.h"
@@ -19,14 +19,14 @@ std::vector<int64_t> distinct_axes(const Expansion& e) {
   return axes;
 }
 
-// A reduction over axes that the program computes.
+// Reduces over axes computed by the program.
 ValueId reduced_by_value(Expansion& e, std::string_view op, ValueId x) {
   const bool keep = e.integer(2) != 0;
   const ValueId y = e.add(op, {x, e.axes_of(1, x)}, with({{"keepdims", int64_t{keep}}, {"noop_with_empty_axes", int64_t{1}}}));
   return keep ? y : e.with_an_axis(y);
 }
 
-// A reduction over the given axes. Where no axis is left, the result has one of size 1.
+// Reduces over the given axes. A full reduction has shape [1].
 ValueId reduced(Expansion& e, std::string_view op, ValueId x) {
   if (!e.known(1)) return reduced_by_value(e, op, x);
   const auto axes = distinct_axes(e);
@@ -35,7 +35,7 @@ ValueId reduced(Expansion& e, std::string_view op, ValueId x) {
   return all && !keep ? e.add("Reshape", {y, e.integers({1})}) : y;
 }
 
-// Reduces a quantized tensor on its integers, which are in the order of the reals.
+// Reduces a quantized tensor on its integers, which have the same order.
 void expand_reduce(Expansion& e, std::string_view op) {
   e.give(reduced(e, op, e[0]), e.as_operand(0));
 }
@@ -48,7 +48,7 @@ void reduce(Expansion& e) {
   expand_reduce(e, op);
 }
 
-// The mean of integers is that of the reals, so it is quantized as they are.
+// The mean of the integers corresponds to that of the reals, so it uses their quantization.
 void mean(Expansion& e) {
   if (!e.is_quantized(0)) return e.give(reduced(e, "ReduceMean", e[0]));
   const Quantization quantization = e.as_operand(0), one{{1}, 0, {}};

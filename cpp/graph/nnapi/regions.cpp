@@ -1,4 +1,4 @@
-// Regions of interest: means of samples, and the largest elements, in the cells of boxes.
+// Regions of interest: RoIAlign and RoI max pooling.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kHeight = 3, kWidth = 4, kRegionHeightStride = 5, kRegionWidthStride = 6;
 
-// The scale of a box's coordinates on an axis: those of elements are that many times smaller.
+// Returns the scale from box coordinates to elements of an axis.
 double inverse_stride(const Operands& o, size_t i) {
   const auto& elements = o.facts()[i].elements;
   if (!elements) o.refuse(i, "that is no constant");
@@ -21,7 +21,7 @@ double inverse_stride(const Operands& o, size_t i) {
   return static_cast<double>(1.0f / static_cast<float>(given));
 }
 
-// Corners lie on the image, where they are known or a call hands them over. `unit`: what an integer of theirs is worth.
+// Corners must be inside the image, if known now or at a call. `unit`: value of one integer step.
 void check_corners(Operands& o, size_t rows_axis, double unit) {
   const HostTensor* elements = o.elements(1);
   if (!elements) return;
@@ -70,7 +70,7 @@ ValueId corners_of(Expansion& e) {
   return e.add("Mul", {in_float32(e, 1), e.numbers({x, y, x, y}, DType::float32)});
 }
 
-// Features as [images, channels, rows, columns] of float32; a quantized tensor's integers without their zero point.
+// Features as float32 [images, channels, height, width]; quantized integers minus their zero point.
 ValueId features_of(Expansion& e, bool planes) {
   const ValueId x = planes_of(e, e[0], planes);
   if (!e.is_quantized(0)) return e.cast(x, DType::float32);
@@ -90,11 +90,11 @@ void roi_align(Expansion& e) {
   e.give_reals(e.add("Mul", {y, e.scalar(scale, DType::float32)}), 0);
 }
 
-// The row takes boxes [image, left, top, right, bottom], whose corners are whole numbers here.
+// MaxRoiPool takes boxes [image, left, top, right, bottom]; the corners are whole numbers here.
 void roi_pooling(Expansion& e) {
   const bool planes = is_planes(e, 7);
   const ValueId corners = e.add("Floor", {e.add("Add", {corners_of(e), e.scalar(0.5, DType::float32)})});
-  const ValueId given = e.from_first(e[2], e[0], 0);  // as integers: the row has them as floats
+  const ValueId given = e.from_first(e[2], e[0], 0);  // as integers: the row takes floats
   const ValueId images = e.add("Unsqueeze", {e.cast(given, DType::float32), e.integers({1})});
   const ValueId boxes = e.add("Concat", {images, corners}, with({{"axis", int64_t{1}}}));
   const ValueId y =

@@ -1,4 +1,4 @@
-// The checks of an operation's operands beyond the rows that it became, where something was not known yet when it was added.
+// Checks of an operation's operands that could not run when it was added, beyond those of the expanded rows.
 #pragma once
 
 #include <span>
@@ -10,19 +10,19 @@
 
 namespace pumice::nnapi {
 
-// Inputs 1 to 3 of a node that carries one are lists that the host reads, those behind them tensors of which the shapes alone matter, or
-// lists and tensors whose elements the device may know alone.
+// Inputs 1 to 3 of a node with a requirement are lists that the host reads. Later inputs are tensors whose shapes alone matter, or
+// lists and tensors whose elements may be known only on the device.
 inline constexpr size_t kFirstRequiredList = 1, kFirstRequiredTensor = 4;
 
 struct Requirement : NodeCheck {
   explicit Requirement(Operands known) : operands(std::move(known)) {}
-  // Throws what would have been thrown when the operation was added.
+  // Throws what adding the operation would have thrown.
   void check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const override;
   std::vector<size_t> unread_lists(size_t inputs) const override;
 
-  Operands operands;                              // as they were known
+  Operands operands;                              // facts as known when added
   std::vector<std::optional<size_t>> operand_of;  // by input of the node
-  std::vector<size_t> asked_at_calls;             // inputs that are tensors whose elements the rules look at
+  std::vector<size_t> asked_at_calls;             // input tensors whose elements the rules check
 };
 
 }  // namespace pumice::nnapi

@@ -1,4 +1,4 @@
-// The LSTM of signed 8-bit operands with layer normalisation, peepholes and a projection: integers throughout.
+// LSTM with signed 8-bit operands, layer normalisation, peepholes and projection: integer arithmetic.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr LstmCell kOperands{1, 5, 9, 12, 16, 18, 19, 20};
 constexpr size_t kCellClip = 24, kProjectionClip = 25, kGateScales = 26, kHiddenZero = 30, kHiddenScale = 31, kCount = 32;
 constexpr size_t kForgetGate = 1, kCandidate = 2, kOutputGate = 3;
-constexpr int kGateBits = 3;  // integer bits of what the gates' functions are given
+constexpr int kGateBits = 3;  // integer bits of the gate functions' arguments
 
 void check_signed_lstm(Operands& o) {
   o.expect_rank(0, 2);
@@ -42,7 +42,7 @@ void check_zero_points(const Expansion& e) {
       e.fail(i, "N3.1", "a zero point of 0 expected; given " + to_string(e.quantization(i)));
 }
 
-// P of a cell whose scale is 2^P.
+// Returns P for a cell with scale 2^P.
 int cell_exponent(const Expansion& e) {
   const double exact = std::log2(static_cast<double>(scale_of(e, kOperands.c))), rounded = std::round(exact);
   if (std::abs(exact - rounded) >= 1e-3 || rounded < -15 || rounded > -9)
@@ -55,7 +55,7 @@ struct Step {
   Expansion& e;
   FixedPoint f;
   int exponent;               // the cell's scale is 2^exponent
-  std::vector<size_t> gates;  // those that have weights, in the order of the operands
+  std::vector<size_t> gates;  // gates with weights, in operand order
 
   ValueId whole(double value) { return f.number(value, DType::int64); }
   ValueId mul(ValueId a, ValueId b) { return e.add("Mul", {a, b}); }
@@ -65,7 +65,7 @@ struct Step {
   float gate_scale(size_t gate) const { return static_cast<float>(e.real(kGateScales + gate)); }
 };
 
-// Sums over the operand at `i`, less its zero point, of the gates' weights from `weights` on, one gate after the other.
+// Accumulates operand `i`, minus its zero point, with the gates' weights from operand `weights` on, concatenated by gate.
 ValueId sums_of(Step& s, size_t i, size_t weights) {
   std::vector<ValueId> rows;
   for (const size_t gate : s.gates) rows.push_back(s.e[weights + gate]);
@@ -74,7 +74,7 @@ ValueId sums_of(Step& s, size_t i, size_t weights) {
   return s.e.add("MatMulInteger", {s.e[i], across, zero});
 }
 
-// The inverse root of a value of [2^27, 2^29), of which a quarter is given, by Newton's method. Every step is held to 32 bits.
+// Inverse square root of a value in [2^27, 2^29), given a quarter of it, by Newton's method. Each step saturates to 32 bits.
 ValueId newton(Step& s, ValueId quarter) {
   const auto high = [&](ValueId a, ValueId b) { return s.f.scaled(s.mul(a, b), {1, 0}); };
   const auto held = [&](ValueId id, double factor) { return s.f.held(s.mul(id, s.whole(factor)), -2147483648.0, 2147483647.0); };
@@ -90,7 +90,7 @@ struct RootFactor {
   ValueId mantissa, divisor;  // int64: the factor is mantissa / 2^31 / divisor, a power of two
 };
 
-// 1 / sqrt(variance), of whole variances of 32 bits. The value is moved to [2^27, 2^29) by fours, which are counted.
+// 1 / sqrt(variance) of 32-bit integer variances. Scales the value to [2^27, 2^29) by powers of 4, which are counted.
 RootFactor inverse_root(Step& s, ValueId variance) {
   Expansion& e = s.e;
   const auto below = [&](double most) { return e.cast(e.add("Less", {variance, s.whole(most)}), DType::int64); };
@@ -113,7 +113,7 @@ RootFactor inverse_root(Step& s, ValueId variance) {
   return {e.add("Where", {is_one, s.whole(2147483647), root}), e.add("Where", {is_one, s.whole(1), from(divisors)})};
 }
 
-// Pre-activations of a gate, normalised over the cells: sums are of int64, what is then multiplied by the weights is of int32.
+// Layer-normalises a gate's pre-activations: sums are int64, the factors of the weights int32.
 ValueId normalised(Step& s, ValueId z, size_t gate) {
   Expansion& e = s.e;
   const size_t norm = kOperands.norms + gate;
@@ -137,13 +137,13 @@ ValueId normalised(Step& s, ValueId z, size_t gate) {
   return s.f.held16(s.f.scaled(s.f.rounded(t, 10), by));
 }
 
-// The int32 numbers that a peephole adds to a gate, made of the cell `c`.
+// Returns the int32 contribution of a peephole to a gate, from the cell `c`.
 ValueId peephole(Step& s, ValueId c, size_t operand, size_t gate) {
   const float factor = std::ldexp(1.0f, s.exponent) * scale_of(s.e, operand) / s.gate_scale(gate);
   return s.f.scaled(s.mul(s.as_int32(s.e[operand]), c), multiplier_of(static_cast<double>(factor)));
 }
 
-// All gates' sums of x and h, scaled and held to 16 bits one after the other; int32.
+// Accumulates x and h for all gates, scaled and saturated to 16 bits, concatenated by gate; int32.
 ValueId gate_sums(Step& s) {
   const Length units = s.e.length(kOperands.c, 1);
   const auto scaled = [&](size_t weights, size_t input) {
@@ -156,17 +156,17 @@ ValueId gate_sums(Step& s) {
   return s.as_int32(s.f.held16(s.f.add(of_x, scaled(kOperands.h_weights, kOperands.h))));
 }
 
-// Whether nothing stands between the sums of the gates and their functions.
+// Whether the gate functions apply directly to the accumulated sums.
 bool is_plain(const Step& s) {
   return !s.e.has(kOperands.peepholes + 2) && !s.e.has(kOperands.norms + kForgetGate);
 }
 
-// The value of a gate: of its sum and, where there are peepholes, of the cell. In a plain cell that is given.
+// Returns the activation of a gate from its sum and, with peepholes, the cell; in a plain cell `z` already is the activation.
 ValueId opened(Step& s, ValueId z, size_t gate, ValueId c) {
   if (is_plain(s)) return z;
   if (s.e.has(kOperands.peepholes + 2) && gate != kCandidate)
     z = s.f.held16(s.f.add(s.e.cast(z, DType::int64), peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
-  // Without normalisation, the biases of the gates have no part.
+  // Without normalisation the gate biases are unused.
   if (s.e.has(kOperands.norms + kForgetGate)) z = normalised(s, z, gate);
   return s.f.looked_up(gate == kCandidate ? tanh_table(kGateBits) : logistic_table(kGateBits), s.as_int32(z));
 }
@@ -186,7 +186,7 @@ ValueId next_cell(Step& s, const std::vector<ValueId>& z) {
   return clip > 0 ? s.f.held(c, -most, most) : c;
 }
 
-// The hidden numbers as int64, held to 8 bits, times the projection.
+// Projects the hidden values, int64 saturated to 8 bits.
 ValueId projected(Step& s, ValueId hidden, int hidden_zero) {
   Expansion& e = s.e;
   const size_t w = kOperands.projection;

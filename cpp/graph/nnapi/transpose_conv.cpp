@@ -1,4 +1,4 @@
-// The transposed convolution. A quantized one is a convolution over the image with its places apart, so that integers sum exactly.
+// Transposed convolution. A quantized one is a convolution of the zero-interleaved image, so that integers accumulate exactly.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -17,7 +17,7 @@ struct Axis {
 };
 
 struct Numbers {
-  size_t strides, activation, layout;  // operands; the stride of the width comes first
+  size_t strides, activation, layout;  // operand indices; the width's stride comes first
 };
 
 Numbers numbers_of(const Operands& o) {
@@ -28,7 +28,7 @@ bool has_planes(const Operands& o) {
   return o.integer(numbers_of(o).layout) != 0;
 }
 
-// Padding that the scheme SAME puts around a result of `wanted` places: negative behind where the filter is smaller than the stride.
+// Padding of SAME around a result of `wanted` elements; the tail is negative if the filter is smaller than the stride.
 Axis same_padding(int64_t wanted, int64_t stride, int64_t kernel) {
   const int64_t steps = wanted / stride + (wanted % stride != 0 ? 1 : 0);
   const int64_t reached = checked_add(checked_mul(steps - 1, stride, "a stride"), kernel, "a stride");
@@ -36,7 +36,7 @@ Axis same_padding(int64_t wanted, int64_t stride, int64_t kernel) {
   return {stride, head, reached - wanted - head};
 }
 
-// Stride and padding of the height (0) or width (1); none where the filter's size or the wanted size is not known.
+// Stride and padding of the height (0) or width (1); none if the filter size or the wanted size is unknown.
 std::optional<Axis> axis_of(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
   const size_t stride_operand = numbers_of(o).strides + 1 - k;
   const int64_t stride = o.integer(stride_operand);
@@ -54,7 +54,7 @@ std::optional<Axis> axis_of(const Operands& o, size_t k, const std::optional<int
   return kernel ? std::optional(same_padding(size, stride, *kernel)) : std::nullopt;
 }
 
-// Sizes other than the batch's are above 0.
+// All sizes except the batch must be above 0.
 void expect_places(Operands& o) {
   for (size_t axis = 1; axis < 4; ++axis)
     if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected behind the batch; given " + o.shape_text(0));
@@ -81,7 +81,7 @@ void check_transpose_conv(Operands& o) {
   }
 }
 
-// The activation, and the bounds that a result without one has: infinities of float32 become the largest numbers.
+// Applies the activation; without one, clamps float32 infinities to the largest finite numbers.
 ValueId bounded(Expansion& e, ValueId y, Activation activation) {
   if (e.dtype(0) != DType::float32 || (activation != Activation::none && activation != Activation::relu)) return e.activated(y, activation);
   constexpr double kMost = std::numeric_limits<float>::max();
@@ -101,7 +101,7 @@ ValueId of_reals(Expansion& e, ValueId x, std::span<const Axis> axes, Activation
   return bounded(e, y, activation);
 }
 
-// `x` with more places around it, or, where numbers are negative, fewer.
+// Pads `x`, or crops it if numbers are negative.
 ValueId padded(Expansion& e, ValueId x, const std::vector<int64_t>& pads) {
   const ValueId zero = e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0));
   std::vector<int64_t> more(pads), fewer(pads);

@@ -40,7 +40,7 @@ class BlockJoins {
  private:
   size_t place_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
-  // Both matrices are of one form, which one kernel reads.
+  // Whether both matrices have the same format, so that one kernel reads both.
   bool is_of_one_form(const ProgramNode& a, const ProgramNode& b) const {
     const auto same = [&](const char* name) { return a.attributes.integer(name, 0) == b.attributes.integer(name, 0); };
     const GraphValue &w = graph_.value(a.inputs[kW]), &v = graph_.value(b.inputs[kW]);
@@ -64,7 +64,7 @@ class BlockJoins {
     gone_[place_of(*gate)] = true;
   }
 
-  // The gain is a constant for each element of a row, and all that read the result are products of it with matrices of few bits.
+  // Fuses a norm with a constant per-element gain if all its readers are block-quantised products.
   void join_norm(size_t i) {
     const ProgramNode& norm = graph_.nodes[i];
     const ValueId made = norm.outputs[0];
@@ -77,7 +77,7 @@ class BlockJoins {
     std::set<const ProgramNode*> readers;
     for (const ProgramNode* reader : flow_.readers(made))
       if (!gone_[place_of(*reader)]) readers.insert(reader);
-    constexpr size_t kMostReaders = 3;  // each of them normalises the rows anew
+    constexpr size_t kMostReaders = 3;  // each reader repeats the normalisation
     const auto fits = [&](const ProgramNode* reader) {
       return is_block_product(reader) && input_of(*reader, kGain) == kAbsent && reader->wide == norm.wide && reader->inputs[kX] == made &&
              std::ranges::count(reader->inputs, made) == 1 && graph_.value(reader->inputs[kW]).shape->back() == gain->desc.shape[0];

@@ -1,4 +1,4 @@
-// Products with matrices of few bits take up what stands before and beside them: a gate, and the normalisation of what they multiply.
+// Fuses a gate product and RMSNorm into matmuls with block-quantised weights.
 #pragma once
 
 #include "graph/description/fusions.h"
@@ -6,8 +6,8 @@
 
 namespace pumice {
 
-// After maps are fused. A product whose epilogue reads another product of the same rows computes that one too (as models have gate and up
-// beside each other), and RMSNormalization that such products alone read becomes a part of them.
+// Runs after map fusion. A product whose epilogue reads another product of the same input computes that one too (gate and up projections).
+// RMSNormalization read only by such products is fused into them.
 void join_block_products(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

@@ -13,12 +13,12 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kScalesOfBlocks = 2;                // the input of pumice::BlockMatMul
-constexpr float kLeast = 0x1p-14f, kMost = 0x1p15f;  // below the first one a half has fewer digits
-constexpr int64_t kScalesAtOnce = int64_t{1} << 14;  // scales that are read at a time
+constexpr size_t kScalesOfBlocks = 2;                // input of pumice::BlockMatMul
+constexpr float kLeast = 0x1p-14f, kMost = 0x1p15f;  // below kLeast fp16 loses precision
+constexpr int64_t kScalesAtOnce = int64_t{1} << 14;  // scales read per chunk
 
 struct Rounded {
-  std::optional<float> misfit;  // a scale that no normal half is near to
+  std::optional<float> misfit;  // a scale that is not near a normal fp16 number
   bool is_exact = true;
 };
 

@@ -1,13 +1,13 @@
-// Scales of matrices in blocks that a file has as float32, in a program of halves.
+// Converts float32 scales of block-quantised matrices in fp16 programs.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// Marks the products with matrices in blocks whose float32 scales may be rounded to halves, which the kernels of matrix units read: all are
-// zero, or normal numbers of float16. Others keep float32 scales and take kernels without these units. The report says either on devices
-// that have them. Comes after set_precision(), which decides what computes in float32.
+// Marks block-quantised products whose float32 scales may be rounded to fp16, as the cooperative matrix kernels require: all are zero or
+// normal fp16 numbers. Others keep float32 scales and use other kernels. The report shows either on devices with cooperative matrices. Runs
+// after set_precision(), which chooses the nodes that compute in float32.
 void round_block_scales(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Rotary embedding and the caches of attention become one node.
+// Fuses RoPE and KV cache updates into one node.
 #pragma once
 
 #include "graph/description/fusions.h"
@@ -6,8 +6,8 @@
 
 namespace pumice {
 
-// Where an attention's queries and keys are turned by the same angles, and its keys and values are written into caches at the same rows,
-// these four nodes become "pumice::RotaryCaches". After the checks of indices are found, which are stated of the nodes apart.
+// If an attention's queries and keys are rotated by the same angles and its keys and values are written to the same cache rows, these four
+// nodes become "pumice::RotaryCaches". Runs after index checks are collected, which refer to the separate nodes.
 void join_caches(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

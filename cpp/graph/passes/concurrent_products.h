@@ -1,12 +1,11 @@
-// Products that run beside each other, as those of queries, keys and values do: each has the device to itself by a part only.
+// Counts products that can run concurrently, such as Q, K and V projections: each gets only part of the device.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// After maps are fused. Tells each product with a constant matrix how many others multiply the same rows by matrices of the same size, with
-// nothing to wait for.
+// Runs after map fusion. Sets, for each product with a constant matrix, how many independent products share its input and matrix shape.
 void count_concurrent_products(ProgramGraph& graph);
 
 }  // namespace pumice

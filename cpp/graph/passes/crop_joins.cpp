@@ -10,7 +10,7 @@ namespace {
 
 using Integers = std::vector<int64_t>;
 
-// Elements that are cut off an axis.
+// Elements cropped off an axis.
 struct Border {
   int64_t begin = 0, end = 0;
 };
@@ -19,7 +19,7 @@ class CropSearch {
  public:
   explicit CropSearch(const ProgramGraph& graph) : graph_(graph), flow_(graph) {}
 
-  // The transposed convolution that makes what a Slice cuts, and its pads with what that takes off; null and none where they stay apart.
+  // Returns the ConvTranspose that a Slice crops and its new pads; null if they cannot be fused.
   std::pair<const ProgramNode*, Integers> joined(const ProgramNode& slice) const {
     const ProgramNode* conv = slice.row->name == "Slice" ? flow_.producer(slice.inputs[0], "ConvTranspose") : nullptr;
     if (!conv || !flow_.only_reader(slice.inputs[0]) || conv->attributes.has("output_shape")) return {};
@@ -47,8 +47,7 @@ class CropSearch {
     return constant->as_int64();
   }
 
-  // The borders that a slice takes off, by spatial axis; none where it takes off anything else than borders of images, or where it is not
-  // known how many elements it takes off.
+  // Returns the borders that a Slice crops, by spatial axis; none if it does anything else or the cropped sizes are unknown.
   std::optional<std::vector<Border>> borders_of(const ProgramNode& slice, size_t rank) const {
     constexpr int64_t kMost = 1 << 20, kWhole = INT32_MAX;
     const auto starts = list(slice, 1, {}), ends = list(slice, 2, {});
@@ -69,7 +68,7 @@ class CropSearch {
     return borders;
   }
 
-  // The number of elements that a convolution makes of one element along an axis, before pads are added.
+  // Returns how many elements a ConvTranspose produces along an axis from one input element, without pads.
   static int64_t least_size(const ProgramNode& conv, const Shape& weights, size_t i) {
     const auto number = [&](std::string_view name, int64_t otherwise) {
       const Integers given = conv.attributes.integers(name);

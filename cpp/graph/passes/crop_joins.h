@@ -1,12 +1,12 @@
-// Borders that are cut off what a transposed convolution makes.
+// Fuses cropping into transposed convolutions.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// A Slice that takes constant borders off the result of a ConvTranspose, which it alone reads, becomes a part of that one's pads: what is
-// cut off is never computed. Results so small that the Slice would give none keep it.
+// A Slice that crops constant borders off a ConvTranspose output and is its only reader becomes part of its pads: the borders are never
+// computed. Not done if a result could be so small that the Slice would be empty.
 void join_crops(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

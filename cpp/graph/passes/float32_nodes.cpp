@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// Finds nodes by the names that reports give them: those of a graph that a node runs begin with the graph's name.
+// Finds nodes by their report names, which start with the graph's name in nested graphs.
 class Finder {
  public:
   explicit Finder(const std::set<std::string>& names) : names_(names) {}
@@ -26,7 +26,7 @@ class Finder {
   std::set<std::string> found;
 
  private:
-  // Several nodes may run one graph, which then computes as the widest of them.
+  // A graph run by several nodes is float32 if any of them asks for it.
   void visit_inner(const Graph& graph, bool all) {
     const auto [known, added] = visited_.try_emplace(&graph, all);
     if (!added && (known->second || !all)) return;
@@ -41,7 +41,7 @@ class Finder {
   }
 
   const std::set<std::string>& names_;
-  std::map<const Graph*, bool> visited_;  // whether all of a graph's nodes are wanted
+  std::map<const Graph*, bool> visited_;  // whether all of a graph's nodes are requested
 };
 
 bool reads_floats(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
@@ -63,7 +63,7 @@ std::set<std::string> float32_nodes_of(const Graph& graph, const std::set<std::s
 
 void keep_float32_nodes(ProgramGraph& graph) {
   if (graph.float_dtype == DType::float32) return;
-  std::map<ValueId, ValueId> copies;  // of constants, which other nodes may read in the narrow type
+  std::map<ValueId, ValueId> copies;  // of constants, which other nodes may read in 16 bits
   for (ProgramNode& node : graph.nodes) {
     ReportRow& row = graph.report[node.report];
     if (!row.is_float32) continue;

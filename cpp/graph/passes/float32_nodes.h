@@ -1,4 +1,4 @@
-// Nodes that a caller wants to compute in float32 in a program of narrower floats.
+// Nodes that the caller wants in float32 in a 16-bit program.
 #pragma once
 
 #include "graph/description/graph.h"
@@ -6,11 +6,11 @@
 
 namespace pumice {
 
-// The names with those of all nodes in the graphs of the IF and WHILE nodes among them. Throws GraphError for a name that no node has.
+// Expands `names` by all nodes inside the IF and WHILE nodes among them. Throws GraphError for an unknown name.
 std::set<std::string> float32_nodes_of(const Graph& graph, const std::set<std::string>& names);
 
-// Marks the nodes whose report rows are asked for, and what has taken them up: each computes in float32, from constants of its own in
-// float32. Comes after what makes several nodes one, which is then as wide as any of them.
+// Marks the nodes whose report rows ask for float32, and nodes that they were fused into: each computes in float32, with its own float32
+// constants. Runs after fusion; a fused node is float32 if any of its nodes is.
 void keep_float32_nodes(ProgramGraph& graph);
 
 }  // namespace pumice

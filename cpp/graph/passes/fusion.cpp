@@ -11,21 +11,21 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants in them: each costs a pipeline of its own
-constexpr size_t kMostScaledMaps = 32;               // likewise, with the scales of quantized operands in them
-constexpr int64_t kLargestExact = int64_t{1} << 53;  // integer that a literal holds
+constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants: each needs its own pipeline
+constexpr size_t kMostScaledMaps = 32;               // likewise, with quantization scales
+constexpr int64_t kLargestExact = int64_t{1} << 53;  // largest integer that a literal represents exactly
 
-// Element types that an expression computes in just as they are stored, so that nothing is lost or gained in between.
+// Whether expressions compute in the stored type, so that fusion does not change rounding.
 bool is_exact(DType dtype) {
   return contains(kWorkingFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
 }
 
-// A MapForm is the expression that a map node computes, over names for its operands.
+// The expression of a map node and its operands.
 struct MapForm {
   Expression expression;
   std::vector<ValueId> operands;
   std::vector<std::string> names;  // of the operands
-  bool scaled = false;             // the expression has a scale in it
+  bool scaled = false;             // contains a quantization scale
 };
 
 using Replacements = std::map<std::string, Expression>;
@@ -63,17 +63,17 @@ class MapFusion {
       if (id != kAbsent) consumers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
   }
 
-  // The node that alone reads the value, or -1.
+  // Returns the only reader of the value, or -1.
   int32_t only_consumer(ValueId id) const { return uses_[static_cast<size_t>(id)] == 1 ? consumers_[static_cast<size_t>(id)] : -1; }
 
-  // A constant of one element.
+  // Returns the value of a constant of one element.
   std::optional<double> number_of(ValueId id) const {
     const auto& constant = value(id).constant;
     if (!constant || constant->desc.elements() != 1) return {};
     return constant->as_double()[0];
   }
 
-  // The form of a quantization with one scale that is known. Integers are saturated as they are stored.
+  // Returns the form of a quantization with one constant scale. Integers saturate when stored.
   std::optional<MapForm> quantization_form(const ProgramNode& map) const {
     const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
     const auto scale = number_of(map.inputs[1]), from = zero == kAbsent ? 0 : number_of(zero);
@@ -92,7 +92,7 @@ class MapFusion {
       return {};
     std::vector<bool> present;
     MapForm form{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
-    const size_t count = casts ? 1 : map.inputs.size();  // of a CastLike the other one is not read
+    const size_t count = casts ? 1 : map.inputs.size();  // CastLike uses only the type of its second operand
     const auto names = map_input_names(row, count);
     for (size_t i = 0; i < count; ++i) {
       present.push_back(map.inputs[i] != kAbsent);
@@ -104,7 +104,7 @@ class MapFusion {
     return form;
   }
 
-  // A constant of one element that leaves the shape of what it meets as it is.
+  // Returns a constant of one element that does not change the shape by broadcasting.
   std::optional<Expression> literal_of(ValueId id, size_t rank) const {
     const auto& constant = value(id).constant;
     if (!constant || constant->desc.elements() != 1 || constant->desc.shape.size() > rank || !is_exact(constant->desc.dtype)) return {};
@@ -121,8 +121,7 @@ class MapFusion {
     return std::ranges::any_of(types, [](const auto& one) { return one.second == ExprType::f64; });
   }
 
-  // The GLSL of an expression that a kernel has so many times, and its type; none where that costs too much to compile or the types do not
-  // fit.
+  // Returns the GLSL and type of an expression that occurs `copies` times in a kernel; none if it is too expensive to compile or ill-typed.
   static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
                                             ExprType& type) {
     if (!FusionBudget::allows(expression, has_doubles(types), copies)) return {};
@@ -133,7 +132,7 @@ class MapFusion {
     }
   }
 
-  // The consumer's expression as a continuation of `chain`, which is over "x" and "residual"; none where other operands vary.
+  // Appends the consumer's expression to `chain`, which uses "x" and "residual"; none if other operands vary.
   std::optional<Expression> continued(const MapForm& form, ValueId varying, ValueId residual, const Expression& chain, bool& scaled) const {
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k) {
@@ -149,15 +148,14 @@ class MapFusion {
     return form.expression.substitute(replacements);
   }
 
-  // The producer's epilogue may read a second tensor, because the weights are known and its row allows it.
+  // Whether the producer's epilogue can read a second tensor: its weights are known and its row allows it.
   bool takes_residual(const ProgramNode& producer) const {
     if (!wanted_.has(Fusion::residual) || !producer.row->residual) return false;
     const auto& weights = value(producer.inputs[1]).constant;
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
-  // The value that a kernel which reads floats of either size reads in the place of `id`: the operand of a cast to float32 that the passes
-  // have added; `id` itself where there is none.
+  // Skips a cast to float32 that passes added, for kernels that read floats of either width: returns its operand, or `id` if there is none.
   ValueId before_cast(ValueId id) const {
     const int32_t at = producers_[static_cast<size_t>(id)];
     if (at < 0) return id;
@@ -167,19 +165,19 @@ class MapFusion {
     return widens ? cast.inputs[0] : id;
   }
 
-  // The value that a node's kernel reads as its residual in the place of `id`.
+  // Returns the value that a node's kernel reads as the residual `id`.
   ValueId read_by(const ProgramNode& node, ValueId id) const { return node.row->stores_either ? before_cast(id) : id; }
 
   bool is_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }
 
-  // Whether what makes a value takes up the node that alone reads it: a map, or a product that reads the other operand as its residual.
+  // Whether a value's producer can absorb its only reader: it is a map, or a product that reads the other operand as residual.
   bool takes_reader(ValueId id) const {
     const ProgramNode& maker = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(id)])];
     return only_consumer(id) >= 0 && (takes_residual(maker) || form_of(maker));
   }
 
-  // The first operand beside `made` of its shape, as far as that is known; kAbsent where there is none. Where it is made after the
-  // producer has run, the producer may run later: nobody but the map reads what it makes.
+  // Returns the first operand other than `made` that has its shape, if known; else kAbsent. If it is computed after the producer, the
+  // producer can be moved: only the map reads its result.
   ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
     if (!takes_residual(graph_.nodes[at])) return kAbsent;
     const bool takes_either = graph_.nodes[at].row->stores_either;
@@ -187,7 +185,7 @@ class MapFusion {
       const ValueId read = read_by(graph_.nodes[at], id);
       const GraphValue& other = value(read);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
-      // A cast that is read over, and whatever is before it, stays where it is.
+      // A skipped cast and its producers stay in place.
       const bool is_there = !is_after(at, read) || (read == id && !takes_reader(id));
       return id != made && is_there && (dtype == value(made).dtype || (takes_either && is_working_float(dtype))) && other.shape &&
              other.shape == value(made).shape && !literal_of(id, rank_of(made));
@@ -196,8 +194,8 @@ class MapFusion {
     return found == form.operands.end() ? kAbsent : *found;
   }
 
-  // Whether all maps behind a value, as far as each alone reads the one before it, could become part of an epilogue: none of them has
-  // further operands that vary. A map that has some would take up those before it, and round nothing in between.
+  // Whether the chain of single-reader maps after a value fits an epilogue: none has other varying operands. A map with such operands would
+  // absorb the ones before it without intermediate rounding.
   bool ends_in_epilogue(ValueId made) const {
     for (int32_t next = only_consumer(made); next >= 0; next = only_consumer(made)) {
       const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];
@@ -210,15 +208,15 @@ class MapFusion {
     return true;
   }
 
-  // Whether the node is a Cast that the passes have put before maps alone, which read either size of floats.
+  // Whether the node is a Cast that passes added before maps only, which read floats of either width.
   bool is_before_map(const ProgramNode& node) const {
     if (!node.row->casts || !graph_.report[node.report].added) return false;
     const int32_t next = only_consumer(node.outputs[0]);
     return next >= 0 && form_of(graph_.nodes[static_cast<size_t>(next)]).has_value();
   }
 
-  // Whether the producer's kernel stores what the consumer makes of its result of floats of `dtype`. Any other Cast from 16 bits asks for
-  // the rounding, which an epilogue leaves out.
+  // Whether the producer's kernel can store the consumer's result; `dtype`: the producer's float dtype. Other Casts from 16 bits ask for
+  // rounding, which an epilogue would skip.
   bool can_store(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
     const DType made = value(consumer.outputs[0]).dtype;
     if (made == dtype) return true;
@@ -227,7 +225,7 @@ class MapFusion {
     return made == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
   }
 
-  // Puts a node in the place of one that is gone, further on, and returns the place.
+  // Moves a node to a free later slot and returns its index.
   size_t moved(size_t from, size_t to) {
     if (const auto kernel = kernels_.extract(&node(from))) kernels_[&node(to)] = kernel.mapped();
     node(to) = std::move(node(from));
@@ -239,7 +237,7 @@ class MapFusion {
     producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
     const ValueId read = read_by(producer, residual);
     producer.inputs[kResidualInput] = read;
-    if (read != residual) ++uses_[index(read)];  // so that the cast does not take up what makes it
+    if (read != residual) ++uses_[index(read)];  // keeps the cast from absorbing its producer
     producer.has_residual = true;
   }
 
@@ -254,7 +252,7 @@ class MapFusion {
       const int32_t next = only_consumer(made);
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
-      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;  // a CastLike may ask for its type alone
+      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;  // CastLike may use only its type
       if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
       const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
       const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
@@ -306,7 +304,7 @@ class MapFusion {
     return types;
   }
 
-  // An expression of one type as a value of the dtype that it is stored in.
+  // Converts an expression's value to the type of its stored dtype.
   static Expression as_stored(const Expression& expression, ExprType type, DType dtype) {
     const ExprType wanted = expr_type(dtype);
     if (type == wanted) return expression;
@@ -314,17 +312,17 @@ class MapFusion {
     return Expression::parse(casts[static_cast<size_t>(wanted)]).substitute({{"x", expression}});
   }
 
-  // The producer of a map's operand where it may become part of the map: a map of the same shape that nobody else reads.
+  // Returns the producer of a map's operand if it can be fused: a map of the same shape without other readers.
   std::optional<size_t> fusable_producer(ValueId operand, const ProgramNode& map) const {
     const int32_t producer = producers_[static_cast<size_t>(operand)];
     if (producer < 0 || gone_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
     const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
-    if (is_half_width(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // somebody asked for the rounding
+    if (is_half_width(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the rounding was asked for
     if (!inner.shape || inner.shape != outer.shape) return {};
     return static_cast<size_t>(producer);
   }
 
-  // A map under construction: operands are named in0, in1, .. as they come.
+  // A map under construction: operands are named in0, in1, ... in order of use.
   struct Merged {
     std::vector<ValueId> operands;
 
@@ -341,7 +339,7 @@ class MapFusion {
     }
   };
 
-  // The whole of two maps takes the place of both; the producer's kernel is none of the program's any more.
+  // Budgets the fused map, which replaces both kernels.
   bool admit_map(const ProgramNode& map, const ProgramNode& producer, const Expression& whole, const std::map<std::string, ExprType>& types,
                  const std::string& text) {
     const DType stored = value(map.outputs[0]).dtype;
@@ -360,7 +358,7 @@ class MapFusion {
     return true;
   }
 
-  // The operand's own expression put in the place of the operand.
+  // Substitutes the operand's expression for the operand.
   bool fuse_operand(ProgramNode& map, const MapForm& form, size_t position) {
     const ValueId operand = form.operands[position];
     const auto producer = fusable_producer(operand, map);
@@ -411,7 +409,7 @@ class MapFusion {
   const FusionSet& wanted_;
   std::vector<uint32_t> uses_;
   std::vector<int32_t> producers_;  // node of each value; -1: none
-  std::vector<int32_t> consumers_;  // likewise; -1 too where the value is an output of the program
+  std::vector<int32_t> consumers_;  // likewise; also -1 for program outputs
   std::vector<bool> gone_;
   std::set<std::string> scaled_epilogues_;
   std::set<const ProgramNode*> scaled_maps_;

@@ -1,13 +1,13 @@
-// Fusion of elementwise operators into what makes their operand, decided by what rows declare and never by an operator's name.
+// Fuses elementwise operators into their producers, based on row properties, never on operator names.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// Chains of maps with one varying operand become the epilogue of the contraction, window or reduction before them; products and
-// convolutions take a second operand of their result's shape too (a residual). Maps of maps of one shape become one map of up to four
-// operands. Values that are used twice or are outputs stay. The last of the passes: it relies on the dtypes that values have in memory.
+// Chains of maps with one varying operand become the epilogue of the contraction, window or reduction before them; matmuls and convolutions
+// also take a second operand of the result's shape (a residual). Maps of one shape fuse into one map of up to four operands. Values with
+// several uses and outputs are kept. Runs last: it relies on final dtypes.
 void fuse_maps(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The budget limits what fused expressions cost a driver to compile: those of one kernel, and those of all kernels of a program.
+// Limits the driver's compile time for fused expressions, per kernel and per program.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace pumice {
 
-// A kernel that fusion makes: what it is known by, and the weight of the code that comes of it. Kernels of one key are one pipeline.
+// A fused kernel: its key and the weight of its code. Kernels with the same key share a pipeline.
 struct FusedKernel {
   std::string key;
   uint64_t weight = 0;
 };
 
-// Times that a map's kernel has its expression, by the type that it stores: for each of the elements that an invocation makes at once, and
-// for each of the last four.
+// Returns how often a map's kernel contains its expression, by stored type: for each element of an invocation's vector, and four more for
+// the tail.
 uint64_t map_copies(DType stored);
 inline constexpr uint64_t kEpilogueCopies = 8;  // of the tiles and rows that most kernels store
 
 class FusionBudget {
  public:
-  // Whether a kernel may have the expression so often.
+  // Whether a kernel may contain the expression `copies` times.
   static bool allows(const Expression& expression, bool has_doubles, uint64_t copies);
 
-  // Exchanges a kernel (empty: none) of one place of the program for another one; false, and nothing is changed, where the program then has
-  // more to compile than it may. A kernel that it has already costs nothing more.
+  // Replaces a kernel (empty: none) by another; returns false and changes nothing if the program would exceed its budget. Kernels already
+  // counted cost nothing more.
   bool exchange(const FusedKernel& before, const FusedKernel& after);
   void remove(const FusedKernel& kernel);
 

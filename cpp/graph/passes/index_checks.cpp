@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// Constants are checked when sizes become known, and so is what is computed on the host because shapes depend on it.
+// Constants are checked when sizes become known, as are values computed on the host for shapes.
 bool has_indices(const ProgramGraph& graph, const ProgramNode& node) {
   if (!node.row->indices || node.demanded || node.only_shape || node.tentative) return false;
   const size_t input = node.row->indices(node.attributes, {}).input;
@@ -47,7 +47,7 @@ std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInfer
   std::vector<IndexCheck> checks;
   for (size_t i = 0; i + 1 < graph.nodes.size(); ++i) {
     if (graph.nodes[i].row != &index_check_row()) continue;
-    const ProgramNode& node = graph.nodes[i + 1];  // that it stands before
+    const ProgramNode& node = graph.nodes[i + 1];  // the checked node
     std::vector<Shape> sizes;
     for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes.desc(input)->shape);
     IndexBounds bounds = node.row->indices(node.attributes, sizes);

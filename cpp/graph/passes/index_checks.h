@@ -1,4 +1,4 @@
-// A program that checks the indices which only the device knows: a node beside each that has some, and what they have found.
+// Runtime checks of indices known only on the device: a check node per indexing node, and its results.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace pumice {
 
 class ShapeInference;
 
-// An IndexCheck names a node of a bound program, the value that its indices are, and what these may be.
+// An index check of a bound program: the node, its index value, and the valid range.
 struct IndexCheck {
   std::string node, value;
   IndexBounds bounds;
@@ -20,13 +20,13 @@ struct IndexCheck {
   bool is_real;  // the indices are floats
 };
 
-// Adds the checks as the last outputs of the graph, which counts them in `index_checks`.
+// Adds the checks as the last outputs of the graph and sets its `index_checks`.
 void add_index_checks(ProgramGraph& graph);
-// The graph's checks, bound to these shapes, in their order.
+// Returns the graph's checks in order, bound to these shapes.
 std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInference& shapes);
-// Throws IndexRangeError: so many are out of range, the first of which is at `position`.
+// Throws IndexRangeError: `count` indices are out of range, the first at `position`.
 [[noreturn]] void raise_index(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text);
-// `made`: what check k has made. Throws IndexRangeError for the first that has found an index.
+// `made`: output of check k. Throws IndexRangeError for the first check that failed.
 void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made);
 
 }  // namespace pumice

@@ -9,15 +9,15 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostChain = 32;  // nodes that are evaluated at every call
+constexpr size_t kMostChain = 32;  // nodes evaluated at every call
 
-// Whether the node moves elements or changes their type, which costs the host little at every call.
+// Whether the node only moves or casts elements, which is cheap on the host.
 bool moves_elements(const ProgramNode& node) {
   return node.row->casts || node.row->skeleton == Skeleton::view;
 }
 
-// Finds the nodes by which the value follows from inputs and constants, all of them or those that move elements (`moves`). False where
-// there are others, or the host cannot evaluate one.
+// Finds the nodes that compute the value from inputs and constants; `moves`: allow only those that move or cast elements. Returns false if
+// a node is not allowed or the host cannot evaluate it.
 bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, bool moves, InputCheck& check) {
   if (value == kAbsent || graph.value(value).constant) return true;
   if (const auto input = std::ranges::find(graph.inputs, value); input != graph.inputs.end()) {
@@ -35,7 +35,7 @@ bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>
   return true;
 }
 
-// The node that makes each value; null for inputs and constants.
+// Returns the producer of each value; null for inputs and constants.
 std::vector<const ProgramNode*> producers_of(const ProgramGraph& graph) {
   std::vector<const ProgramNode*> producers(graph.values.size(), nullptr);
   for (const ProgramNode& one : graph.nodes)
@@ -57,14 +57,14 @@ void check_given(const ProgramGraph& graph, const InputCheck& check, const Check
 
 std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
   std::vector<InputCheck> checks;
-  std::vector<const ProgramNode*> producers;  // most graphs need none
+  std::vector<const ProgramNode*> producers;  // filled on demand
   const auto add = [&](const ProgramNode& node, size_t list, bool moves) -> InputCheck* {
     if (producers.empty()) producers = producers_of(graph);
     InputCheck check{node, list, {}, {}};
     if (!find_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
     return &checks.emplace_back(std::move(check));
   };
-  // Requirements come first: their messages are in the terms of the operator that a caller added.
+  // Requirements first: their messages use the terms of the caller's operator.
   for (const ProgramNode& node : graph.nodes)
     if (node.requirement)
       for (const size_t i : node.requirement->unread_lists(node.inputs.size())) add(node, i, false);
@@ -104,7 +104,7 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
     known.set(graph.inputs[i], desc);
     known.set_host(graph.inputs[i], {desc, {}, values[i]});
   }
-  // Moves of elements cost what reading the list does; other nodes are evaluated for short lists only.
+  // Moving elements costs as much as reading the list; other nodes are evaluated only for short lists.
   const bool moves = !check.node.requirement && !check.node.row->refuses_indices;
   const int64_t most = moves ? kMaxElements : kMostHostElements;
   for (const GraphNode& node : check.chain) {

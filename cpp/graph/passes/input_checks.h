@@ -1,5 +1,5 @@
-// Lists that a program need not know to be bound, but whose rules the host can check where a call hands it the elements: where a slice
-// begins, when an input tells it. And indices that are an input of a call themselves, of operations that refuse those out of range.
+// Checks on the host, at each call, of lists that binding need not know (such as Slice starts given as an input), and of indices that are
+// inputs of a call, for operators that reject out-of-range indices.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ namespace pumice {
 
 class ShapeInference;
 
-// The checks of a graph whose nodes are not fused yet.
+// Returns the checks of a graph before fusion.
 std::vector<InputCheck> input_checks(const ProgramGraph& graph);
 
-// CheckedInputs holds descriptions and elements of the inputs of a check's node, as a binding has them.
+// Descriptions and elements of the inputs of a check's node, for one binding.
 struct CheckedInputs {
   std::vector<std::optional<TensorDesc>> descs;
   std::vector<std::optional<HostTensor>> elements;
@@ -27,8 +27,8 @@ struct CheckedInputs {
 
 CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known);
 
-// `shapes` and `values`: of the graph's inputs; a list that comes from values that are null is not checked. Throws GraphError, and
-// IndexRangeError for indices.
+// `shapes` and `values`: of the graph's inputs; lists computed from null values are skipped. Throws GraphError, or IndexRangeError for
+// indices.
 void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,
                  std::span<const std::byte* const> values);
 

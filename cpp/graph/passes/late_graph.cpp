@@ -24,7 +24,7 @@ std::shared_ptr<Graph> expanded(const ProgramGraph& graph, const std::vector<std
     ValueId& id = own[static_cast<size_t>(graph.inputs[i])];
     id = made->input(value.name, value.dtype, shapes[i], value.dimension_names, {.owned = value.owned, .quantization = value.quantization});
   }
-  // Before constants get names that they have.
+  // Constants first, to keep their names.
   for (size_t i = 0; i < graph.values.size(); ++i)
     if (graph.values[i].constant) own[i] = made->constant(*graph.values[i].constant, graph.values[i].name);
   for (size_t i = 0; i < graph.inputs.size() && i < values.size(); ++i) {

@@ -1,4 +1,4 @@
-// Graphs with nodes that depend on a rank or size that is not known yet: one node for each operation until a program is bound to shapes.
+// Graphs whose expansion is deferred until shapes are known: each such operation is one node until binding.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@ namespace pumice {
 
 bool has_late(const Graph& graph, const GraphPart& part);
 
-[[noreturn]] void refuse_late(const GraphNode& node);  // UnsupportedError: all that binding knows has not told its rank
+[[noreturn]] void refuse_late(const GraphNode& node);  // UnsupportedError: the rank is still unknown at binding
 
-// The same nodes over inputs of these shapes, and with these elements where they are given, all but those whose shapes are still open
-// expanded. Throws GraphError, UnsupportedError.
+// Rebuilds the graph for these input shapes and, where available, elements, expanding all nodes whose shapes are then known. Throws
+// GraphError, UnsupportedError.
 std::shared_ptr<Graph> expanded(const ProgramGraph& graph, const std::vector<std::optional<Shape>>& shapes,
                                 const std::vector<std::optional<HostTensor>>& values = {});
 

@@ -23,7 +23,7 @@ MixedFloats::MixedFloats(const ProgramGraph& graph)
     read_wide_[index(value)] = false;
     if (graph.value(value).dtype != DType::float32) left_wide_[index(value)] = false;
   }
-  // Backwards: a value is left where all that reads it is a view that is left, or nothing reads it and it is an output.
+  // Backwards: a value qualifies if all its readers are qualifying views, or if it is an output without readers.
   std::vector<bool> is_read(graph.values.size(), false);
   for (const ProgramNode& node : graph.nodes)
     for (const ValueId input : node.inputs)

@@ -1,4 +1,4 @@
-// Floats that nodes read and make as float32 although they compute with narrower ones: no cast is needed at the border of a program.
+// Nodes of a 16-bit program that read or write float32 directly, which saves casts at the program's border.
 #pragma once
 
 #include <vector>
@@ -11,17 +11,17 @@ class MixedFloats {
  public:
   explicit MixedFloats(const ProgramGraph& graph);
 
-  // Whether the node takes its input as float32 too: its kernels do, or need no elements, or it is a view that only such nodes read.
+  // Whether the node also accepts float32 for this input: its kernels do, it reads no elements, or it is a view read only by such nodes.
   bool takes_wide(const ProgramNode& node, size_t input) const;
-  // Whether the node makes its output as float32, because nothing but outputs of the program that are float32 reads it.
+  // Whether the node writes this output as float32, because only float32 program outputs use it.
   bool makes_wide(const ProgramNode& node, size_t output) const;
 
  private:
   void look_at(const ProgramNode& node);
 
   const ProgramGraph& graph_;
-  std::vector<bool> read_wide_;  // by value: all that reads it takes float32 too
-  std::vector<bool> left_wide_;  // by value: it is an output that is float32, or views of it are, and nothing else reads it
+  std::vector<bool> read_wide_;  // by value: all readers also accept float32
+  std::vector<bool> left_wide_;  // by value: used only as a float32 output, directly or through views
 };
 
 }  // namespace pumice

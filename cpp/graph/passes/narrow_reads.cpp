@@ -21,7 +21,7 @@ bool is_exact(float number, DType dtype) {
   return std::bit_cast<uint32_t>(float_from_half(half_from_float(number))) == bits;
 }
 
-// Gives the numbers of a constant, some at a time, as long as `look` returns true of them; whether it does so of all.
+// Calls `look` on a constant's elements in chunks until it returns false; returns whether it never did.
 bool for_each_run(const HostTensor& constant, const std::function<bool(std::span<const float>)>& look) {
   constexpr int64_t kRun = int64_t{1} << 14;
   const int64_t count = constant.desc.elements();
@@ -34,19 +34,19 @@ bool for_each_run(const HostTensor& constant, const std::function<bool(std::span
   return true;
 }
 
-// Whether numbers of 16 bits are those of the constant.
+// Whether all elements of the constant are exact in `dtype`.
 bool holds(const HostTensor& constant, DType dtype) {
   return for_each_run(constant, [&](std::span<const float> numbers) {
     return std::ranges::all_of(numbers, [&](float number) { return is_exact(number, dtype); });
   });
 }
 
-// How a constant's numbers fit sums of two halves; none where they are too far apart, or one is not finite: see
+// Returns the exponent for splitting a constant into fp16 hi + lo; none if its range is too large or an element is not finite. See
 // shaders/include/halves.glsl.
 std::optional<int> exponent_of_halves(const HostTensor& constant) {
   constexpr uint32_t kAbsolute = 0x7fffffffu, kSpecial = 255, kBias = 127;
-  constexpr uint32_t kApart = 28, kLeast = 32, kMost = 240;  // exponents from the smallest number to the largest, and of the largest
-  constexpr int kScaled = 14;                                // that of the largest once it is scaled
+  constexpr uint32_t kApart = 28, kLeast = 32, kMost = 240;  // maximum exponent range; limits of the largest exponent
+  constexpr int kScaled = 14;                                // exponent of the largest element after scaling
   uint32_t largest = 0, least = kAbsolute;
   for_each_run(constant, [&](std::span<const float> numbers) {
     for (const float number : numbers) {
@@ -85,7 +85,7 @@ class NarrowReads {
   }
 
  private:
-  // A Cast from the floats inside, where these have 16 bits, to float32.
+  // Whether the node is a Cast from the program's 16-bit floats to float32.
   bool widens(const ProgramNode& node) const {
     if (!node.row->casts || node.on_host || node.inputs[0] == kAbsent) return false;
     const GraphValue& from = graph_.value(node.inputs[0]);
@@ -101,7 +101,7 @@ class NarrowReads {
   }
 
   void read_factors(ProgramNode& node) {
-    if (node.attributes.real("alpha", 1) != 1) return;  // which scales the weights before they are stored
+    if (node.attributes.real("alpha", 1) != 1) return;  // alpha scales the weights before they are stored
     std::vector<ValueId> factors;
     for (size_t k = 0; has_bit(node.row->factors, k); ++k) {
       factors.push_back(is_cast(node.inputs[k]) ? from_[index(node.inputs[k])] : narrow_constant(node.inputs[k]));
@@ -111,7 +111,7 @@ class NarrowReads {
     node.narrow_factors = true;
   }
 
-  // A product in float32 of which the second factor is a constant that halves hold, two for each number.
+  // Splits the constant second factor of a float32 product into fp16 hi and lo.
   void split_factors(ProgramNode& node) {
     if (node.attributes.real("alpha", 1) != 1) return;
     const GraphValue &left = graph_.value(node.inputs[0]), &right = graph_.value(node.inputs[1]);
@@ -122,7 +122,7 @@ class NarrowReads {
     if (found->second) node.halves = HalvesOfFactors{*found->second, left.dtype == DType::float16};
   }
 
-  // A constant of the floats inside, which hold its numbers as they are; kAbsent where they do not.
+  // Returns a copy of a constant in the program's float dtype if that is exact, else kAbsent.
   ValueId narrow_constant(ValueId value) {
     if (!graph_.value(value).constant || !is_working_float(graph_.value(value).dtype)) return kAbsent;
     const auto [found, added] = constants_.try_emplace(value, kAbsent);
@@ -135,9 +135,9 @@ class NarrowReads {
   }
 
   ProgramGraph& graph_;
-  std::vector<ValueId> from_;                        // by value: what it is a cast of
-  std::map<ValueId, ValueId> constants_;             // their copies in the floats inside
-  std::map<ValueId, std::optional<int>> exponents_;  // of constants as sums of two halves
+  std::vector<ValueId> from_;                        // by value: operand of its cast
+  std::map<ValueId, ValueId> constants_;             // copies in the program's float dtype
+  std::map<ValueId, std::optional<int>> exponents_;  // of constants split into fp16 hi and lo
 };
 
 }  // namespace

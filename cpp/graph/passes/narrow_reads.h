@@ -1,14 +1,13 @@
-// Nodes in float32 that read what others make in 16 bits.
+// Lets float32 nodes read 16-bit values without casts.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// Takes away the casts from 16 bits to float32 that no map has taken up, where the kernels of all that read them take 16 bits as well.
-// A product of which all factors are such numbers, or constants that 16 bits hold as they are, is computed from these: its kernels sum in
-// float32 and make float32.
-// Comes after the fusion of maps: a map that takes a cast up rounds nothing, and costs no dispatch.
+// Removes casts from 16 bits to float32 that were not fused into maps, if all readers' kernels also accept 16 bits. Products whose factors
+// are all 16-bit values or constants exact in 16 bits use those: their kernels accumulate and store in float32. Runs after map fusion: a
+// cast fused into a map rounds nothing and costs no dispatch.
 void read_narrow_floats(ProgramGraph& graph);
 
 }  // namespace pumice

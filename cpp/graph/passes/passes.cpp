@@ -20,8 +20,8 @@ namespace pumice {
 
 namespace {
 
-// Tells by value whether its shape is one for all inputs of the graph. A shape that follows from unknown sizes may have been known by
-// chance.
+// Returns, by value, whether its shape is the same for all inputs. Shapes that depend on unknown sizes may be known only by coincidence of
+// trials.
 std::vector<bool> certain_shapes(const ProgramGraph& graph) {
   std::vector<bool> certain(graph.values.size(), false);
   for (size_t i = 0; i < graph.values.size(); ++i) certain[i] = graph.values[i].constant.has_value();
@@ -36,7 +36,7 @@ std::vector<bool> certain_shapes(const ProgramGraph& graph) {
   return certain;
 }
 
-// The elements of a constant, or its description alone where the node reads no more.
+// Returns the constant inputs; only their descriptions if the node reads no elements.
 std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
                                                std::vector<HostTensor>& described) {
   std::vector<const HostTensor*> inputs(node.inputs.size());
@@ -56,10 +56,10 @@ std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const 
   return inputs;
 }
 
-// A small constant is computed anywhere; a large one only where that makes it smaller.
+// Small constants are always folded; large ones only if that does not increase their size.
 bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
   int64_t read = 0, made = 0;
-  const std::set<ValueId> inputs(node.inputs.begin(), node.inputs.end());  // twice the same is read once
+  const std::set<ValueId> inputs(node.inputs.begin(), node.inputs.end());  // repeated inputs count once
   for (const ValueId input : inputs)
     if (input != kAbsent && graph.value(input).constant) read += graph.value(input).constant->desc.elements();
   for (const ValueId output : node.outputs) {
@@ -91,7 +91,7 @@ bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>&
   return true;
 }
 
-// A node of one input that the passes add. verb: of its name.
+// Creates a node with one input. verb: first word of its name.
 ProgramNode added_node(ProgramGraph& graph, std::string_view op, const std::string& verb, const Attributes& attributes, ValueId from,
                        ValueId to) {
   GraphNode node;
@@ -111,8 +111,8 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   return added_node(graph, "Cast", "cast", attributes, from, to);
 }
 
-// Converts to 16 bits as cast_node() does, but finite numbers beyond them become the largest: a row of scores that are all masked with
-// -3.4e38 would be minus infinity, of which Softmax makes NaN.
+// Converts to 16 bits like cast_node(), but clamps finite values: scores fully masked with -3.4e38 would otherwise become -inf and Softmax
+// would return NaN.
 ProgramNode saturating_node(ProgramGraph& graph, ValueId from, ValueId to) {
   ProgramNode node = added_node(graph, "Clip", "saturate", {}, from, to);
   const std::string most = graph.value(to).dtype == DType::bfloat16 ? "3.3895313892515355e38" : "65504.0";
@@ -146,7 +146,7 @@ void remove_dead_nodes(ProgramGraph& graph) {
     const auto& roles = node.row->schema.outputs;
     for (size_t k = 0; k < node.outputs.size(); ++k)
       if (!is_read(node.outputs[k]) && (k >= roles.size() || roles[k].optional || roles[k].variadic)) node.outputs[k] = kAbsent;
-    const bool counted = !roles.empty() && roles.back().variadic;  // as many parts as there are outputs
+    const bool counted = !roles.empty() && roles.back().variadic;  // one output per part
     while (!counted && node.outputs.size() > 1 && node.outputs.back() == kAbsent) node.outputs.pop_back();
     kept.push_back(std::move(node));
   }
@@ -162,9 +162,9 @@ bool is_wide(const ProgramGraph& graph, ValueId id) {
   return value.constant ? value.wide : value.dtype == DType::float32 && !value.owned;
 }
 
-// The dtype of the floats that a node makes: that of the program, but for nodes that the caller wants in float32, for operators known to
-// overflow float16 and for what mixes with their results. `kept`: values that are float32 because the caller wants that of the node which
-// makes them; other nodes take them as they are and make what they would have made without.
+// Returns the float dtype that a node produces: the program's, except float32 for nodes requested by the caller, for operators known to
+// overflow float16, and for nodes that mix with their results. `kept`: float32 values of caller-requested nodes, which do not make their
+// readers float32.
 DType float_made(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
   const DType inside = graph.float_dtype;
   if (inside == DType::float32 || node.wide) return DType::float32;
@@ -176,7 +176,7 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node, const std::
     spreads = spreads || !kept.contains(node.inputs[i]);
   }
   if (node.row->mixes_floats) return spreads ? DType::float32 : float_made_of(*node.row, inside);
-  // Constants and owned values have the dtype inside.
+  // Constants and owned values have the internal dtype.
   bool all = any;
   for (size_t k = 0; k < node.read().size(); ++k) {
     const ValueId input = node.inputs[k];
@@ -186,13 +186,13 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node, const std::
   return all && keeps_bits(*node.row) ? DType::float32 : inside;
 }
 
-// Elements that are moved are kept as those that they were.
+// Moved elements keep their dtype.
 bool is_kept(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
   if (graph.report[node.report].is_float32) return true;
   return keeps_bits(*node.row) && std::ranges::any_of(node.read(), [&](ValueId input) { return kept.contains(input); });
 }
 
-// Converts the inputs of a node that reads one kind of floats, which `fits` not: once each, by what `convert` adds.
+// Converts each input that does not satisfy `fits`, once each, with nodes that `convert` adds.
 template <typename Fits, typename Convert>
 void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& made, const Convert& convert) {
   for (size_t k = 0; k < node.read().size(); ++k) {
@@ -204,7 +204,7 @@ void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits,
   }
 }
 
-// Casts at the border that nobody reads: the nodes behind them take the inputs as they are.
+// Removes border casts without readers: later nodes read the inputs directly.
 void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
   const std::vector<uint32_t> uses = graph.uses();
   std::erase_if(casts, [&](const ProgramNode& cast) {
@@ -214,10 +214,10 @@ void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
   });
 }
 
-// Gives the floats inside of a graph one dtype, with casts where nodes and borders keep another one.
+// Gives the internal floats one dtype, with casts where nodes or the border keep another.
 class PrecisionPass {
  public:
-  // scores: values that are rounded to the largest number where they are beyond it.
+  // scores: values that saturate when rounded to 16 bits.
   PrecisionPass(ProgramGraph& graph, std::set<ValueId> scores)
       : graph_(graph), mixed_(graph), inside_(graph.float_dtype), is_border_(graph.values.size(), false), beyond_(std::move(scores)) {
     for (const auto& [name, value] : graph.outputs) border_.push_back(graph.value(value).dtype);
@@ -259,14 +259,14 @@ class PrecisionPass {
   void cast_graph_inputs() {
     for (const ValueId input : graph_.inputs) {
       is_border_[static_cast<size_t>(input)] = true;
-      if (graph_.value(input).owned || !differs(graph_.value(input).dtype)) continue;  // initialisation converts what is owned
+      if (graph_.value(input).owned || !differs(graph_.value(input).dtype)) continue;  // initialisation converts owned inputs
       const ValueId inner = copy_as(input, inside_);
       first_.push_back(narrowing_node(input, inner));
       replaced_[input] = inner;
     }
   }
 
-  // A node that reads or makes bits does so in the dtypes that the graph declares, with casts before and after it.
+  // A node that reads or writes bit patterns keeps the declared dtypes, with casts around it.
   void keep_bits(ProgramNode& node) {
     ValueId &input = node.inputs[0], &output = node.outputs[0];
     if (const DType wanted = declared_[static_cast<size_t>(input)]; graph_.value(input).dtype != wanted) {
@@ -285,11 +285,11 @@ class PrecisionPass {
   }
 
   void convert(ProgramNode& node) {
-    const bool is_float32 = graph_.report[node.report].is_float32;  // then it reads inputs of the graph as they are
+    const bool is_float32 = graph_.report[node.report].is_float32;  // then it reads graph inputs directly
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       ValueId& input = node.inputs[k];
       const auto found = replaced_.find(input);
-      // The host reads scales and limits as they are given: rounded to 16 bits they would stand for other sizes.
+      // The host reads scales and limits unrounded: rounding to 16 bits could change output sizes.
       if (found == replaced_.end() || is_float32 || is_host_input(node, k) || (is_wide(graph_, input) && mixed_.takes_wide(node, k)))
         continue;
       input = found->second;
@@ -310,7 +310,7 @@ class PrecisionPass {
     nodes_.push_back(std::move(node));
   }
 
-  // Casts what a node reads to float32 where it is wide, and to the dtype inside where it takes floats of one dtype.
+  // Casts a node's inputs to float32 if it is wide, or to the internal dtype if it needs a single dtype.
   void cast_node_inputs(ProgramNode& node, DType made) {
     const auto is_wide_one = [&](ValueId value, size_t) { return is_wide(graph_, value); };
     const auto is_narrow_one = [&](ValueId value, size_t k) { return !is_wide(graph_, value) || mixed_.takes_wide(node, k); };
@@ -330,7 +330,7 @@ class PrecisionPass {
       cast_inputs(graph_, node, is_narrow_one, narrowed_, narrow);
   }
 
-  // Whether the node computes in float32 because of a number that float16 does not hold; not one that the caller wants in float32 alone.
+  // Whether the node is float32 because of a number beyond float16, not just at the caller's request.
   bool has_number_beyond(const ProgramNode& node) const {
     const ReportRow& row = graph_.report[node.report];
     if (!row.is_float32) return node.wide || !row.wide.empty();
@@ -339,7 +339,7 @@ class PrecisionPass {
     });
   }
 
-  // Notes results that may be finite and beyond float16: those of such nodes, and what maps and views make of these in float32.
+  // Records results that may be finite but beyond float16: those of such nodes, and float32 maps and views of them.
   void note_beyond(const ProgramNode& node, DType made) {
     const auto is_beyond = [&](ValueId input) { return input != kAbsent && beyond_.contains(input); };
     if (inside_ != DType::float16 || made != DType::float32) return;
@@ -374,7 +374,7 @@ class PrecisionPass {
   std::vector<DType> border_;                      // by output of the graph, as declared
   std::vector<DType> declared_;                    // by value of the graph
   std::map<ValueId, ValueId> replaced_;            // inputs of the graph -> the values used inside
-  std::map<ValueId, ValueId> narrowed_, widened_;  // copies of the other dtype
+  std::map<ValueId, ValueId> narrowed_, widened_;  // copies in the other dtype
   std::set<ValueId> kept_;                         // see float_made
   std::set<ValueId> beyond_;                       // see note_beyond
   std::vector<ProgramNode> first_, nodes_, last_;  // casts of inputs; the nodes; casts of outputs
@@ -390,10 +390,10 @@ void set_precision(ProgramGraph& graph) {
   PrecisionPass(graph, std::move(scores)).run();
 }
 
-// Takes away casts between an input or output and the floats inside, where both are stored alike. A cache that a program is given, reads
-// and gives back can then lie in one place, whatever type of floats the file computes with.
+// Removes casts at inputs and outputs whose dtypes already match. A KV cache passed in and out can then share memory, whatever the file's
+// float dtype.
 void drop_idle_casts(ProgramGraph& graph) {
-  std::map<ValueId, ValueId> same;  // by what the cast makes
+  std::map<ValueId, ValueId> same;  // by output of the cast
   std::set<ValueId> outputs;
   for (const auto& [name, value] : graph.outputs) outputs.insert(value);
   const std::set<ValueId> inputs(graph.inputs.begin(), graph.inputs.end());
@@ -415,7 +415,7 @@ void drop_idle_casts(ProgramGraph& graph) {
   for (auto& [name, value] : graph.outputs) replace(value);
 }
 
-// Marks nodes of which shapes are wanted and no elements.
+// Marks nodes whose outputs are used only for their shapes.
 static void find_unread(ProgramGraph& graph) {
   std::vector<bool> read(graph.values.size(), false);
   for (const auto& [name, output] : graph.outputs) read[static_cast<size_t>(output)] = true;
@@ -448,7 +448,7 @@ void find_host_nodes(ProgramGraph& graph) {
     graph.value_inputs.push_back(demanded[static_cast<size_t>(input)]);
     known[static_cast<size_t>(input)] = demanded[static_cast<size_t>(input)];
   }
-  // Forwards: what follows from host values alone is made there too.
+  // Forwards: nodes that depend only on host values also run on the host.
   for (ProgramNode& node : graph.nodes) {
     const auto read = node.read();
     const bool follows =

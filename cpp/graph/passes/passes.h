@@ -1,22 +1,22 @@
-// What is done to a graph between Graph and Program: each pass keeps its meaning. Free of data shapes.
+// Passes between Graph and Program: they preserve semantics and are independent of data shapes.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// Nodes whose inputs are all constants become constants, where the host can compute them.
+// Folds nodes with constant inputs that the host can compute.
 void fold_constants(ProgramGraph& graph);
-// Drops nodes that no output needs, and optional outputs that nobody reads.
+// Removes nodes that no output needs, and optional outputs without readers.
 void remove_dead_nodes(ProgramGraph& graph);
-// Floats inside become graph.float_dtype; inputs and outputs keep theirs, with a Cast at the border.
+// Changes internal floats to graph.float_dtype; inputs and outputs keep their dtypes, with Casts at the border.
 void set_precision(ProgramGraph& graph);
-// Drops casts between an input or output and the floats inside where both have one dtype.
+// Removes casts at inputs and outputs that have the internal dtype already.
 void drop_idle_casts(ProgramGraph& graph);
-// Marks nodes to be tried on the host at bind, and the inputs whose elements shapes depend on.
+// Marks nodes to evaluate on the host at binding, and inputs whose elements shapes depend on.
 void find_host_nodes(ProgramGraph& graph);
 
-// All of them in their order, with fusion where it is wanted.
+// Runs all passes in order; fuses as `options` allow.
 ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const ProgramOptions& options);
 
 }  // namespace pumice

@@ -9,9 +9,9 @@
 namespace pumice {
 namespace {
 
-constexpr double kCloseEnough = 1e-3;  // of a constant, which may have been rounded to 16 bits
+constexpr double kCloseEnough = 1e-3;  // relative tolerance: the constant may have been rounded to 16 bits
 
-// The value that conversions between floats make `id` of; `id` itself where no conversion makes it.
+// Skips float casts: returns the value that `id` is converted from, or `id`.
 ValueId without_casts(const ProgramGraph& graph, const ValueFlow& flow, ValueId id) {
   for (;;) {
     const ProgramNode* node = flow.producer(id);
@@ -21,7 +21,7 @@ ValueId without_casts(const ProgramGraph& graph, const ValueFlow& flow, ValueId 
   }
 }
 
-// ReduceMean over the last axis.
+// Whether the node is ReduceMean over the last axis with keepdims.
 bool is_mean(const ProgramGraph& graph, const ProgramNode& node) {
   if (node.row->name != "ReduceMean" || node.attributes.integer("keepdims", 1) != 1 || node.inputs.size() != 2) return false;
   const auto& shape = graph.value(node.inputs[0]).shape;

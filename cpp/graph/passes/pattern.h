@@ -1,4 +1,4 @@
-// Patterns of nodes, stated as text: "Mul(x, Sigmoid(Mul(x, #alpha)))".
+// Node patterns written as text: "Mul(x, Sigmoid(Mul(x, #alpha)))".
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@
 
 namespace pumice {
 
-// Op(..) is a node of that operator, the operands of Add and Mul in any order; Mean(x) is ReduceMean over the last axis, which stays as 1.
-// A number is a constant of one element close to it. A name is any value, the same wherever it stands; #name is a constant of one
-// element. Conversions between floats are looked through.
+// Op(..) matches a node of that operator; operands of Add and Mul match in any order. Mean(x) is ReduceMean over the last axis with
+// keepdims. A number matches a scalar constant close to it. A name matches any value, the same at each occurrence; #name matches a scalar
+// constant. Float casts are ignored.
 class Pattern {
  public:
   static Pattern parse(std::string_view text);
@@ -21,10 +21,10 @@ class Pattern {
   struct Found {
     std::map<std::string, ValueId> values;
     std::map<std::string, double> numbers;
-    size_t number_rank = 0;      // the largest of its constants' ranks: one element of any rank is a number
-    std::vector<uint32_t> rows;  // of the report: the nodes of the pattern
+    size_t number_rank = 0;      // largest rank of its scalar constants
+    std::vector<uint32_t> rows;  // report rows of the matched nodes
   };
-  // The root is an Op.
+  // Matches at `root`; the pattern must be an Op.
   std::optional<Found> match(const ProgramGraph& graph, const ValueFlow& flow, const ProgramNode& root) const;
 
  private:
@@ -32,7 +32,7 @@ class Pattern {
   bool match_node(const ProgramGraph& graph, const ValueFlow& flow, const ProgramNode& node, Found& found) const;
   static Pattern parse_one(std::string_view& text);
 
-  std::string op, name;  // one of them, or neither
+  std::string op, name;  // at most one of them is set
   double number = 0;
   std::vector<Pattern> operands;
 };

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// The windows of a pooling that asks for nothing else; none for other nodes.
+// Returns the windows of a plain max pooling; none for other nodes.
 std::optional<PoolWindow> windows_of(const ProgramNode& node) {
   const bool gives_more = std::ranges::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId id) { return id != kAbsent; });
   if (!node.row->largest_of || node.on_host || node.has_residual || gives_more) return {};
@@ -20,13 +20,13 @@ class PoolSearch {
  public:
   explicit PoolSearch(const ProgramGraph& graph) : graph_(graph), flow_(graph) {}
 
-  // The node that makes what the pooling reads, where it can pool; null where they stay apart.
+  // Returns the producer that the pooling can be fused into, or null.
   const ProgramNode* maker(const ProgramNode& pool, const PoolWindow& windows) const {
     const ValueId between = pool.inputs[0];
     const ProgramNode* made = flow_.producer(between);
     if (!made || made->row->pooled.empty() || made->on_host || made->has_residual || made->outputs.size() != 1) return nullptr;
     if (flow_.only_reader(between) != &pool || made->wide != pool.wide || made->narrow_factors) return nullptr;
-    // Floats of one size all through, so that what is pooled is rounded as it would be between the two.
+    // One float dtype throughout, so that rounding does not change.
     const DType floats = graph_.float_dtype_of(*made);
     if (graph_.value(between).dtype != floats || graph_.value(pool.outputs[0]).dtype != floats) return nullptr;
     const auto& weights = graph_.value(made->inputs[1]).constant;
@@ -38,7 +38,7 @@ class PoolSearch {
   ValueFlow flow_;
 };
 
-// The maker pools: it takes the place of the pooling, whose result it makes.
+// Turns the producer into the fused node with the pooling's output.
 void join(ProgramGraph& graph, ProgramNode& made, const ProgramNode& pool, const PoolWindow& windows) {
   const OperatorRow* row = find_operator(made.row->pooled);
   if (!row) throw Error("no row '" + std::string(made.row->pooled) + "'");

@@ -1,12 +1,12 @@
-// Poolings that the kernels of what they read do.
+// Fuses max pooling into its producer.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// After maps are fused. A pooling by the largest element of windows that lie side by side becomes part of the node that makes what it alone
-// reads, where that one's row takes it: the result between them is never stored. What is fused behind either stays where it is.
+// Runs after map fusion. Max pooling with non-overlapping windows is fused into its producer if that has no other reader and its row
+// supports it: the intermediate result is never stored. Epilogues of both are kept.
 void join_pools(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

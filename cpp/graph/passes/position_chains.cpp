@@ -13,7 +13,7 @@
 namespace pumice {
 namespace {
 
-// Operators whose result is a position where all that they read is one, or a constant.
+// Operators whose result is a position if all inputs are positions or constants.
 constexpr std::array<std::string_view, 27> kArithmetic = {"Add",       "Sub",       "Mul",        "Div",  "Mod",  "Neg",       "Abs",
                                                           "Min",       "Max",       "Clip",       "Pow",  "Sqrt", "Log",       "Exp",
                                                           "Floor",     "Ceil",      "Round",      "Sign", "Sum",  "CumSum",    "ReduceSum",
@@ -22,8 +22,8 @@ constexpr std::array<std::string_view, 3> kPeriodic = {"Sin", "Cos", "Tan"};
 constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "Round",          "Mod",    "Equal",  "Less",
                                                      "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax", "ArgMin", "TopK"};
 
-// What the elements of a float tensor follow from, in increasing order: a result takes the largest of its inputs. What comes from another
-// part of a graph, from a branch or from a round of a loop before may be a position.
+// Where the elements of a float tensor come from; a result has the maximum of its inputs. Values from another part, a branch or an earlier
+// loop iteration may be positions.
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
 
 bool only_moves(const ProgramNode& node) {
@@ -54,12 +54,12 @@ class PositionChains {
  private:
   bool has_floats(ValueId id) const { return id != kAbsent && is_float(graph_.value(id).dtype); }
 
-  // Floats of which the precision decides the type: not those of 64 bits.
+  // Whether it holds floats whose dtype the precision decides, not float64.
   bool has_working_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
 
   bool has_integers(ValueId id) const { return id != kAbsent && pumice::is_integer(graph_.value(id).dtype); }
 
-  // What all floats that the node reads follow from together.
+  // Returns the maximum origin of the node's float inputs.
   Origin read_by(const ProgramNode& node) const {
     Origin most = Origin::constants;
     for (size_t k = 0; k < node.read().size(); ++k)
@@ -76,11 +76,11 @@ class PositionChains {
     return read == Origin::input ? Origin::scaled_input : read;
   }
 
-  // The frequencies by the positions: nothing is summed.
+  // Whether the node is an outer product such as frequencies x positions: K is 1.
   bool is_outer_product(const ProgramNode& node) const {
     if (node.op() == "Einsum") return sums_nothing(node.attributes.text("equation"));
     const bool is_gemm = node.op() == "Gemm";
-    if (!is_gemm && node.op() != "MatMul" && node.op() != "pumice::MatMul") return false;  // the last one adds a bias
+    if (!is_gemm && node.op() != "MatMul" && node.op() != "pumice::MatMul") return false;  // pumice::MatMul adds a bias
     const auto is_one = [&](size_t input, bool last) {
       const auto& shape = graph_.value(node.inputs[input]).shape;
       return shape && shape->size() > 1 && (*shape)[shape->size() - (last ? 1 : 2)] == 1;
@@ -97,12 +97,12 @@ class PositionChains {
                                [&](char letter) { return !std::isalpha(letter) || made.find(letter) != std::string::npos; });
   }
 
-  // Whether the error of 16 bits in what the node reads may change its result by as much as there is.
+  // Whether 16-bit rounding errors in the inputs may change the result arbitrarily.
   bool is_sensitive(const ProgramNode& node) const {
     const Origin read = read_by(node);
     if (is_among(kPeriodic, node.op())) return read == Origin::integers || read == Origin::scaled_input;
     const bool makes_integers = node.row->casts && !has_floats(node.outputs[0]) && has_floats(node.inputs[0]);
-    if (makes_integers) return read != Origin::constants && read != Origin::other;  // ids and lengths that a model takes as floats, too
+    if (makes_integers) return read != Origin::constants && read != Origin::other;  // also ids and lengths that a model takes as floats
     return read == Origin::integers && is_among(kSteps, node.op());
   }
 
@@ -121,7 +121,7 @@ class PositionChains {
     std::ranges::for_each(node.read(), [&](ValueId input) { want(input); });
   }
 
-  // Scales and limits that the host reads: rounded to 16 bits they would stand for other sizes.
+  // The host reads scales and limits: rounding to 16 bits could change output sizes.
   void keep_host_inputs(const ProgramNode& node) {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId input = node.inputs[k];
@@ -129,7 +129,7 @@ class PositionChains {
     }
   }
 
-  // Integers beyond float16, such as sums of products of int8, that a map may scale before they are rounded.
+  // Whether the node casts integers that may exceed float16, such as sums of int8 products, for a map that may scale them.
   bool casts_large_integers(const ProgramNode& node) const {
     if (!node.row->casts || !has_working_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;

@@ -27,7 +27,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   measured = options.measured;
   nodes.reserve(part.nodes.size());
   report.reserve(part.nodes.size());
-  values.reserve(std::min(graph.values().size(), 3 * part.nodes.size()));  // a part may be a small one of a large graph
+  values.reserve(std::min(graph.values().size(), 3 * part.nodes.size()));  // a part may be small in a large graph
   std::vector<ValueId> own(graph.values().size(), kAbsent);                // by value of the graph
   const auto take = [&](ValueId id) {
     if (id == kAbsent) return kAbsent;
@@ -45,7 +45,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
     for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
     const auto wanted = [&](const std::string& one) { return options.float32_nodes.contains(part.prefix + one); };
     const bool is_float32 = wanted(node.name) || (node.origin && wanted(node.origin->node));
-    const bool is_user = node.row && node.row->skeleton == Skeleton::user;  // its operator is the user's
+    const bool is_user = node.row && node.row->skeleton == Skeleton::user;  // user-defined operator
     report.push_back(
         {.node = node.name, .op = is_user ? node.attributes.text("operator") : std::string(node.op()), .is_float32 = is_float32});
   }

@@ -27,21 +27,21 @@ Perm swapped_last(size_t rank) {
   return perm;
 }
 
-// Axes of a value, each as the axis of what the value is a transposition of.
+// Maps axes of a transposed value to axes of its source.
 Perm through(const Perm& axes, const Perm& perm) {
   Perm result;
   for (const int64_t axis : axes) result.push_back(perm[static_cast<size_t>(axis)]);
   return result;
 }
 
-// q, k or v: a value, the order of its axes that makes [.., rows, size], and how its scores are scaled.
+// q, k or v: a value, and the axis order that gives [.., rows, size].
 struct Side {
   ValueId value;
   Perm axes;
-  ValueId sizes = kAbsent;  // those that its heads have been repeated to
+  ValueId sizes = kAbsent;  // shape that its heads are repeated to
 };
 
-// A Scale is what the scores of an attention are multiplied with: a number, and numbers that are known when the program is bound.
+// The factor of attention scores: a number, and scalars known at binding.
 struct Scale {
   double number = 1;
   std::vector<ValueId> factors, divisors;
@@ -52,12 +52,12 @@ struct Match {
   Side q, k, v;
   Scale scale;
   ValueId mask = kAbsent;
-  bool mask_hides = false;                                   // a bool mask is true for what is not seen
-  double hidden = -std::numeric_limits<double>::infinity();  // the score of what a bool mask hides
+  bool mask_hides = false;                                   // a bool mask is true for hidden positions
+  double hidden = -std::numeric_limits<double>::infinity();  // score of positions hidden by a bool mask
   bool zero_empty = false;
-  const ProgramNode* transposed = nullptr;  // the result
-  const ProgramNode* whole = nullptr;       // ONNX's operator, where it is that
-  std::vector<uint32_t> rows;               // of the report: what is taken up
+  const ProgramNode* transposed = nullptr;  // Transpose of the result
+  const ProgramNode* whole = nullptr;       // the ONNX Attention node, if any
+  std::vector<uint32_t> rows;               // report rows of the replaced nodes
 };
 
 class AttentionSearch {
@@ -68,11 +68,11 @@ class AttentionSearch {
     takes_repeats_ = true;
     const auto found = match_written(softmax);
     takes_repeats_ = false;
-    // Heads of k and v are repeated alike, or both are taken as they are.
+    // Heads of k and v must both be repeated, or neither.
     return found && (found->k.sizes == kAbsent) != (found->v.sizes == kAbsent) ? match_written(softmax) : found;
   }
 
-  // ONNX's operator between transpositions.
+  // Matches an ONNX Attention node between Transposes.
   std::optional<Match> match_whole(const ProgramNode& node) {
     found_ = {};
     const auto given = [](const std::vector<ValueId>& values, size_t i) { return i < values.size() && values[i] != kAbsent; };
@@ -113,7 +113,7 @@ class AttentionSearch {
     return is_working(found_.q.value) && is_working(found_.k.value) && is_working(found_.v.value);
   }
 
-  // The kernels write rows: the last axis stays where it is.
+  // Kernels write rows, so the last axis must stay last.
   void find_transposed() {
     const ProgramNode* reader = flow_.only_reader(found_.product->outputs[0]);
     if (!reader || reader->row->name != "Transpose") return;
@@ -123,13 +123,13 @@ class AttentionSearch {
     take(*reader);
   }
 
-  // Whether the node gives its input on, in another kind of floats at most.
+  // Whether the node returns its input, at most in another float dtype.
   bool is_passed(const ProgramNode& node) const {
     if (node.row->passes == RowPasses::tensor) return node.outputs.size() == 1 || node.outputs[1] == kAbsent;
     return node.row->casts && is_working_float(value(node.inputs[0]).dtype) && is_working_float(value(node.outputs[0]).dtype);
   }
 
-  // From the probabilities on, up to their product with v.
+  // Follows the probabilities to their product with v.
   bool find_product(ValueId probabilities) {
     for (;;) {
       if (const ProgramNode* guard = guard_of(probabilities)) {
@@ -149,7 +149,7 @@ class AttentionSearch {
     }
   }
 
-  // Where(IsNaN(p), 0, p), where nobody else reads p.
+  // Matches Where(IsNaN(p), 0, p) if p has no other reader.
   const ProgramNode* guard_of(ValueId p) {
     const auto& readers = flow_.readers(p);
     if (readers.size() != 2 || flow_.is_output(p)) return nullptr;
@@ -157,7 +157,7 @@ class AttentionSearch {
       const ProgramNode &nan = *readers[i], &where = *readers[1 - i];
       if (nan.row->name != "IsNaN" || where.row->name != "Where" || where.inputs[0] != nan.outputs[0] || where.inputs[2] != p) continue;
       if (flow_.only_reader(nan.outputs[0]) != &where || flow_.number(where.inputs[1]) != 0.0) continue;
-      if (rank_of(where.inputs[1]) > rank_of(p)) continue;  // the zero adds axes
+      if (rank_of(where.inputs[1]) > rank_of(p)) continue;  // the zero would add axes
       take(nan);
       take(where);
       return &where;
@@ -165,7 +165,7 @@ class AttentionSearch {
     return nullptr;
   }
 
-  // From what the softmax is of, back over mask and scale, to the product of q and k.
+  // Goes back from the softmax input through mask and scale to the product of q and k.
   bool find_scores(ValueId scores, size_t rank) {
     if (rank_of(scores) != rank || (flow_.only_reader(scores) == nullptr)) return false;
     const ProgramNode* node = flow_.producer(scores);
@@ -190,7 +190,7 @@ class AttentionSearch {
     return (found_.mask == kAbsent && !is_scaled_ && find_under_mask(*node, scores, rank)) || undo();
   }
 
-  // A mask that is added to the scores, or that chooses between them and a number.
+  // Matches a mask that is added to the scores or selects between them and a number.
   bool find_under_mask(const ProgramNode& node, ValueId scores, size_t rank) {
     const std::string_view op = node.row->name;
     if (op == "Add") {
@@ -214,7 +214,7 @@ class AttentionSearch {
     return false;
   }
 
-  // A mask has no more axes than the scores, and no larger ones.
+  // Whether the mask broadcasts to the scores without changing their shape.
   bool broadcasts(ValueId mask, ValueId scores) const {
     const auto& shape = value(mask).shape;
     if (!shape || shape->empty() || shape->size() > rank_of(scores)) return false;
@@ -227,7 +227,7 @@ class AttentionSearch {
     return true;
   }
 
-  // The operand that a number scales; none where there is no such number.
+  // Returns the operand that a scalar multiplies or divides; none if there is no such scalar.
   std::optional<ValueId> scaled(const ProgramNode& node, Scale& scale) const {
     const bool divides = node.row->name == "Div";
     for (size_t i = 0; i < (divides ? 1u : 2u); ++i) {
@@ -254,7 +254,7 @@ class AttentionSearch {
     return found_.scale.factors.size() + found_.scale.divisors.size() <= kMostScales;
   }
 
-  // Back over transpositions and scales.
+  // Goes back through Transposes and scales.
   Side side(ValueId id, Perm axes, Scale* scale) {
     if (rank_of(id) != axes.size()) return {id, {}};
     ValueId sizes = kAbsent;
@@ -295,8 +295,8 @@ class AttentionSearch {
     return perm;
   }
 
-  // x where `last` is the last of Reshape(x, [-1, rows, size]), Transpose, Reshape to x's own sizes with the last two exchanged: how
-  // exporters transpose matrices of a batch.
+  // Returns x if `last` ends Reshape(x, [-1, rows, size]), Transpose, Reshape to x's shape with the last two axes swapped: the way
+  // exporters transpose batched matrices.
   ValueId swapped_in_rows(const ProgramNode& last) {
     const ProgramNode* transpose = flow_.producer(last.inputs[0], "Transpose");
     const ProgramNode* first = transpose ? flow_.producer(transpose->inputs[0], "Reshape") : nullptr;
@@ -311,8 +311,7 @@ class AttentionSearch {
     return x;
   }
 
-  // x where `last` is the last of Unsqueeze(x, 2), Expand, Reshape, which repeats each head. The sizes that it gives are looked at when the
-  // program is bound.
+  // Returns x if `last` ends Unsqueeze(x, 2), Expand, Reshape, which repeats each head. The target shape is checked at binding.
   ValueId repeated_heads(const ProgramNode& last) {
     const ProgramNode* expand = flow_.producer(last.inputs[0], "Expand");
     const ProgramNode* unsqueeze = expand ? flow_.producer(expand->inputs[0], "Unsqueeze") : nullptr;
@@ -327,14 +326,14 @@ class AttentionSearch {
     return unsqueeze->inputs[0];
   }
 
-  static constexpr double kHiddenAtMost = -1000;  // beside real scores nothing is left of it
+  static constexpr double kHiddenAtMost = -1000;  // small enough to vanish next to real scores
   static constexpr size_t kMostScales = 3;
 
   const ProgramGraph& graph_;
   ValueFlow flow_;
   Match found_;
-  bool is_scaled_ = false;      // after what was looked at last
-  bool takes_repeats_ = false;  // of heads
+  bool is_scaled_ = false;      // inside a scale, where no mask may follow
+  bool takes_repeats_ = false;  // allows repeated heads
 };
 
 Attributes attributes_of(const Match& match, size_t rank) {
@@ -396,11 +395,11 @@ void Absorbed::remove() {
 void recognise_attention(ProgramGraph& graph) {
   const auto is_root = [](const ProgramNode& node) { return node.row->name == "Softmax" || node.row->name == "Attention"; };
   Absorbed absorbed(graph);
-  // One attention may stand between another and what it reads: such are found once the others are made.
+  // An attention may separate another from its inputs: repeat until no more are found.
   for (bool again = std::ranges::any_of(graph.nodes, is_root); again;) {
     AttentionSearch search(graph);
     std::vector<std::pair<size_t, ProgramNode>> made;
-    std::set<ValueId> lost;  // what nothing makes any more
+    std::set<ValueId> lost;  // values without a producer after this round
     std::vector<bool> gone(graph.nodes.size(), false);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       const ProgramNode& root = graph.nodes[i];

@@ -1,4 +1,4 @@
-// Operators that a graph writes out in primitives become one node again.
+// Pattern matching: replaces operators written out in primitives by single nodes.
 #pragma once
 
 #include <set>
@@ -7,28 +7,28 @@
 
 namespace pumice {
 
-// The nodes that others have taken up, and their lines of the report.
+// Nodes replaced by a match, and their report rows.
 class Absorbed {
  public:
   explicit Absorbed(ProgramGraph& graph) : graph_(graph) {}
   void note(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
-  void remove();  // but for those that something else needs too
+  void remove();  // except nodes with other readers
 
  private:
   ProgramGraph& graph_;
   std::set<uint32_t> rows_;
 };
 
-// Gelu, Swish, the normalisations of rows, and the bias of a product with a constant matrix.
+// Recognises Gelu, Swish, row normalisations, and the bias of a product with a constant matrix.
 void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted);
-// Convolutions and matrix products of DequantizeLinear whose result is quantized again. Before constants are folded, which would make
-// floats of their weights.
+// Recognises Conv and MatMul of DequantizeLinear with a quantised result. Must run before constant folding, which would turn their weights
+// into floats.
 void recognise_integers(ProgramGraph& graph);
-// Products with a known matrix of few bits, which folding would make floats of too.
+// Recognises products with a constant block-quantised matrix; also before folding.
 void recognise_blocks(ProgramGraph& graph);
-// BatchNormalization after a convolution with known weights.
+// Folds BatchNormalization into a preceding convolution with known weights.
 void recognise_norms(ProgramGraph& graph);
-// Attention: softmax(scale q k^T + mask) v, whose probabilities nobody else reads, with the transpositions around it.
+// Recognises attention, softmax(scale q k^T + mask) v, whose probabilities have no other reader, with surrounding Transposes.
 void recognise_attention(ProgramGraph& graph);
 
 }  // namespace pumice

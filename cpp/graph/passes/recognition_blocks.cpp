@@ -1,4 +1,4 @@
-// Products with DequantizeLinear of a known matrix of few bits, which stays of few bits on the device.
+// Matmuls with DequantizeLinear of a constant low-bit matrix, which stays quantised on the device.
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +9,7 @@
 namespace pumice {
 namespace {
 
-// A BlockMatrix is what a product is with: integers, scales and zero points, each [depth, columns] or, `turned`, [columns, depth], counted
-// in blocks.
+// The matrix of a product: integers, scales and zero points, each [K, N] or, if `turned`, [N, K], with K in blocks.
 struct BlockMatrix {
   ValueId w = kAbsent, scale = kAbsent, zero = kAbsent;
   int64_t block = 0;
@@ -18,7 +17,7 @@ struct BlockMatrix {
   std::vector<uint32_t> rows;
 };
 
-// The transposition of a matrix of elements of 4, 8, 16 or 32 bits.
+// Transposes a matrix with elements of 4, 8, 16 or 32 bits.
 HostTensor transposed(const HostTensor& matrix) {
   const int64_t rows = matrix.desc.shape[0], columns = matrix.desc.shape[1];
   TensorDesc desc(matrix.desc.dtype, {columns, rows});
@@ -35,7 +34,7 @@ HostTensor transposed(const HostTensor& matrix) {
   return HostTensor::copy_of(std::move(desc), made.data());
 }
 
-// The number that all elements are; none where they differ.
+// Returns the common value of all elements; none if they differ.
 std::optional<int64_t> common_element(const HostTensor& points) {
   const auto width = static_cast<int64_t>(bits(points.desc.dtype));
   const auto count = points.desc.elements(), whole = count * width / 8;
@@ -108,11 +107,11 @@ class BlockSearch {
       found.block = block;
       return axis == deep;
     }
-    found.block = depth;  // a scale for each column
+    found.block = depth;  // one scale per column
     return bits(w->desc.dtype) == 4 && scale->desc.rank() == 1 && axis == 1 - deep;
   }
 
-  // [columns, ..]: as it is, or a transposition.
+  // Returns the constant as [N, ..], transposed if necessary.
   ValueId by_columns(ValueId id, const BlockMatrix& matrix, int64_t columns) const {
     const GraphValue& given = graph_.value(id);
     const HostTensor& constant = *given.constant;

@@ -1,4 +1,4 @@
-// Products between DequantizeLinear and QuantizeLinear: they run on the integers themselves.
+// Products between DequantizeLinear and QuantizeLinear: computed on the integers.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -13,11 +13,11 @@ bool is_byte(DType dtype) {
   return dtype == DType::int8 || dtype == DType::uint8;
 }
 
-// Integers of 8 or 32 bits with what they stand for. No zero point: zero.
+// Quantised integers of 8 or 32 bits and their parameters. No zero point: zero.
 struct Stored {
   ValueId integers = kAbsent, scale = kAbsent, zero = kAbsent;
   int64_t axis = 0;
-  uint32_t row = 0;  // of the report: of the node that makes floats of them
+  uint32_t row = 0;  // report row of the DequantizeLinear node
 };
 
 struct IntegerMatch {
@@ -55,7 +55,7 @@ class IntegerSearch {
 
  private:
   const GraphValue& value(ValueId id) const { return graph_.value(id); }
-  // A constant of one element.
+  // Returns the value of a constant of one element.
   std::optional<double> number(ValueId id) const {
     const auto& constant = value(id).constant;
     return constant && constant->desc.elements() == 1 ? std::optional(constant->as_double()[0]) : std::nullopt;
@@ -63,7 +63,7 @@ class IntegerSearch {
 
   static ValueId zero_of(const ProgramNode& node) { return node.inputs.size() > 2 ? node.inputs[2] : kAbsent; }
 
-  // The integers that a DequantizeLinear makes these floats of, with parameters that are known; none for other floats.
+  // Returns the integers and constant parameters of a DequantizeLinear result; none for other floats.
   std::optional<Stored> stored(ValueId floats) const {
     const ProgramNode* node = flow_.producer(floats, "DequantizeLinear");
     if (!node || node->attributes.integer("block_size", 0) != 0) return {};
@@ -72,14 +72,14 @@ class IntegerSearch {
     return found;
   }
 
-  // The scales of weights are one for each result channel.
+  // Whether the weights' scales are per output channel.
   bool lies_along(const Stored& w, bool is_conv) const {
     const auto& shape = value(w.integers).constant->desc.shape;
     const auto rank = static_cast<int64_t>(shape.size()), axis = w.axis < 0 ? w.axis + rank : w.axis;
     return is_conv ? axis == 0 : rank == 2 && axis == 1;
   }
 
-  // The product whose result is quantized. What only cuts it where the integers end anyway may lie between.
+  // Returns the product whose result is quantised, skipping clamps that saturation implies.
   const ProgramNode* product_before(const ProgramNode& quantize, IntegerMatch& found) const {
     ValueId result = quantize.inputs[0];
     for (;;) {
@@ -106,7 +106,7 @@ class IntegerSearch {
     return low && high && *low <= least + scale / 2 && *high >= most - scale / 2;
   }
 
-  // int32 numbers whose scale is that of the sums.
+  // Whether the bias is int32 with the scale of the accumulators.
   bool is_sum(const Stored& bias, const IntegerMatch& found) const {
     constexpr double kSame = 1e-4;
     const auto& constant = value(bias.integers).constant;
@@ -159,8 +159,8 @@ void recognise_integers(ProgramGraph& graph) {
   const bool any = std::ranges::any_of(graph.nodes, [](const ProgramNode& node) { return node.row->name == "QuantizeLinear"; });
   if (!any) return;
   Absorbed absorbed(graph);
-  std::vector<std::pair<size_t, IntegerMatch>> matches;  // with where the product is
-  std::set<uint32_t> gone;                               // rows of the nodes that made the integers
+  std::vector<std::pair<size_t, IntegerMatch>> matches;  // with the index of the product
+  std::set<uint32_t> gone;                               // report rows of replaced producers of the integers
   const IntegerSearch search(graph);
   for (const ProgramNode& node : graph.nodes) {
     if (node.row->name != "QuantizeLinear" || node.outputs[0] == kAbsent) continue;

@@ -1,4 +1,4 @@
-// BatchNormalization after a convolution: its factors become part of the weights.
+// Folds BatchNormalization into the weights of the convolution before it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// y = factor * x + shift, by channel.
+// y = factor * x + shift, per channel.
 struct Affine {
   std::vector<double> factor, shift;
 };
@@ -18,7 +18,7 @@ class NormSearch {
  public:
   explicit NormSearch(ProgramGraph& graph) : graph_(graph), flow_(graph) {}
 
-  // The convolution that alone feeds the node, with known weights; null where there is none.
+  // Returns the convolution with known weights that has the node as its only reader, or null.
   const ProgramNode* convolution_before(const ProgramNode& norm) const {
     if (norm.attributes.integer("training_mode", 0) != 0) return nullptr;
     for (size_t k = 1; k < 5; ++k)

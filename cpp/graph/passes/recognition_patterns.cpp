@@ -1,4 +1,4 @@
-// Nodes that are recognised by patterns of what is written out.
+// Nodes recognised by text patterns.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -12,8 +12,7 @@ namespace {
 
 using Found = Pattern::Found;
 
-// A Rewriting has patterns of what is written out, and the node that takes its place: its operator, the values of the pattern that are its
-// inputs, and those of its numbers that are attributes.
+// Patterns of a subgraph and the node that replaces it: operator, values used as inputs, numbers used as attributes.
 struct Rewriting {
   Fusion fusion;
   std::string_view op;
@@ -28,14 +27,14 @@ bool always(const ProgramGraph&, const ValueFlow&, const Found&) {
   return true;
 }
 
-// Whether what is written out has no more axes than its operand, whose shape the node in its place gives its result: a number of one
-// element and more axes would add some by broadcasting.
+// Whether the subgraph has no higher rank than its operand, whose shape the replacement's result has: a scalar constant of higher rank
+// would add axes by broadcasting.
 bool keeps_axes(const ProgramGraph& graph, const Rewriting& how, const Found& found) {
   const auto& shape = graph.value(found.values.at(how.inputs[0])).shape;
   return found.number_rank <= (shape ? shape->size() : 0);
 }
 
-// Every parameter has a number for each element of the last axis of x.
+// Whether every parameter has one element per element of x's last axis.
 bool normalises_rows(const ProgramGraph& graph, const ValueFlow&, const Found& found) {
   const auto& x = graph.value(found.values.at("x")).shape;
   if (!x || x->empty() || x->back() == kUnknownSize) return false;
@@ -43,7 +42,7 @@ bool normalises_rows(const ProgramGraph& graph, const ValueFlow&, const Found& f
                              [&](const auto& value) { return value.first == "x" || graph.value(value.second).shape == Shape{x->back()}; });
 }
 
-// A product with a constant matrix, which nobody else reads, and a constant number for each of its columns.
+// Whether w is the constant matrix of a single product with one reader, and b a constant bias per column.
 bool adds_to_columns(const ProgramGraph& graph, const ValueFlow& flow, const Found& found) {
   const GraphValue &weights = graph.value(found.values.at("w")), &bias = graph.value(found.values.at("b"));
   if (!weights.constant || !bias.constant || !weights.shape || weights.shape->size() != 2 || bias.shape != Shape{weights.shape->back()})
@@ -57,7 +56,7 @@ bool adds_to_columns(const ProgramGraph& graph, const ValueFlow& flow, const Fou
 
 using Spellings = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
-// Each text with each of the spellings of a part that it has in it.
+// Expands each text by every spelling of the named parts that it contains.
 std::vector<Pattern> spelled(std::vector<std::string> texts, const Spellings& parts) {
   for (const auto& [name, spellings] : parts) {
     std::vector<std::string> all;

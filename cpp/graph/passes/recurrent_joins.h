@@ -1,13 +1,13 @@
-// Recurrent layers of two directions and the nodes that bring their states together and take their results apart.
+// Fuses bidirectional recurrent layers with nodes that join their states and split their results.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// A layer reads the states that a Concat joins by direction as they are, makes the results that a Split takes apart by direction as these
-// parts, and Y in the order in which a Transpose has it that brings the directions of a sequence's step together. Before precisions are
-// chosen, so that states at the border of the program need no cast.
+// A layer reads initial states directly instead of through a Concat by direction, writes results directly as the parts of a Split by
+// direction, and writes Y in the order of a Transpose that groups the directions of each time step. Runs before precisions are chosen, so
+// that states at the program's border need no cast.
 void join_recurrences(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

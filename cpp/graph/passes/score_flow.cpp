@@ -12,10 +12,10 @@
 namespace pumice {
 namespace {
 
-// What leaves a part of a graph for another one is taken for scores, too. Of a row of minus infinity alone they make NaN, by themselves or
-// with what is subtracted before them.
+// Outputs of a part for another part also count as scores. For a row of only -inf these operators return NaN, directly or after a
+// subtraction of the maximum.
 constexpr std::array<std::string_view, 4> kReaders = {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp"};
-constexpr std::array<std::string_view, 2> kMasks = {"attn_mask", "mask"};  // inputs of attention that are added to scores
+constexpr std::array<std::string_view, 2> kMasks = {"attn_mask", "mask"};  // attention inputs that are added to scores
 constexpr std::array<std::string_view, 21> kScoreMaps = {
     "Add",  "Sub",   "Mul",       "Div",       "Neg",       "Abs",        "Min",    "Max",       "Clip",           "Sum", "Mean", "Pow",
     "Relu", "Where", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean", "CumSum", "ScatterND", "ScatterElements"};
@@ -44,14 +44,14 @@ class ScoreFlow {
 
   static bool passes_scores(const ProgramNode& node) { return node.row->casts || keeps_bits(*node.row) || is_among(kScoreMaps, node.op()); }
 
-  // Integers that float16 does not hold, and doubles.
+  // Whether the node casts from doubles or integers beyond float16.
   bool casts_wide(const ProgramNode& node) const {
     if (!node.row->casts || node.inputs[0] == kAbsent) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;
     return from == DType::float64 || (pumice::is_integer(from) && bits(from) >= 16 && from != DType::int16);
   }
 
-  // Whether the node makes numbers of any size: of what the caller hands over, or of such integers.
+  // Whether the node's result is unbounded: computed from the caller's floats or such integers.
   bool is_given(const ProgramNode& node) const {
     if (!passes_scores(node)) return false;
     const auto is_one = [&](ValueId input) { return input != kAbsent && given_[index(input)]; };
@@ -77,8 +77,8 @@ class ScoreFlow {
   }
 
   ProgramGraph& graph_;
-  std::vector<bool> given_;   // by value: it may have any number that its type in the graph holds
-  std::vector<bool> scores_;  // by value: it becomes scores
+  std::vector<bool> given_;   // by value: may hold any number of its declared dtype
+  std::vector<bool> scores_;  // by value: used as scores
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Scores: what Softmax and its like read, into which masks of -3.4e38 and -1e9 are added.
+// Scores: inputs of Softmax and similar operators, to which masks of -3.4e38 or -1e9 are added.
 #pragma once
 
 #include <set>
@@ -7,10 +7,9 @@
 
 namespace pumice {
 
-// Asks for float32 for the nodes that make scores from inputs of the graph, or from integers of a wide type, by arithmetic or moves alone.
-// Returns the values, inputs of the graph among them, of which a finite number beyond 16 bits becomes the largest one where it is rounded
-// to these: a row of minus infinity alone would be NaN behind Softmax. Infinities that the caller hands over stay what they are.
-// Comes before keep_float32_nodes(), which takes the marks up.
+// Requests float32 for nodes that compute scores from graph inputs or wide integers by arithmetic or moves alone. Returns the values,
+// including graph inputs, whose finite numbers saturate when rounded to 16 bits: a row of only -inf would become NaN in Softmax. Infinities
+// from the caller are kept. Runs before keep_float32_nodes(), which uses the marks.
 std::set<ValueId> keep_scores_finite(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -11,12 +11,12 @@ class SoftmaxSearch {
  public:
   explicit SoftmaxSearch(const ProgramGraph& graph) : graph_(graph), flow_(graph) {}
 
-  // The node that makes what the Softmax reads, where it can make that as well; null where they stay apart.
+  // Returns the product that the Softmax can be fused into, or null.
   const ProgramNode* maker(const ProgramNode& softmax) const {
     const ProgramNode* made = reads_rows(softmax) ? flow_.producer(softmax.inputs[0]) : nullptr;
     if (!made || made->row->with_softmax.empty() || made->on_host || made->has_residual || made->outputs.size() != 1) return nullptr;
     if (made->wide != softmax.wide || made->narrow_factors || made->halves || rank_of(made->inputs[0]) != 2) return nullptr;
-    // Floats of one size all through.
+    // One float dtype throughout.
     const DType floats = graph_.float_dtype_of(*made);
     if (graph_.value(softmax.inputs[0]).dtype != floats || graph_.value(softmax.outputs[0]).dtype != floats) return nullptr;
     const auto& weights = graph_.value(made->inputs[1]).constant;
@@ -40,7 +40,7 @@ class SoftmaxSearch {
   ValueFlow flow_;
 };
 
-// The product makes both results.
+// Turns the product into a node with both outputs.
 void add_softmax(ProgramGraph& graph, ProgramNode& product, const ProgramNode& softmax, bool keeps_product) {
   const OperatorRow* row = find_operator(product.row->with_softmax);
   if (!row) throw Error("no row '" + std::string(product.row->with_softmax) + "'");

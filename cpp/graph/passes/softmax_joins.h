@@ -1,12 +1,12 @@
-// Softmax that the kernels of what it reads make.
+// Fuses Softmax into the MatMul before it.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// After maps are fused. Softmax along the rows of a product with a constant matrix becomes a further result of the product, where that
-// one's row takes it. Others may read the product as well.
+// Runs after map fusion. Softmax along the rows of a product with a constant matrix becomes a second output of the product, if its row
+// supports that. The product may have other readers.
 void join_softmax(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

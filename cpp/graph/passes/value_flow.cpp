@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr int kDeepest = 16;  // nodes between a number and the shapes that it follows from
+constexpr int kDeepest = 16;  // maximum depth of nodes between a number and shapes
 
 }  // namespace
 

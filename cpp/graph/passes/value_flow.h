@@ -1,4 +1,4 @@
-// Who makes and who reads the values of a graph that a pass looks at.
+// Producers and readers of a graph's values.
 #pragma once
 
 #include <algorithm>
@@ -19,17 +19,17 @@ class ValueFlow {
  public:
   explicit ValueFlow(const ProgramGraph& graph);
 
-  // The node that makes the value as its first output; null where there is none, or where it is another operator.
+  // Returns the node whose first output is the value; null if there is none or it is not `op`.
   const ProgramNode* producer(ValueId id, std::string_view op = {}) const;
-  // The node that alone reads the value, once; null where it is an output of the program.
+  // Returns the only reader of the value; null if there are more uses or it is a program output.
   const ProgramNode* only_reader(ValueId id) const;
   const std::vector<const ProgramNode*>& readers(ValueId id) const { return readers_[static_cast<size_t>(id)]; }
   bool is_output(ValueId id) const { return is_output_[static_cast<size_t>(id)]; }
-  // A constant of one element.
+  // Returns the value of a constant of one element.
   std::optional<double> number(ValueId id) const;
-  // One element by its shape, which follows from constants and shapes alone: known when the program is bound.
+  // Whether the value is a scalar that depends only on constants and shapes, and so is known at binding.
   bool is_known_number(ValueId id) const;
-  // The sizes that a vector of int64 holds, each as a number or as that of an axis of a value; none where it cannot be told.
+  // Returns the sizes in an int64 vector, each as a number or as an axis of a value; none if undetermined.
   struct Size {
     int64_t number = -1;
     ValueId value = kAbsent;
@@ -38,7 +38,7 @@ class ValueFlow {
     bool operator==(const Size&) const = default;
   };
   std::optional<std::vector<Size>> sizes_in(ValueId vector) const;
-  // The sizes of the value itself, which has a rank.
+  // Returns the value's own sizes; its rank must be known.
   std::vector<Size> sizes_of(ValueId id) const;
 
  private:

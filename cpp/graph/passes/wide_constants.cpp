@@ -14,17 +14,17 @@
 namespace pumice {
 namespace {
 
-constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // up to the last one a number is rounded to 0
-constexpr double kLeastWhole = 0x1p-14;                      // below it float16 keeps fewer digits
-constexpr float kBeyondHalf = 65520;                         // from here on a number is rounded to none of float16's
+constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // numbers up to kVanishes round to 0
+constexpr double kLeastWhole = 0x1p-14;                      // smallest normal; below it float16 loses precision
+constexpr float kBeyondHalf = 65520;                         // from here on numbers overflow float16
 
-constexpr size_t kRun = size_t{1} << 16;  // elements of a constant that are read at a time
+constexpr size_t kRun = size_t{1} << 16;  // elements of a constant read per chunk
 
 bool is_beyond(double number) {
   return std::isfinite(number) && (std::abs(number) >= kBeyondHalf);
 }
 
-// The first element beyond float16, or none. Bits of positive floats are in the order of the floats.
+// Returns the first element beyond float16, or none. Positive floats and their bits have the same order.
 std::optional<double> first_beyond(const HostTensor& constant) {
   const auto count = static_cast<size_t>(constant.desc.elements());
   if (constant.desc.dtype != DType::float32) {
@@ -36,7 +36,7 @@ std::optional<double> first_beyond(const HostTensor& constant) {
   std::vector<uint32_t> words(std::min(kRun, count));
   for (size_t begin = 0; begin < count; begin += kRun) {
     const size_t run = std::min(kRun, count - begin);
-    // A weight in a file is read past its mapping, so that its pages do not become part of the process.
+    // Weights in a file are read without the mapping, so that its pages do not count towards the process's memory.
     constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(std::span(words).first(run)));
     uint32_t any = 0;
     for (size_t i = 0; i < run; ++i) any |= static_cast<uint32_t>((words[i] & 0x7fffffffu) - kFirst < kInfinity - kFirst);
@@ -46,7 +46,7 @@ std::optional<double> first_beyond(const HostTensor& constant) {
   return {};
 }
 
-// The largest size of its finite elements.
+// Returns the largest magnitude of the finite elements.
 double largest_of(const HostTensor& constant) {
   const auto count = static_cast<size_t>(constant.desc.elements());
   std::vector<float> numbers(std::min(kRun, count));
@@ -66,7 +66,7 @@ class WideConstants {
 
   void keep() {
     for (ProgramNode& node : graph_.nodes) {
-      if (node.wide) continue;  // the caller wants that
+      if (node.wide) continue;  // requested by the caller
       for (size_t k = 0; k < node.inputs.size(); ++k)
         if (reads(node, k) && number_of(node.inputs[k])) note_input(node, k);
       if (const auto number = filled_with(node)) {
@@ -78,7 +78,7 @@ class WideConstants {
         note(node, "its '" + std::string(node.row->scales) + "' times '" + graph_.value(node.inputs[1]).name + "'", *number);
       }
     }
-    // All constants of a node that computes in float32 are float32, and so are other nodes that read one of these.
+    // All constants of a float32 node become float32, and so do other nodes that read one of them.
     for (bool again = true; again;) {
       again = false;
       for (ProgramNode& node : graph_.nodes) again = spread(node) || again;
@@ -86,7 +86,7 @@ class WideConstants {
   }
 
  private:
-  // The elements of the constant are among what the node computes with: those that only the host reads are where they become elements.
+  // Whether the node computes with the elements of the constant. Host-read inputs count only if they become elements.
   bool reads(const ProgramNode& node, size_t input) const {
     const ValueId id = node.inputs[input];
     if (id == kAbsent || !graph_.value(id).constant || !is_working_float(graph_.value(id).dtype)) return false;
@@ -105,8 +105,8 @@ class WideConstants {
     return value ? beyond_float16(*value) : std::nullopt;
   }
 
-  // The largest element of a constant input 1, times the attribute that scales it, where float16 does not hold that, or keeps fewer digits
-  // of it than of the element. Of an input that is no constant the attribute counts alone.
+  // Returns the largest element of a constant input 1 times the attribute that scales it, if float16 overflows or loses precision; for
+  // other inputs considers the attribute alone.
   std::optional<double> scaled(const ProgramNode& node) const {
     if (node.row->scales.empty() || node.inputs.size() < 2 || node.inputs[1] == kAbsent) return {};
     const double scale = node.attributes.real(node.row->scales, 1);

@@ -1,4 +1,4 @@
-// Constants that float16 cannot hold: they stay float32, and so does what the nodes that read them compute.
+// Constants beyond float16: they stay float32, and nodes that read them compute in float32.
 #pragma once
 
 #include <optional>
@@ -7,14 +7,14 @@
 
 namespace pumice {
 
-// A number of the tensor that float16 has none for: one beyond its largest, or a lone one so small that it would become 0.
+// Returns an element that float16 cannot represent: too large, or a scalar that would round to 0.
 std::optional<double> beyond_float16(const HostTensor& constant);
 
-// A bound, as Clip has, that no number of float16 reaches: what is made of such numbers is of them.
+// Whether the input is a bound, as of Clip, that no float16 number reaches: it does not require float32.
 bool is_open_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input);
 
-// Marks the constants of a program of float16 and the nodes that compute in float32 because of them, notes that in the report and warns
-// in the log. Maps, reductions and what else mixes floats of either size computes in float32 anyhow where it reads one.
+// Marks such constants of a float16 program and the nodes that compute in float32 because of them; notes them in the report and logs a
+// warning. Maps, reductions and other nodes that mix float widths compute in float32 anyway when they read one.
 void keep_wide_constants(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -34,7 +34,7 @@ bool is_known(const std::optional<Shape>& shape) {
   return shape && std::ranges::find(*shape, kUnknownSize) == shape->end();
 }
 
-// The earlier of two times; none where neither is set.
+// Returns the earlier of two times; none if neither is set.
 std::optional<double> earlier(std::optional<double> a, std::optional<double> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
@@ -148,8 +148,8 @@ void Execution::compute(const ExecutionSettings& settings, const std::function<v
   end({});
 }
 
-// Refuses start() where an output's size is not known and the caller gives no memory. An event tells others that results are there, so
-// their size must be known before.
+// Rejects start() if an output's size is unknown and it has no buffer. An event signals that results are ready, so their sizes must be
+// known before.
 void Execution::check_fenced() const {
   for (size_t j = 0; j < buffers_.size(); ++j) {
     const ProgramValue& output = program_->outputs()[j];
@@ -167,7 +167,7 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
     if (const auto error = event->error()) std::rethrow_exception(error);
   check_fenced();
   begin();
-  if (thread_.joinable()) thread_.join();  // it has ended
+  if (thread_.joinable()) thread_.join();  // it has already ended
   auto event = std::make_shared<Event>();
   const auto work = [this, event, waited = std::move(wait_for), settings, called] {
     std::exception_ptr error;

@@ -1,4 +1,4 @@
-// One execution of a program, used as often as wanted: its inputs and outputs, and events that others can wait for.
+// A reusable execution of a program: its inputs and outputs, and events that others can wait for.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,12 @@
 
 namespace pumice {
 
-// The end of an execution that start() has begun. Thread-safe.
+// Completion of an execution started by start(). Thread-safe.
 class Event {
  public:
   bool done() const;
-  std::exception_ptr error() const;  // null while it runs and where it went well
-  // Rethrows what the execution threw. Throws TimeoutError where it has not ended in time; `interrupted` is called about every 50 ms and
-  // may throw.
+  std::exception_ptr error() const;  // null while running and after success
+  // Waits, and rethrows the execution's error. Throws TimeoutError on timeout; `interrupted` is called about every 50 ms and may throw.
   void wait(std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
 
  private:
@@ -36,18 +35,18 @@ class Event {
 };
 
 struct ExecutionSettings {
-  std::optional<double> timeout_seconds;              // from the call on
-  std::optional<double> duration_seconds;             // from when all that was waited for had ended
-  std::optional<double> loop_seconds = kLoopSeconds;  // as checked_loop_timeout() gives it
+  std::optional<double> timeout_seconds;              // from the call
+  std::optional<double> duration_seconds;             // from the end of the events waited for
+  std::optional<double> loop_seconds = kLoopSeconds;  // from checked_loop_timeout()
 };
 
-// The times of an execution in seconds: on the device, in the driver (the device's included), and both from the end of the last event
+// Times of an execution in seconds: on the device, in the driver (including the device), and both counted from the end of the last event
 // waited for.
 struct ExecutionTimes {
   double on_device = 0, in_driver = 0, on_device_after_fence = 0, in_driver_after_fence = 0;
 };
 
-// Memory of the caller's to which an output goes.
+// Caller memory for an output.
 struct OutputBuffer {
   DType dtype;
   std::byte* data = nullptr;
@@ -55,35 +54,35 @@ struct OutputBuffer {
   std::shared_ptr<const void> owner;
 };
 
-// Thread-safe: what is called while the execution computes throws StateError.
+// Thread-safe: calls during computation throw StateError.
 class Execution {
  public:
   enum class State : uint8_t { preparation, computation, completed };
 
-  // `filled`: memory is filled with kFilled before each computation.
+  // `filled`: fill memory with kFilled before each computation.
   explicit Execution(std::shared_ptr<Program> program, bool measure = false, bool filled = false);
   ~Execution();  // stops and waits
   Execution(const Execution&) = delete;
 
   const std::shared_ptr<Program>& program() const { return program_; }
   State state() const;
-  // Sets an input. Its memory is read when the execution computes. Throws BindingError: K4 (no such input), K5 (another dtype).
+  // Sets an input; its memory is read during computation. Throws BindingError: K4 (no such input), K5 (wrong dtype).
   void set_input(const std::string& name, HostTensor value);
-  // Sets the caller's memory for an output; nothing: memory of its own. Throws BindingError as set_input() does.
+  // Sets the caller's memory for an output; none: allocate it. Throws BindingError as set_input() does.
   void set_output(const std::string& name, std::optional<OutputBuffer> buffer);
-  // Runs the program and waits. Throws StateError, BindingError (K3: an input without a value), TimeoutError, OutputSizeError, GraphError.
+  // Runs the program and waits. Throws StateError, BindingError (K3: missing input), TimeoutError, OutputSizeError, GraphError.
   void compute(const ExecutionSettings& settings, const std::function<void()>& interrupted = {});
-  // Computes on a thread of its own, once all events have ended. An event that has failed is rethrown at once, one that fails later makes
-  // this execution fail. Throws BindingError (K10) where an output's shape is not known and it has no buffer.
+  // Computes on its own thread once all events have ended. Rethrows the error of an event that has already failed; a later failure makes
+  // this execution fail. Throws BindingError (K10) if an output has neither a known shape nor a buffer.
   std::shared_ptr<const Event> start(std::vector<std::shared_ptr<const Event>> wait_for, const ExecutionSettings& settings);
-  void stop();  // ends what start() began at the next step, and waits
+  void stop();  // stops what start() began at the next step, and waits
 
-  // Results of the last computation, if it went well; the shapes also after an OutputSizeError. Throw StateError otherwise.
+  // Results of the last computation, if it succeeded; shapes also after an OutputSizeError. Throw StateError otherwise.
   const Shape& output_shape(size_t j) const;
   const HostTensor& output(size_t j) const;
   bool has_buffer(size_t j) const;
   RunReport report() const;
-  ExecutionTimes times() const;  // StateError where it was made not to measure
+  ExecutionTimes times() const;  // StateError if created without `measure`
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -112,11 +111,11 @@ class Execution {
   std::atomic<bool> stopping_{false};
 };
 
-// Executions of one program, one at a time: a call while another is under way throws StateError. Thread-safe.
+// Runs executions of one program one at a time: a concurrent call throws StateError. Thread-safe.
 class Burst {
  public:
   explicit Burst(std::shared_ptr<Program> program) : program_(std::move(program)) {}
-  // Computes one execution. Throws BindingError (C10) for an execution of another program, and what Execution::compute() throws.
+  // Computes one execution. Throws BindingError (C10) for another program's execution, and everything Execution::compute() throws.
   void compute(Execution& execution, const ExecutionSettings& settings, const std::function<void()>& interrupted = {});
 
  private:

@@ -21,7 +21,7 @@ bool knows_all_sizes(const Graph& graph, const GraphNode& node) {
   return std::ranges::all_of(node.inputs, is_known) && std::ranges::all_of(node.outputs, is_known);
 }
 
-// Refuses IF and WHILE: a command list runs dispatches alone, a Program runs control flow.
+// Rejects IF and WHILE: a command list only runs dispatches; control flow needs a Program.
 void check_no_control(const Graph& graph) {
   std::vector<std::string> refused;
   for (const GraphNode& node : graph.nodes()) {
@@ -33,7 +33,7 @@ void check_no_control(const Graph& graph) {
   if (!refused.empty()) throw UnsupportedError(refused);
 }
 
-// Refuses nodes whose shapes depend on elements that the host would have to read first: a command list does not wait.
+// Rejects nodes whose shapes depend on elements that the host would have to read first: a command list cannot wait.
 void check_no_cut(const Graph& graph) {
   std::vector<std::string> refused;
   for (const Level& level : levels_of(graph, needed_values(graph, false), {}).levels)
@@ -52,7 +52,7 @@ BindInputs known_shapes(const Graph& graph) {
   return key;
 }
 
-// The first node that reads a value.
+// Returns the name of the first node that reads a value.
 std::string reader_of(const ProgramGraph& graph, ValueId value) {
   for (const ProgramNode& node : graph.nodes)
     if (std::ranges::find(node.inputs, value) != node.inputs.end()) return node.name;
@@ -68,7 +68,7 @@ void check_no_host(const ProgramGraph& graph) {
   if (!refused.empty()) throw UnsupportedError(refused);
 }
 
-// Constants are no inputs of the operator: initialisation reads them from a block of their own.
+// Constants are not inputs of the operator: initialisation reads them from a separate block.
 void take_constants(const Weights& weights, size_t inputs, Plan& plan) {
   std::vector<uint64_t> offsets;
   for (const WeightSource& source : weights.sources) {

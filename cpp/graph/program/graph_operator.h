@@ -1,4 +1,4 @@
-// A graph as one compiled operator, its memory bound by the caller's tables.
+// A graph as one compiled operator whose memory the caller binds with tables.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace pumice {
 
-// The whole graph, which it finishes, as one operator for tables, initializers and command lists: a slot for every input (C8), used or not
-// (G6). Constants are read now (G5) and go to the persistent resource with the owned inputs. Throws GraphError where a size is unknown,
-// UnsupportedError with all that is not supported, nodes that need the host among it.
+// Finishes the graph and compiles all of it into one operator for tables, initializers and command lists, with a slot for every input (C8),
+// used or not (G6). Constants are read now (G5) and go to the persistent resource with the owned inputs. Throws GraphError if a size is
+// unknown, UnsupportedError with everything unsupported, including nodes that need the host.
 std::shared_ptr<CompiledOperator> compile_operator(Graph& graph, std::shared_ptr<Context> context, const ExecutionOptions& options);
 
 }  // namespace pumice

@@ -16,7 +16,7 @@
 namespace pumice {
 namespace {
 
-// Whether one list of dispatches runs all of a graph: without control flow, and without waiting for elements.
+// Whether one list of dispatches runs the whole graph: no control flow and no host sync points.
 bool is_one_run(const Graph& graph, bool keep_all) {
   if (std::ranges::any_of(graph.nodes(), [](const GraphNode& node) { return node.control != nullptr; })) return false;
   return levels_of(graph, needed_values(graph, keep_all), {}).levels.size() <= 1;
@@ -24,7 +24,7 @@ bool is_one_run(const Graph& graph, bool keep_all) {
 
 }  // namespace
 
-// The state of a program: either one region, which is all of the graph, or routines.
+// Either one region for the whole graph, or routines.
 struct Program::State {
   State(std::shared_ptr<Context> owner, const Graph& graph, const ProgramOptions& options)
       : context(std::move(owner)), name(graph.name()), flow_pool("'" + graph.name() + "'") {
@@ -41,7 +41,7 @@ struct Program::State {
     bind_known(*region, options.progress);
   }
 
-  // Where all sizes are known, what cannot be lowered is refused here and not at the first call.
+  // With all sizes known, reports unsupported nodes here instead of at the first call.
   static void bind_known(Region& one, const CompileProgress& progress) {
     std::vector<ShapeView> shapes;
     for (const auto& input : one.inputs())
@@ -77,7 +77,7 @@ struct Program::State {
 
   static std::string op_of(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
 
-  // Text for reports on what decides an IF or WHILE.
+  // Describes, for reports, who decides an IF or WHILE.
   std::string note(const RoutineStep& step) const {
     const std::string first = "'" + flow->routines[step.first].name + "'", second = "'" + flow->routines[step.second].name + "'";
     if (step.kind == RoutineStep::Kind::while_)
@@ -91,7 +91,7 @@ struct Program::State {
   std::vector<ProgramValue> inputs, outputs;
   std::shared_ptr<Region> region;
   std::shared_ptr<const FlowProgram> flow;
-  std::string first_stop;  // why one list cannot run it all
+  std::string first_stop;  // why one list cannot run the whole graph
   LeasePool flow_pool;
   std::atomic<bool> closed{false};
 };
@@ -194,7 +194,7 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
   options.timestamps = true;
   const auto lease = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
-  context()->wait(lease->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
+  context()->wait(lease->start({}).id(), {}, interrupted);  // warm-up: some drivers compile in the first run
   context()->wait(lease->start({}).id(), {}, interrupted);
   return lease->list().recording()->dispatch_times();
 }

@@ -1,4 +1,4 @@
-// A compiled graph: compiled once, bound per input shape, executed many times.
+// A graph compiled once, bound per set of input shapes and executed many times.
 #pragma once
 
 #include <cstddef>
@@ -30,39 +30,39 @@ class Program : public std::enable_shared_from_this<Program> {
   const std::vector<ProgramValue>& outputs() const;
   const std::shared_ptr<Context>& context() const;
 
-  bool has_control_flow() const;  // true also with cuts: the host decides, or reads, between lists of dispatches
-  bool checks_indices() const;    // true only if there are indices that the device alone knows
-  // Leases a recording for these shapes, binding them on first use. `values`: the elements of the inputs, of which those are read
-  // that shapes depend on (see reads_values); may be empty where there are none. Where all recordings of these shapes are leased, waits
-  // for one: `interrupted` is called about every 50 ms and may throw; with `wait` false throws StateError.
-  // Throws BindingError for wrong shapes (K10, naming the input), GraphError, UnsupportedError.
+  bool has_control_flow() const;  // true also with host sync points: the host decides or reads between lists of dispatches
+  bool checks_indices() const;    // true only for indices known only on the device
+  // Leases a recording for these shapes, binding them on first use. `values`: elements of the inputs, read where shapes depend on them (see
+  // reads_values); empty if no shapes do. If all recordings of these shapes are leased, waits, calling `interrupted` about every 50 ms (it
+  // may throw); with `wait` false throws StateError. Throws BindingError for wrong shapes (K10, naming the input), GraphError,
+  // UnsupportedError.
   std::shared_ptr<Lease> lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
                                std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
-  // A lease with a recording of its own, which measures the time on the device.
+  // Returns a lease outside the pool that measures device time.
   std::shared_ptr<Lease> measured_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
-  // Whether the elements of input i decide about shapes.
+  // Whether shapes depend on the elements of input i.
   bool reads_values(size_t i) const;
-  // The compiled operator for these shapes, for use with binding tables and command lists of the caller's own. Its owned inputs are the
-  // program's constants: the persistent resource is the program's own and already initialised.
+  // Returns the compiled operator for these shapes, for the caller's own binding tables and command lists. Its owned inputs are the
+  // program's constants; its persistent resource is the program's, already initialised.
   std::shared_ptr<CompiledOperator> compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
 
-  std::vector<ReportRow> report() const;  // kernels are those of the last binding
+  std::vector<ReportRow> report() const;  // with the kernels of the last binding
   ArenaReport arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
   std::vector<StepReport> plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
-  // The device's time of every dispatch of one execution after another that is not measured; recorded with timestamps for the purpose.
+  // Runs twice and returns the device time of each dispatch in the second run; uses a recording with timestamps.
   std::vector<DispatchTime> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                     const std::function<void()>& interrupted = {});
-  // Runs once, and keeps a copy of the tensors that kernels store. Throws UnsupportedError for control flow and cuts.
+  // Runs once and copies the tensors that kernels store. Throws UnsupportedError for control flow and host sync points.
   std::shared_ptr<ObservedRegion> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const Observed& what,
                                           const std::function<void()>& interrupted = {});
-  // The same for a program with control flow or cuts, of up to `most` runs of each of its regions.
+  // Like observe(), for programs with control flow or host sync points: up to `most` runs of each region.
   FlowObservation observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
                                uint64_t most);
   BufferRange persistent() const;
-  void close();  // frees device memory not leased; later use throws StateError. Idempotent.
+  void close();  // frees unleased device memory; later use throws StateError. Idempotent.
   bool closed() const;
 
-  // Programs are made by compile().
+  // Use compile().
   Program(std::shared_ptr<Context> context, const Graph& graph, const ProgramOptions& options);
   ~Program();
   Program(const Program&) = delete;
@@ -72,7 +72,7 @@ class Program : public std::enable_shared_from_this<Program> {
   std::unique_ptr<State> state_;
 };
 
-// Finishes the graph. Throws GraphError, UnsupportedError.
+// Finishes the graph and compiles it. Throws GraphError, UnsupportedError.
 std::shared_ptr<Program> compile(Graph& graph, std::shared_ptr<Context> context, const ProgramOptions& options = {});
 
 }  // namespace pumice

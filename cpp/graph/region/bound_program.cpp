@@ -10,14 +10,14 @@
 namespace pumice {
 namespace {
 
-// An identity for each memory that a plan's places are in.
+// Returns a unique id of a planned operand's allocation.
 uint64_t memory_of(const PlannedOperand& operand) {
   return static_cast<uint64_t>(operand.place) << 32 | operand.index;
 }
 
 void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
           std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
-  Bindings bound_inputs(compiled.inputs().size());  // slots after the inputs are owned: they stay empty
+  Bindings bound_inputs(compiled.inputs().size());  // slots after the inputs are owned and stay empty
   std::ranges::copy(inputs, bound_inputs.begin());
   table.bind_inputs(std::move(bound_inputs));
   table.bind_outputs({outputs.begin(), outputs.end()});
@@ -25,7 +25,7 @@ void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRan
   if (const uint64_t bytes = compiled.plan().temporary_bytes) table.bind_temporary(BufferRange{arena, 0, bytes});
 }
 
-// Takes the large slots out of those whose bytes a list copies.
+// Creates transfers for large slots; the rest go to `copied`, the slots that a list copies.
 std::vector<std::unique_ptr<HostSlotTransfer>> transfers_of(std::span<const HostSlot> slots, bool to_device, bool wanted,
                                                             std::vector<HostSlot>& copied) {
   std::vector<std::unique_ptr<HostSlotTransfer>> transfers(slots.size());

@@ -1,4 +1,4 @@
-// A program bound to one choice of input shapes: its compiled operator and a pool of recordings with their slots.
+// A program bound to specific input shapes: its compiled operator and a pool of recordings with their slots.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ namespace pumice {
 
 class RecordedLease;
 
-// Thread-safe. Holds the program's weights, so that what is leased outlives the program.
+// Thread-safe. Keeps the program's weights alive, so leases may outlive the program.
 class BoundProgram {
  public:
   BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs, const BoundPlan& bound);
@@ -30,14 +30,14 @@ class BoundProgram {
   const BindInputs& key() const { return key_; }
   const std::shared_ptr<CompiledOperator>& compiled() const { return compiled_; }
   const BufferRange& persistent() const { return persistent_; }
-  // The elements of output j, where binding knows them.
+  // Returns the elements of output j, if known at binding.
   const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
   const std::vector<CheckedInputs>& checked() const { return checked_; }  // by check of the graph
-  // The checks of which the last outputs are the results.
+  // Checks whose results are the last outputs.
   const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
-  // Leases a recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
+  // Leases a free recording. If all are leased, waits, or throws StateError if `wait` is false.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
-  // Makes a recording for the caller alone.
+  // Creates a recording outside the pool.
   std::shared_ptr<RecordedLease> recorded(const RecordingOptions& options) const;
   std::vector<StepReport> steps(const ProgramGraph& graph) const;
   ArenaReport arena(const ProgramGraph& graph) const;
@@ -46,7 +46,7 @@ class BoundProgram {
   BindInputs key_;
   std::shared_ptr<CompiledOperator> compiled_;
   BufferRange persistent_;
-  size_t inputs_;  // the graph's inputs; the slots after them are owned
+  size_t inputs_;  // the graph's inputs; later slots are owned
   uint64_t lower_bound_bytes_;
   uint32_t wave_count_;
   std::vector<std::optional<HostTensor>> output_hosts_;
@@ -55,8 +55,8 @@ class BoundProgram {
   LeasePool pool_;
 };
 
-// A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it, in
-// the list or, of what is large, around it: not where times are measured, which are those of all of it.
+// A CommandList with its own buffers. If the default heap is host-visible, the slots are there. Otherwise the list copies to and from it;
+// large slots are copied outside the list, except when times are measured, which must include all copies.
 class RecordedLease : public Lease {
  public:
   RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
@@ -67,7 +67,7 @@ class RecordedLease : public Lease {
   void fill_memory(uint32_t word, const Interrupted& interrupted = {}) override;
   void write_input(size_t i, const std::byte* source, bool stays = false) override;
   void read_output(size_t j, std::byte* target, const Interrupted& interrupted = {}) const override;
-  // start() returns when the work has finished if indices are checked. Throws IndexRangeError, TimeoutError.
+  // If indices are checked, start() returns only when the work has finished. Throws IndexRangeError, TimeoutError.
   Submission start(const RunLimits& limits, std::span<std::byte* const> targets = {}) override;
   uint64_t last_submission() const override;
   RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, 0, {}}; }
@@ -79,23 +79,24 @@ class RecordedLease : public Lease {
 
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
-  std::vector<std::unique_ptr<HostSlotTransfer>> uploads_, downloads_;  // by slot; none where its copy is in the list
-  std::vector<IndexCheck> index_checks_;                                // the last outputs are their results
+  std::vector<std::unique_ptr<HostSlotTransfer>> uploads_, downloads_;  // by slot; null if the list copies it
+  std::vector<IndexCheck> index_checks_;                                // their results are the last outputs
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::optional<Submission> last_;
 };
 
-// Records a program's operator. `arena`: at least its temporary bytes.
+// Records a program's operator. `arena` holds at least its temporary bytes.
 void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                  std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena);
 
-// The dispatches of a program's operator, to be recorded with others.
+// Returns the dispatches of a program's operator, to be recorded together with others.
 std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                                     std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
                                     const std::shared_ptr<Buffer>& arena);
 
-// The fault "race": the last dispatch that reads what the one before it writes comes before it. `dispatches`: the first ones of the plan.
+// Injected fault "race": swaps the last dispatch that reads its predecessor's output with that predecessor. `dispatches`: the first
+// dispatches of the plan.
 void swap_racing(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled);
 
 }  // namespace pumice

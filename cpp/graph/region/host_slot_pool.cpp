@@ -10,14 +10,14 @@ namespace {
 
 constexpr uint64_t kGrain = 256;
 
-// Rounds a size up so that sizes which grow step by step share memory: a quarter at most is left unused.
+// Rounds a size up so that growing sizes share memory; wastes a quarter at most.
 uint64_t size_class(uint64_t bytes) {
   return round_up(bytes, std::max(kGrain, std::bit_floor(bytes) / 4));
 }
 
 }  // namespace
 
-// Device-only memory is visible to the host where the default heap is (unified memory), so that a later read needs no copy.
+// If the default heap is host-visible (unified memory), later reads need no copy.
 HostSlot HostSlotPool::device_slot(uint64_t bytes) const {
   HostSlot slot;
   slot.device = slot.host = Buffer::create(context_, bytes);

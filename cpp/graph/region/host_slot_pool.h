@@ -1,4 +1,4 @@
-// Memory for the values of executions whose shapes come up as they run: taken from what nobody holds any more.
+// Memory for the values of executions whose shapes are known only at run time, reused once it is free.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@
 
 namespace pumice {
 
-// The user of memory besides the device.
+// How the host uses the memory: not at all, for uploads, or for readback.
 enum class HostSlotUse : uint8_t { device, upload, readback };
 
-// Memory of executions, shared and taken again. It may be taken again while the device still works on it, since submissions run in order.
-// Not thread-safe.
+// A pool of memory for executions. Memory may be reused while the device still works on it, since submissions run in order. Not
+// thread-safe.
 class HostSlotPool {
  public:
   explicit HostSlotPool(std::shared_ptr<Context> context) : context_(std::move(context)) {}
-  // Memory of at least that many bytes. The same requests and drops get the same memory again, so that recordings can be replayed.
+  // Returns memory of at least `bytes` bytes. The same sequence of requests and releases returns the same memory, so recordings can be
+  // replayed.
   std::shared_ptr<const HostSlot> take(uint64_t bytes, HostSlotUse use);
-  // Repeats a word over all memory that nobody holds. No work may be in flight on it.
+  // Fills all free memory with a word. No work may be in flight on it.
   void fill_free(uint32_t word, const Interrupted& interrupted);
-  // Frees what nobody holds and nobody has taken since the last call.
+  // Frees memory that is not in use and has not been taken since the last call.
   void trim();
 
  private:

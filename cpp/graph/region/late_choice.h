@@ -1,5 +1,4 @@
-// The nodes of a region whose operations depend on shapes, for one choice of shapes. Ranks alone tell choices apart where they settle the
-// nodes.
+// Expands a region's shape-dependent operations for specific shapes. If ranks alone settle the nodes, one expansion serves all sizes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace pumice {
 
-// The facts that tell one choice of shapes from another: ranks, sizes, or sizes and elements.
+// The key of an expansion: ranks, sizes, or sizes and elements.
 struct LateChoice {
   enum class Known : uint8_t { ranks, sizes, elements };
 
@@ -25,14 +24,14 @@ struct LateChoice {
   bool matches(std::span<const ShapeView> given, std::span<const std::byte* const> elements) const;
 };
 
-// The nodes of a region for such a choice.
+// The expanded nodes of a region for such a key.
 struct LateGraph {
   LateChoice choice;
   std::shared_ptr<const Graph> graph;
   GraphPart part;
 };
 
-// Expands the late nodes of a graph. `graph` is as it was built, its inputs' elements that the host reads marked. `values`: as of
+// Expands the deferred nodes of a graph. `graph`: as built, with the input elements that the host reads marked. `values`: as for
 // Region::bind(). Throws GraphError, UnsupportedError.
 LateGraph expand_late(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
 

@@ -10,8 +10,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kPooled = 2, kMostPooled = 8;  // kept at ease, and at most
-// The pool is not told when a lease is dropped, so a caller that waits for one looks again and again.
+constexpr size_t kPooled = 2, kMostPooled = 8;  // soft limit before waiting for one in flight; hard limit
+// The pool is not notified when a lease is dropped, so waiting callers poll.
 constexpr auto kLeasePoll = std::chrono::microseconds(200);
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
 
@@ -28,7 +28,7 @@ std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, c
     if (context.completed() >= one->last_submission()) return {one, false};
     in_flight = &one;
   }
-  // Up to kPooled leases, a new one is made rather than an execution waited for.
+  // Below kPooled leases, prefer a new one over waiting for an execution.
   if (pool_.size() >= kPooled && in_flight) return {*in_flight, true};
   if (pool_.size() >= kMostPooled) return {};
   pool_.push_back(make());
@@ -43,7 +43,7 @@ std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<st
     if (auto [leased, is_busy] = try_lease(context, make); leased) {
       std::optional<double> left;
       if (timeout_seconds) left = std::max(0.0, *timeout_seconds - std::chrono::duration<double>(Clock::now() - begin).count());
-      if (is_busy) context.wait(leased->last_submission(), left, interrupted);  // without the lock: interrupts may take another
+      if (is_busy) context.wait(leased->last_submission(), left, interrupted);  // not under the lock: `interrupted` may take another lease
       return leased;
     }
     const std::string message = std::to_string(kMostPooled) + " executions of " + what_ + " are under way";

@@ -1,4 +1,4 @@
-// Leases kept between executions: each serves one execution at a time.
+// A pool of leases; each serves one execution at a time.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,18 @@
 
 namespace pumice {
 
-// Hands out a lease again once nobody holds it and the device has finished with it. Thread-safe.
+// Reuses a lease once it is free and the device has finished with it. Thread-safe.
 class LeasePool {
  public:
   explicit LeasePool(std::string what) : what_(std::move(what)) {}  // for messages
-  // Takes a lease, or makes one. Waits where all are held: `interrupted` is called about every 50 ms and may throw; with `wait` false
-  // throws StateError.
+  // Takes or creates a lease. If all are in use, waits, calling `interrupted` about every 50 ms (it may throw), or throws StateError if
+  // `wait` is false.
   std::shared_ptr<Lease> lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
                                std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   void clear();
 
  private:
-  // The lease to hand out, and whether the device may still work for it; none where all are held.
+  // Returns a lease and whether the device may still be working on it; null if all are in use.
   std::pair<std::shared_ptr<Lease>, bool> try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make);
 
   std::string what_;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kWord = 4;  // copies move whole words
 
-// The bytes before a tensor in the first word that holds any of it.
+// Returns the tensor's byte offset in the first word that contains part of it.
 uint64_t phase_of(const StoredValue& value) {
   return value.place.byte_offset % kWord;
 }
@@ -50,7 +50,7 @@ Submission ObservedRegion::start(const Interrupted& interrupted) {
   return list_.exec();
 }
 
-// Whether a value is complete after so many steps, and no later one of them has written to its memory.
+// Returns whether a value is complete after `steps` steps and not yet overwritten.
 bool ObservedRegion::is_there(const StoredValue& value, size_t steps) const {
   const PlannedOperand& own = value.place;
   const auto overlaps = [&](const PlannedOperand& written) {
@@ -66,7 +66,7 @@ bool ObservedRegion::is_there(const StoredValue& value, size_t steps) const {
   return true;
 }
 
-// By step, the tensors (numbers in copied_) that are copied after it.
+// Returns, by step, the tensors (indices into copied_) to copy after it.
 std::vector<std::vector<size_t>> ObservedRegion::copies_by_step(const std::vector<StoredValue>& stored, const Observed& what) {
   std::vector<std::vector<size_t>> copies(compiled_->plan().steps.size());
   for (size_t k = 0; k < copied_.size(); ++k) copies[what.steps ? *what.steps - 1 : stored[copied_[k]].complete].push_back(k);
@@ -119,7 +119,7 @@ BufferRange ObservedRegion::range_of(const PlannedOperand& place) const {
 }
 
 void ObservedRegion::describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
-  std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // by value: that writes it
+  std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // by value: the last step that writes it
   std::map<std::string_view, std::set<std::string>> reads;             // by node
   for (const PlannedStep& step : compiled_->plan().steps)
     for (size_t k = 0; k < step.operands.size(); ++k) {

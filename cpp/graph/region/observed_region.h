@@ -1,4 +1,4 @@
-// A run of a region as it ships, with a copy of every tensor that its kernels store.
+// Runs a region's normal plan and copies every tensor that its kernels store.
 #pragma once
 
 #include <memory>
@@ -14,37 +14,37 @@
 
 namespace pumice {
 
-// A tensor as a kernel has stored it. The first of its bytes is that of its first element.
+// A tensor as a kernel stored it. `bytes` points to its first element.
 struct ObservedTensor {
   std::string name;                  // the graph's value
-  std::string node, kernel;          // that stored the last of it
-  std::vector<std::string> reads;    // the values that the node's steps read
-  TensorDesc desc;                   // strided as the program keeps it
+  std::string node, kernel;          // that stored it last
+  std::vector<std::string> reads;    // values that the node's steps read
+  TensorDesc desc;                   // with the program's strides
   int64_t additions = 0;             // of the node, see LoweredNode
-  const std::byte* bytes = nullptr;  // null: it was not to be copied
+  const std::byte* bytes = nullptr;  // null if not copied
 };
 
-// What is observed of a run.
+// Selects what is copied.
 struct Observed {
-  const std::set<std::string>* wanted = nullptr;  // the names of the values that are copied; null: all are
-  // The run ends after so many steps, in the order and with the barriers of any other run, and is followed by the copies of what is there
-  // then; none: all steps run, with a copy after each step that completes a tensor.
+  const std::set<std::string>* wanted = nullptr;  // names of the values to copy; null: all
+  // Stops after this many steps, with the usual order and barriers, and copies the values present then. None: runs all steps and copies
+  // each tensor after the step that completes it.
   std::optional<size_t> steps;
 };
 
-// The plan, the arena and the kernels are those of every other run; copies between steps add barriers. The arena and the outputs are filled
-// with kFilled before it. Runs once. Not thread-safe.
+// Plan, arena and kernels are the same as in normal runs; copies between steps add barriers. Fills the arena and the outputs with kFilled
+// first. Runs once. Not thread-safe.
 class ObservedRegion {
  public:
-  // `compiled`, `stored`: of bind_plan(), with its values.
+  // `compiled`, `stored`: from bind_plan() with list_values.
   ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const ProgramGraph& graph,
                  const std::vector<StoredValue>& stored, const Observed& what);
   const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }
   void write_input(size_t i, const std::byte* source) { copy_in(inputs_[i].bytes, {source, input_desc(i).element_bytes()}); }
   Submission start(const Interrupted& interrupted = {});
-  // The tensors are filled when the run has finished, and live as long as this.
+  // Valid when the run has finished, for the lifetime of this object.
   const std::vector<ObservedTensor>& tensors() const { return tensors_; }
-  // The elements of an output of the region, packed row-major, likewise.
+  // Elements of an output of the region, packed row-major; same lifetime.
   const TensorDesc& output_desc(size_t j) const { return *compiled_->outputs()[j].desc; }
   const std::byte* output(size_t j) const { return outputs_[j].bytes; }
 
@@ -57,8 +57,8 @@ class ObservedRegion {
   void describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored);
 
   std::shared_ptr<CompiledOperator> compiled_;
-  std::vector<size_t> copied_;                         // of the stored values, those that are copied
-  std::vector<HostSlot> inputs_, outputs_, observed_;  // observed_: by number in copied_
+  std::vector<size_t> copied_;                         // indices of the stored values to copy
+  std::vector<HostSlot> inputs_, outputs_, observed_;  // observed_: by index in copied_
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::vector<ObservedTensor> tensors_;

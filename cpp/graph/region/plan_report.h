@@ -1,4 +1,4 @@
-// Reports of what binding has planned: memory, and the dispatches in their order.
+// Reports of a binding's plan: memory, and dispatches in order.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace pumice {
 
 struct ArenaReport {
   uint64_t arena_bytes = 0;        // planned
-  uint64_t lower_bound_bytes = 0;  // largest sum of simultaneously live tensors, each padded to the arena's grain
+  uint64_t lower_bound_bytes = 0;  // largest sum of simultaneously live tensors, each padded to the arena alignment
   uint64_t persistent_bytes = 0;
   size_t dispatches = 0, barriers = 0, waves = 0;
 };
@@ -22,21 +22,21 @@ struct ArenaReport {
 // One dispatch of a plan, as recorded.
 struct StepReport {
   struct Operand {
-    std::string name;   // the binding's
-    std::string value;  // the graph's value; empty for scratch memory
+    std::string name;   // of the binding
+    std::string value;  // of the graph; empty for scratch memory
     Place place;
-    uint32_t index = 0;           // the number of the input or output
-    uint64_t begin = 0, end = 0;  // bytes of that place
+    uint32_t index = 0;           // of the input or output
+    uint64_t begin = 0, end = 0;  // byte range within the place
     bool read = false, write = false;
   };
   std::string label, kernel;
   uint32_t wave = 0;
-  bool barrier = false;              // before it
-  std::array<uint32_t, 3> groups{};  // workgroups on each axis
-  bool folded = false;               // `groups` then number the workgroups of the kernel's own grid
+  bool barrier = false;              // before the dispatch
+  std::array<uint32_t, 3> groups{};  // workgroups per axis
+  bool folded = false;               // `groups` index the workgroups of the kernel's own grid
   std::vector<Operand> operands;
   int64_t additions = 0;                               // of its node, see LoweredNode
-  std::shared_ptr<const StepChoice> choice = nullptr;  // where the program was told of measured variants, and has one or lists them
+  std::shared_ptr<const StepChoice> choice = nullptr;  // if the program was given measured variants, and has or lists them
 };
 
 }  // namespace pumice

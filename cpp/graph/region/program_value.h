@@ -1,4 +1,4 @@
-// Inputs and outputs of programs, and the shapes that a caller gives.
+// Inputs and outputs of programs, and the shapes of a call.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// An input or output of a program as its caller sees it.
+// An input or output of a program, as seen by the caller.
 struct ProgramValue {
   std::string name;
   DType dtype;
@@ -19,7 +19,7 @@ struct ProgramValue {
   std::vector<std::string> dimension_names;
 };
 
-// The sizes of one input.
+// The shape of one input.
 using ShapeView = std::span<const int64_t>;
 
 }  // namespace pumice

@@ -18,8 +18,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostBound = 16;  // choices of shapes that are remembered
-constexpr size_t kMostLate = 8;    // the same of a late region: each has weights of its own
+constexpr size_t kMostBound = 16;  // cached bindings
+constexpr size_t kMostLate = 8;    // cached regions of a late region: each has its own weights
 
 std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std::string>& names) {
   std::string text = "[";
@@ -34,7 +34,7 @@ bool same_values(const std::optional<HostTensor>& known, const std::byte* given)
   return !known || same_elements(*known, {known->desc, {}, given});
 }
 
-// Whether an input holds indices. These are checked as soon as the sizes that they index are known.
+// Whether an input holds indices; these are checked once the size of the indexed axis is known.
 bool is_indices(const ProgramNode& node, size_t input) {
   return node.row->indices && node.row->indices(node.attributes, {}).input == input;
 }
@@ -68,16 +68,16 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
   }
 }
 
-// The regions of a late one, by choice of shapes. Thread-safe.
+// Regions compiled on demand for a late region, by set of shapes. Thread-safe.
 struct Region::Late {
-  // `owner`: the late region's graph as it was built, its inputs' elements that the host reads marked; it outlives this.
+  // `owner`: the deferred region's graph as built, with the input elements that the host reads marked. Must outlive this object.
   Late(std::shared_ptr<Context> of, const ProgramGraph& owner, const ProgramOptions& compile_options, std::string names)
       : context(std::move(of)), graph(owner), options(compile_options), prefix(std::move(names)) {
-    options.progress = {};  // they are the compilation's, which is over
+    options.progress = {};  // belongs to the finished compilation
     options.memory.reset();
   }
 
-  // Compiles on first use; the least recently used is forgotten where there are too many.
+  // Compiles on first use; evicts the least recently used region if there are too many.
   std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
     const std::lock_guard lock(mutex);
     for (auto one = made.begin(); one != made.end(); ++one)
@@ -93,7 +93,7 @@ struct Region::Late {
     return made.front().second;
   }
 
-  // The report of the last used region; none before the first.
+  // Returns the report of the last used region; none before the first.
   std::optional<std::vector<ReportRow>> report() const {
     const std::lock_guard lock(mutex);
     return made.empty() ? std::nullopt : std::optional(made.front().second->report());
@@ -109,8 +109,8 @@ struct Region::Late {
   const ProgramGraph& graph;
   ProgramOptions options;
   std::string prefix;
-  mutable std::recursive_mutex mutex;                              // as that of a Region
-  std::list<std::pair<LateChoice, std::shared_ptr<Region>>> made;  // the last used first
+  mutable std::recursive_mutex mutex;                              // recursive as in Region
+  std::list<std::pair<LateChoice, std::shared_ptr<Region>>> made;  // most recently used first
 };
 
 Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options)
@@ -160,7 +160,7 @@ void Region::initialise(const ProgramOptions& options) {
   release_constants();
 }
 
-// Drops constants once the device has the weights: the host keeps only those that it computes with.
+// Drops constants once the device has the weights; keeps those that the host computes with.
 void Region::release_constants() {
   std::vector<bool> needed(graph_.values.size(), false);
   for (const ProgramNode& node : graph_.nodes)
@@ -243,14 +243,14 @@ std::shared_ptr<ObservedRegion> Region::observed(std::span<const ShapeView> shap
   return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, what);
 }
 
-// The last used binding, after its checks of the elements of these inputs.
+// Returns the last used binding after checking the elements of these inputs.
 std::shared_ptr<BoundProgram> Region::checked(std::span<const std::byte* const> values) const {
   const auto& bound = bound_.front();
   for (size_t i = 0; i < graph_.checks.size(); ++i) check_input(graph_, graph_.checks[i], bound->checked()[i], bound->key().shapes, values);
   return bound;
 }
 
-// Whether the device has matrix units for the program's floats, in the layout that kernels of halves take.
+// Whether the device has cooperative matrices of the program's float type, in the fragment layout of the fp16 kernels.
 bool Region::has_fragments() const {
   NodeContext any;
   any.context = context_;

@@ -1,4 +1,4 @@
-// A run of nodes without control flow, compiled: weights on the device once, bound per choice of input shapes.
+// A compiled part of a graph without control flow: its weights are uploaded once, and it is bound per set of input shapes.
 #pragma once
 
 #include <atomic>
@@ -20,39 +20,38 @@ namespace pumice {
 class ObservedRegion;
 struct Observed;
 
-// Checks the shapes of the inputs of `user`. Throws BindingError (K4, K10 naming the input).
+// Checks the input shapes of `user`. Throws BindingError (K4; K10 with the input's name).
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
 
 // A compiled region with its weights and bindings. Thread-safe.
 class Region {
  public:
-  // Compiles the part: uploads its constants and packs them on the device. Where it has operations whose nodes depend on shapes that are
-  // not known yet, that is done for each choice of them.
+  // Compiles `part`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, this is
+  // done for each set of shapes.
   Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options);
   Region(const Region&) = delete;
   ~Region();
 
   const ProgramGraph& graph() const { return graph_; }
   const std::vector<ProgramValue>& inputs() const { return inputs_; }
-  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without what checks of indices make
+  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without the outputs of index checks
   const BufferRange& persistent() const { return persistent_; }
-  bool is_late() const { return late_ != nullptr; }  // it is compiled for a choice of shapes
-  // For a late region, the region that runs for these shapes.
+  bool is_late() const { return late_ != nullptr; }  // compiled per set of shapes
+  // For a late region: returns the region compiled for these shapes.
   std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
-  // Whether the elements of an input, or of input i, decide about shapes.
+  // Whether shapes depend on the elements of any input, or of input i.
   bool reads_values() const { return reads_values_; }
   bool reads_values(size_t i) const { return graph_.value_inputs[i]; }
-  // Whether the elements of inputs are checked where a caller has them, although nothing depends on them.
+  // Whether input elements are checked when available, even if no shape depends on them.
   bool checks_values() const { return late_ || !graph_.checks.empty(); }
-  // Binds on first use; the least recently used binding is forgotten where there are too many. `values` has the elements of the inputs; it
-  // may be empty where none decide about shapes. Throws BindingError, GraphError, UnsupportedError. `progress` is told the kernels that are
-  // compiled.
+  // Binds on first use; evicts the least recently used binding if there are too many. `values`: the elements of the inputs; may be empty if
+  // no shapes depend on them. `progress` receives the kernels being compiled. Throws BindingError, GraphError, UnsupportedError.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
-  // A run for these shapes that copies what its kernels store.
+  // Creates a run for these shapes that copies the tensors its kernels store.
   std::shared_ptr<ObservedRegion> observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                            const Observed& what);
-  std::vector<ReportRow> report() const;  // kernels are those of the last binding
+  std::vector<ReportRow> report() const;  // with the kernels of the last binding
   void close();                           // frees device memory that no binding holds
 
  private:
@@ -74,9 +73,9 @@ class Region {
   struct Late;
   std::unique_ptr<Late> late_;
 
-  mutable std::recursive_mutex mutex_;                   // guards what follows; a signal handler may run the model that is being bound
-  std::list<std::shared_ptr<BoundProgram>> bound_;       // the last used first
-  std::unordered_set<const KernelVariant*> made_;        // kernels whose pipelines exist
+  mutable std::recursive_mutex mutex_;              // guards the members below; recursive: a signal handler may run the model being bound
+  std::list<std::shared_ptr<BoundProgram>> bound_;  // most recently used first
+  std::unordered_set<const KernelVariant*> made_;   // kernels with pipelines
   std::vector<std::string> kernels_, choices_, spills_;  // by row of the report
   BindMemo memo_;
 };
