@@ -19,7 +19,7 @@ bool flips(DType dtype) {
   return dtype == DType::uint8;
 }
 
-// Divisor of `x_offset`, which counts bytes for an input and words for a scratch tensor.
+// Units of `x_offset` per 16-byte piece: bytes for an input, words for a scratch tensor.
 std::string unit_of_x(bool is_input) {
   return std::to_string(is_input ? kPiece : kPiece / 4) + "u";
 }
