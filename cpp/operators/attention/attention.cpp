@@ -94,10 +94,8 @@ AttentionPlan lanes_plan(const Attention& a) {
 // Whether the device supports a workgroup of attention_tiled.
 bool has_tiles(const NodeContext& node) {
   constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
-                    kValues = 16 * 128;                                                        // values reuse the memory of queries and
-                                                                                               // keys
-  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // the tiles above, scores, reductions, and
-                                                                                               // softmax max and sum
+                    kValues = 16 * 128;                                                        // V reuses the memory of Q and K
+  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // plus scores, reductions, max and sum
   return node.most_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
 }
 

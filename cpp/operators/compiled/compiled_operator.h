@@ -59,8 +59,7 @@ struct Plan {
   std::vector<std::byte> host_values;                  // computed on the host at bind time, read by the device: Place::host
   std::vector<std::byte> constants;                    // read by initialisation steps at Place::host; released once on the device
   const Schema* in_place = nullptr;                    // which outputs may alias inputs; null: only `updates` decides
-  std::vector<std::pair<uint32_t, uint32_t>> updates;  // (input, output): the input is copied to the output before the output is modified,
-                                                       // and has no other readers
+  std::vector<std::pair<uint32_t, uint32_t>> updates;  // inputs copied to outputs before these change; no other readers
   bool descriptors_volatile = false;
 };
 

@@ -67,8 +67,7 @@ int64_t PatchTiling::shared_bytes(const Contraction& c) const {
 std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contraction& c) {
   constexpr PatchTiling kShapes[] = {{4, 16, 0, 4}, {8, 16, 0, 4}, {8, 32, 0, 4}, {8, 32, 0, 8}, {16, 32, 0, 8}};
   std::vector<PatchTiling> found;
-  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16), tile_channels(c, 32)};  // nine channels also form one tile of
-                                                                                                      // twelve
+  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16), tile_channels(c, 32)};  // 9 channels: also one tile of 12
   for (PatchTiling one : kShapes)
     for (const int64_t of_tile : channels)
       for (one.channels = of_tile, one.split = 1; one.split <= 8; one.split *= 2)
@@ -112,9 +111,7 @@ std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contra
   const auto shape = pools(c) ? std::optional(pooled_shape(node, c)) : quick_shape(node, c);
   if (!shape) return {};
   PatchTiling tiling = *shape;
-  if (!pools(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels)
-    return {};  // tile mostly empty, for example for images of
-                // one row
+  if (!pools(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // e.g. images of one row
   const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> found = fitted(node, c, tiling);
   while (found && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMostInvocations) {

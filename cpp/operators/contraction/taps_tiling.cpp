@@ -96,7 +96,7 @@ std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contract
   if (!takes(node, c) || pixels < kFewestPixels || c.weights.channels_out < kFewestChannels) return {};
   std::optional<TapsTiling> best;
   for (const TapsTiling& one : taps_tilings(node, c)) {                // larger tiles first, then wider subgroups
-    if (one.tiles(c) * one.rows * one.columns > 2 * pixels) continue;  // tile mostly empty, for example for images of one row
+    if (one.tiles(c) * one.rows * one.columns > 2 * pixels) continue;  // e.g. images of one row
     const bool is_smaller = best && one.rows * one.columns < best->rows * best->columns;
     if (!best || (is_smaller && best->tiles(c) < kTilesOfMultiprocessor * node.multiprocessors())) best = one;
   }

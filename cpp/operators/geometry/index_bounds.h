@@ -26,11 +26,10 @@ OutOfBounds out_of_bounds(const IndexBounds& bounds, const TensorDesc& desc, con
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
 
 // Rules of the rows with indices (OperatorRow::indices).
-IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 0 is indexed on `axis`
-IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 0 is indexed after `batch_dims`
-IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 2: first row that the update in
-                                                                                                 // input 1 overwrites
-IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 0: begins of slices of input 1
+IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 0 is indexed on `axis`
+IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 0 is indexed after `batch_dims`
+IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 2: first row of the update, input 1
+IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0: begins of slices of input 1
 IndexBounds indices_from_first(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0 indexes `axis` of input 1
 IndexBounds indices_of_places(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 3: rows of tables
 IndexBounds indices_of_images(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 2: batch items of input 0
@@ -39,7 +38,6 @@ IndexBounds indices_of_runs(const Attributes& attributes, const std::vector<Shap
 IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Shape>& inputs);   // index the tensor that was pooled
 IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 1, at most the size of `time_axis`
 IndexBounds lengths_of_keys(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 6, at most the rows of input 1
-IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 4, at most the number of time
-                                                                                                 // steps
+IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 4, at most the time steps
 
 }  // namespace pumice

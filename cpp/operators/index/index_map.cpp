@@ -91,8 +91,7 @@ void lower_tile(LowerContext& node) {
   if (y.elements() == 0) return;
   TensorDesc source = x;
   Operand from = node.in(0);
-  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // strided tensors of higher rank would need two copy axes per
-                                                                              // axis
+  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // else strided axes need two copy axes each
   for (size_t end = x.shape.size(); end > 0;) {
     const size_t first = end > kAxesTiled ? end - kAxesTiled : 0;
     Shape made = source.shape;

@@ -95,7 +95,7 @@ int64_t elements_at_once(const LowerContext& node, int64_t element_bits) {
 }
 
 // Gathers in several dispatches, each binding a range of x and of y. A dispatch writes the elements whose source is in its range; the first
-// one zeroes y.
+// dispatch writes zeros for all others.
 void add_gather_parts(LowerContext& node, const Addresses& addresses, const Operand& x, const Operand& indices, int64_t n) {
   const int64_t element_bits = bits(node.output(0).dtype) * n, each = elements_at_once(node, element_bits);
   const int64_t places = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);

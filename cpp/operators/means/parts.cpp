@@ -283,9 +283,7 @@ class Cutting {
 
   // Whether the row's shape rule gives the part's outputs for its inputs.
   bool has_its_shape(const LowerContext& part) const {
-    if (part.row->elementwise || !part.row->filled_with.empty())
-      return true;  // a fused map has no rule; the shape of a fill is a list of
-                    // sizes
+    if (part.row->elementwise || !part.row->filled_with.empty()) return true;  // fused maps have no rule; a fill's shape is a list of sizes
     const size_t count = lower_ == lower_residual ? std::min(part.inputs.size(), kResidualInput) : part.inputs.size();
     std::vector<const TensorDesc*> inputs;
     for (size_t i = 0; i < count; ++i) inputs.push_back(part.has_input(i) ? &part.input(i) : nullptr);

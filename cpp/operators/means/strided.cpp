@@ -327,7 +327,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
   space.coalesce();
   space = sorted_by_target(space);
   space.coalesce();
-  // A copy whose range exceeds a binding is split into two halves along an axis.
+  // A copy whose range exceeds a binding is split in half along an axis.
   if (const auto axis = axis_to_halve(node, dtype, space)) {
     IndexSpace half = space;
     const int64_t kept = half.sizes[*axis] = space.sizes[*axis] / 2;

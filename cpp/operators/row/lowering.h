@@ -118,7 +118,7 @@ class NodeContext {
   // Whether to use the SIMD kernels of a software device with subgroups of 8, which work in registers ("lanes"). Other devices use kernels
   // that work in shared memory ("tiled").
   bool prefers_lanes() const;
-  // Subgroup size: a power of two, at least 16. 0 if the device lacks shuffles or its subgroup size varies.
+  // Subgroup size: a power of two, at least 16. 0 if the device lacks shuffles or full subgroups of a fixed size.
   int64_t subgroup() const;
   // Maximum invocations of a one-dimensional workgroup, and the largest power of two within that limit and `wanted`.
   int64_t most_invocations() const;
@@ -242,8 +242,7 @@ class LowerContext : public NodeContext, public LoweredNode {
   int64_t concurrent = 1;       // number of equal-sized GEMMs on the same rows that run concurrently, including this one
   std::optional<Operand> residual_operand = {};
   mutable bool epilogue_read = false, residual_read = false;
-  const Expression* expression = nullptr;  // fused map over map_input_names(), or the epilogue if there is a residual; null: the row's own
-                                           // expression
+  const Expression* expression = nullptr;  // fused map or, with a residual, epilogue; null: the row's
   KernelMemo* memo = nullptr;              // of this node, or null
   uint64_t whole_bound = ~uint64_t{0};     // for a part of a node that is split for size: bytes that the unsplit node would bind
 };

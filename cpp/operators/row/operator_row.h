@@ -194,7 +194,7 @@ struct OperatorRow {
   bool epilogue = false;       // kernels apply an expression to each element before storing it
   // Whether the epilogue may read a second tensor of the output's shape, given the constant `weights` in input 1. Null: never.
   bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
-  // Windows of which the row computes the maximum; none if they are not adjacent. Null: not a max pool.
+  // Max-pooling windows of the row; none if they are not adjacent. Null: not a max pool.
   std::optional<PoolWindow> (*largest_of)(const Attributes&) = nullptr;
   // Fused row that replaces this one if only its max pool is used. It has the attributes "pool_shape" for the windows and "pool_epilogue"
   // for the expression fused after pooling.

@@ -14,8 +14,7 @@ struct PrecisionSupport {
   std::string_view precision;       // "fp32", "fp16", "bf16"
   Storage storage = Storage::fp32;  // storage type of floats inside a program
   bool matrices = false;            // 16x16x16 cooperative matrices with fp32 accumulation are used
-  std::vector<std::string> lacks;   // missing device features and compiler extensions that leave storage packed or cooperative matrices
-                                    // unused
+  std::vector<std::string> lacks;   // missing features and extensions: storage is packed or cooperative matrices are unused
 };
 
 PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype);
