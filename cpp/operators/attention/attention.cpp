@@ -27,7 +27,7 @@ struct AttentionPlan {
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
   int64_t parts = 1, stretch = 0;  // key splits, and keys per split; 0: the kernel splits them itself
   int64_t part_floats = 0;         // floats for the partial results of all rows, if not as in attention_parts.glsl
-  int64_t counters = 1;            // counters of finished splits per workgroup row
+  int64_t counters = 1;            // counters of finished splits for the rows of a workgroup
   int64_t together = 0;            // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
   std::string name = {};           // variant name; empty: the shader's
   std::string spilled = {};        // the plan that this one replaces because its kernel spills
