@@ -16,21 +16,21 @@ namespace pumice {
 namespace {
 
 constexpr std::string_view kRowsShader = "attention_rows.comp", kRowQuadsShader = "attention_row_quads.comp";
-constexpr int64_t kLeastKeys = 128;  // in a part of them
+constexpr int64_t kLeastKeys = 128;  // per key split
 
-// The kernel of an attention, with its workgroups and its parts of the keys.
+// Kernel, grid and key split of an attention.
 struct AttentionPlan {
   std::string_view shader;
   Macros macros = {};
   SpecValues spec = {};
   std::shared_ptr<const StepChoice> choice = nullptr;
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
-  int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part; 0: the kernel cuts them
-  int64_t part_floats = 0;         // of all rows, where it is not what attention_parts.glsl has
-  int64_t counters = 1;            // of finished parts, of a workgroup's rows
-  int64_t together = 0;            // heads whose workgroups with the most keys come first; 0: the kernel has no such order
-  std::string name = {};           // of what a program can be told to take; empty: the shader's
-  std::string spilled = {};        // the name of the plan that it stands for, since that one's kernel spills
+  int64_t parts = 1, stretch = 0;  // key splits, and keys per split; 0: the kernel splits them itself
+  int64_t part_floats = 0;         // floats for the partial results of all rows, if not as in attention_parts.glsl
+  int64_t counters = 1;            // counters of finished splits for the rows of a workgroup
+  int64_t together = 0;            // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
+  std::string name = {};           // variant name; empty: the shader's
+  std::string spilled = {};        // the plan that this one replaces because its kernel spills
 };
 
 std::string flag(bool set) {
@@ -41,7 +41,7 @@ std::string number(int64_t value) {
   return std::to_string(value) + "u";
 }
 
-// Workgroups that keep a device busy: two for each of an H200's 132 multiprocessors.
+// Workgroups that occupy a device: two for each of an H200's 132 multiprocessors.
 constexpr int64_t kBusyGroups = 264;
 
 void cut_keys(AttentionPlan& plan, int64_t keys, int64_t parts) {
@@ -49,7 +49,7 @@ void cut_keys(AttentionPlan& plan, int64_t keys, int64_t parts) {
   plan.parts = std::max<int64_t>(ceil_div(keys, plan.stretch), 1);
 }
 
-// A plan for few rows: the invocations of a team read a key together and score it against several rows.
+// Plan for few queries (decode): a team of invocations reads a key together and scores it against several queries.
 AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kMostRows = 4, kLaneIterations = 9, kMostIterations = 60000;
   const bool lanes = node.prefers_lanes();
@@ -69,7 +69,7 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
   const int64_t groups = static_cast<int64_t>(plan.groups_x * plan.groups_y), keys = a.k.rows();
   int64_t parts = 1;
-  if (lanes)  // lavapipe ends a loop silently after 65,535 iterations (docs/drivers.md), so keys are cut
+  if (lanes)  // lavapipe silently ends a loop after 65,535 iterations (docs/drivers.md), so keys are split
     parts = ceil_div(ceil_div(keys, 4) * rows * kLaneIterations, kMostIterations);
   else if (groups < kBusyGroups)
     parts = std::min(ceil_div(kBusyGroups * 2, groups), ceil_div(keys, kLeastKeys));
@@ -78,9 +78,9 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-// A plan for CPU drivers: a subgroup of 8 invocations computes sixteen rows, without barriers.
+// Plan for CPU drivers: a subgroup of 8 invocations computes 16 queries, without barriers.
 AttentionPlan lanes_plan(const Attention& a) {
-  // Keys are cut so that no loop reaches the 65,535 iterations after which lavapipe ends it silently (docs/drivers.md).
+  // Keys are split to keep loops below the 65,535 iterations after which lavapipe silently ends them (docs/drivers.md).
   constexpr int64_t kRows = 16, kKeys = 16, kMostIterations = 60000;
   AttentionPlan plan{"attention_lanes.comp"};
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
@@ -91,11 +91,11 @@ AttentionPlan lanes_plan(const Attention& a) {
   return plan;
 }
 
-// Whether the device has room for a workgroup of attention_tiled.
+// Whether the device supports a workgroup of attention_tiled.
 bool has_tiles(const NodeContext& node) {
   constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
-                    kValues = 16 * 128;                                                        // values take the place of queries and keys
-  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // these, scores, meetings, terms
+                    kValues = 16 * 128;                                                        // V reuses the memory of Q and K
+  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // plus scores, reductions, max and sum
   return node.most_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
 }
 
@@ -111,7 +111,7 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-// How attention_quads takes the keys of its turns. Heads of more than 64 elements leave no registers for the text of WHOLE_FIRST.
+// Specialisation of attention_quads' main loop. Heads of more than 64 elements leave no registers for the code of WHOLE_FIRST.
 std::string turns_of(const Attention& a, const MatrixShare& share, const AttentionPlan& plan) {
   constexpr int64_t kOfWholeFirst = 64;
   const int64_t keys = a.k.rows(), turn = share.keys * share.shares;
@@ -121,7 +121,7 @@ std::string turns_of(const Attention& a, const MatrixShare& share, const Attenti
   return std::max(a.k.size(), a.v.size()) <= kOfWholeFirst ? "WHOLE_FIRST" : "IN_ANY_ORDER";
 }
 
-// A plan for matrix units with this share of the work.
+// Plan for cooperative matrices with the given configuration.
 AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
   AttentionPlan plan{is_quads ? "attention_quads.comp" : "attention_matrix.comp"};
   plan.name = share.name(is_quads), plan.spilled = share.spilled;
@@ -142,7 +142,7 @@ AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const Ma
   return plan;
 }
 
-// A plan for matrix units. None where the device has none, or where heads are too long or no aligned eights.
+// Plan for cooperative matrices. None if the device has none, or heads are too long or not aligned vec8s.
 std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
   const int64_t subgroup = node.subgroup();
   if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits_matrices(node, a)) return {};
@@ -151,16 +151,16 @@ std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attenti
   return share ? std::optional(matrix_plan(node, a, *share, is_quads)) : std::nullopt;
 }
 
-// The kind of step that a program can be told a variant of.
+// Step kind, for measured variants.
 std::string kind_of(const Attention& a) {
   return "attention of " + std::to_string(a.q.rows()) + " rows";
 }
 
-constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // that share keys, and of a head where more of them do
+constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // queries that share keys, and queries per head if more of them do
 
-// A plan for few rows on matrix units. None where the device has none, or where heads are too long or no aligned eights. There are
-// as many parts of the keys as there are workgroups at a time on all cores: registers for the keys that are waited for leave room for
-// two or three on each. How many keys there are may be told by the device alone: the kernel cuts those that it finds.
+// Plan for few queries on cooperative matrices. None if the device has none, or heads are too long or not aligned vec8s. The keys are split
+// so that the workgroups of all splits are resident at once; registers for prefetched keys leave room for two or three per multiprocessor.
+// kv_len may be known only to the device, so the kernel splits the keys.
 std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128, kLongest = 256;
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(shared_rows, kFewRows), keys = a.k.rows();
@@ -193,7 +193,7 @@ std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Atte
   return plan;
 }
 
-// A plan for few rows, which on matrix units may also be the one of many, where it was measured to be quicker (docs/tuning.md).
+// Plan for few queries. On cooperative matrices, a measured variant may select the kernel for many queries instead (docs/tuning.md).
 std::optional<AttentionPlan> few_rows_plan(const LowerContext& node, const Attention& a) {
   std::optional<AttentionPlan> plan = row_quads_plan(node, a);
   if (!plan) return plan;
@@ -206,7 +206,7 @@ std::optional<AttentionPlan> few_rows_plan(const LowerContext& node, const Atten
 }
 
 AttentionPlan own_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kLaneBytes = 64;  // shared ones of a column of values
+  constexpr int64_t kLaneBytes = 64;  // shared memory per column of V
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
   if (!node.prefers_lanes()) {
     if (shared_rows <= kFewRows || a.in_bytes()) return rows_plan(node, a);
@@ -234,13 +234,13 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_ter
   return plan;
 }
 
-// A float as GLSL writes it.
+// A float as a GLSL literal.
 std::string literal(double value) {
   if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
   return "float(" + general_text(value, 9) + ")";
 }
 
-// The elements of a mask, from the first to the last that is read.
+// Number of mask elements from the first to the last that is read.
 int64_t span_of(const AttentionMask& mask, const Attention& a) {
   const std::array<int64_t, 4> sizes{a.q.batch(), a.q.heads(), a.q.rows(), std::min(mask.keys, a.k.rows())};
   int64_t span = 1;
@@ -248,15 +248,15 @@ int64_t span_of(const AttentionMask& mask, const Attention& a) {
   return span;
 }
 
-// The scales of rows of int8. Those rows lie densely, also where an attention is a part of another.
+// Binds the scales of int8 rows. The rows are dense, even if the attention is part of another.
 void bind_scales(StepBuilder& step, const Attention& a, DType dtype) {
   step.bind("k_scales", *a.k_scales, a.k.first / a.k.size(), ceil_div(a.k.span(), a.k.size()), bits(dtype));
   step.bind("v_scales", *a.v_scales, a.v.first / a.v.size(), ceil_div(a.v.span(), a.v.size()), bits(dtype));
 }
 
-constexpr double kLeastUnit = 1e-30;  // of a scale that scores are taken to powers of two with
+constexpr double kLeastUnit = 1e-30;  // smallest scale for which scores are computed as powers of two
 
-// A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.
+// Sets up a kernel of include/attention.glsl with everything but its output bindings.
 StepBuilder attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
   const DType dtype = node.float_dtype, stored = a.in_bytes() ? DType::int8 : dtype;
   const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
@@ -294,7 +294,7 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   return step.set("first", bounded(a.first)).set("last", bounded(a.last));
 }
 
-// The parts that an attention is cut into where its grid is larger than the device takes. Rows that have terms keep lying densely.
+// Parts of an attention whose grid exceeds the device's limits. With `has_terms`, rows of a part stay contiguous.
 std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a, const AttentionPlan& plan, bool has_terms) {
   const auto passes = [&](uint64_t groups, const char* axis) {
     return groups > node.context->limit("maxComputeWorkGroupCount_" + std::string(axis));
@@ -319,14 +319,13 @@ void set_plan(StepBuilder& step, const Attention& a, const AttentionPlan& plan, 
   step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
 }
 
-// Adds the steps of an attention. `terms` gets, for each row from number `first_term` on, the number that its scores are taken relative to,
-// and its share.
+// Adds the steps of an attention. `terms` receives the softmax maximum and 1/sum of each row, from row `first_term` on.
 void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms, int64_t first_term = 0) {
   if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
   AttentionPlan plan = plan_of(node, a, terms.has_value());
   const bool in_quads = plan.shader == kRowQuadsShader;
   const bool in_parts = plan.parts > 1 || terms;
-  if (in_parts && plan.stretch == 0 && !in_quads) plan = rows_plan(node, a);  // the other kernels know no parts
+  if (in_parts && plan.stretch == 0 && !in_quads) plan = rows_plan(node, a);  // the other kernels cannot split keys
   if (const auto parts = parts_of(node, a, plan, terms.has_value()); !parts.empty()) {
     for (const AttentionPart& part : parts) add_steps(node, part.attention, terms, first_term + part.first);
     return;
@@ -345,7 +344,7 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   };
   if (!in_parts) return node.add(chosen(step.build()));
   const Operand parts = node.temporary(static_cast<uint64_t>(plan.parts * (in_quads ? plan.part_floats : rows * (a.v.size() + 2))) * 4);
-  // How many parts of its rows have finished. The last one sets it to zero again. No run of a plan begins before the one before has ended.
+  // Counters of finished splits. The last split resets them to zero; executions of a plan do not overlap.
   const uint64_t counters = plan.groups_x * plan.groups_y * static_cast<uint64_t>(plan.counters);
   if (meets) step.bind("finished", node.host_block(std::vector<std::byte>(counters * 4)));
   node.add(chosen(step.bind("parts", parts).build()));

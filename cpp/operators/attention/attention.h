@@ -1,4 +1,4 @@
-// softmax(scale q k^T + mask) v in one walk over the keys, for the rows Attention and what the passes of a graph make of its primitives.
+// softmax(scale q k^T + mask) v in one pass over the keys (flash attention), for the row Attention and for attention recognised in graphs.
 #pragma once
 
 #include <string>
@@ -8,26 +8,26 @@
 
 namespace pumice {
 
-// A tensor of any strides seen in the order of axes `perm` (empty: its own), with leading axes of 1 up to four.
+// A tensor with any strides, viewed in axis order `perm` (empty: unchanged) and padded with leading axes of size 1 to four.
 Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm = {});
 
-// [batch, rows, heads * size] as [batch, heads, rows, size]; a tensor of four axes as it is.
+// Views [batch, seq, heads * size] as [batch, heads, seq, size]; a tensor of rank 4 is unchanged.
 TensorDesc by_heads(const TensorDesc& desc, int64_t heads);
-// Push constants name_batch, name_head and name_row.
+// Sets the push constants name_batch, name_head and name_row.
 void set_strides(StepBuilder& step, const std::string& name, const Heads& heads);
 
-// Copies a cache, input `from`, to output `to`. That is left out where the output is the memory of the input.
+// Copies a KV cache from input `from` to output `to`. No copy if the output aliases the input.
 void add_cache_copy(LowerContext& node, size_t from, size_t to);
 
-// The scores that are wanted beside the result.
+// Scores that are returned in addition to the output.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
-// Whether an attention over keys and values of int8 reads them as they are: one of few rows.
+// Whether attention reads int8 keys and values directly, which it does for few queries.
 bool reads_bytes(const LowerContext& node, const Attention& attention);
 
-// Adds the steps that make y.
+// Adds the steps that compute y.
 void add_attention(LowerContext& node, const Attention& attention);
-// Adds the steps that make y and write the scores, [batch, heads, rows, keys], to `scores`.
+// Adds the steps that compute y and write the scores, [batch, heads, queries, keys], to `scores`.
 void add_attention(LowerContext& node, const Attention& attention, Scores wanted, const Operand& scores);
 
 }  // namespace pumice

@@ -27,7 +27,7 @@ AttentionPart images_of(const Attention& whole, int64_t first, int64_t count) {
   return part;
 }
 
-// `shared`: heads of q for each of k and v.
+// `shared`: query heads per KV head (GQA).
 AttentionPart heads_of(const Attention& whole, int64_t first, int64_t count, int64_t shared) {
   AttentionPart part{whole, first * whole.q.rows()};
   Attention& a = part.attention;
@@ -42,13 +42,13 @@ AttentionPart rows_of(const Attention& whole, int64_t first, int64_t count) {
   Attention& a = part.attention;
   for (Heads* heads : {&a.q, &a.y}) keep(*heads, kRows, first, count);
   skip(a.mask, kRows, first);
-  // A row's place is its number, or where keys are counted its number from the end of all rows.
+  // A query's position is its index or, with kv_len, its index from the end of all queries.
   const int64_t moved = a.counts ? first + count - whole.q.rows() : first;
   a.first += moved, a.last += moved;
   return part;
 }
 
-// Cuts `count` into two halves; the first is a multiple of `step`.
+// Splits `count` in half; the first half is a multiple of `step`.
 template <typename Make>
 std::vector<AttentionPart> halves(int64_t count, int64_t step, const Make& make) {
   const int64_t half = round_up(ceil_div(count, 2), step);

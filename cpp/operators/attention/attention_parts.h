@@ -1,4 +1,4 @@
-// Cuts an attention into parts where the device takes no grid that the whole would need.
+// Splits an attention whose grid exceeds the device's limits.
 #pragma once
 
 #include <vector>
@@ -7,16 +7,16 @@
 
 namespace pumice {
 
-// Some images, heads and rows of an attention. The rows of all its heads follow each other in the dense [images, heads, rows] of the whole,
-// from number `first` on, except where the part has only some rows of several heads.
+// Some batch items, heads and queries of an attention. Its rows are contiguous in the whole's dense [batch, heads, queries], starting at
+// row `first`, unless the part has a subset of the queries of several heads.
 struct AttentionPart {
   Attention attention;
   int64_t first = 0;
 };
 
-// Cuts an attention into halves of its rows.
+// Splits the queries of an attention in half.
 std::vector<AttentionPart> row_parts(const Attention& whole);
-// Cuts it into halves of the images; of the heads where there is one image; of the rows where there is one head, too. None of a single row.
+// Splits the batch in half, or the heads if there is one batch item, or the queries if there is one head. Empty for a single query.
 std::vector<AttentionPart> dense_parts(const Attention& whole);
 
 }  // namespace pumice

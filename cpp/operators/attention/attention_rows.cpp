@@ -1,4 +1,4 @@
-// Attention, whole.
+// Rows for Attention.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,11 +15,11 @@
 namespace pumice {
 namespace {
 
-// The inputs and outputs of ONNX's operator.
+// Inputs and outputs of the ONNX operator.
 enum Input : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kCounts };
 enum Output : size_t { kY, kPresentKey, kPresentValue, kScores };
 
-// Sizes of q, k or v, which are [batch, heads, rows, size] or, with the number of heads as an attribute, [batch, rows, heads * size].
+// Sizes of q, k or v: [batch, heads, seq, size], or [batch, seq, heads * size] with the number of heads as an attribute.
 struct HeadSizes {
   int64_t batch, heads, rows, size;
 };
@@ -53,7 +53,7 @@ int64_t past_of(const ShapeContext& node) {
   return node.input(kPastKey).shape[2];
 }
 
-// A mask is broadcast but for its last axis, past whose end nothing is seen.
+// A mask broadcasts except along its last axis; keys beyond its end are masked out.
 void check_mask(const ShapeContext& node, const Shape& scores) {
   if (!node.has(kMask)) return;
   const Shape& mask = node.input(kMask).shape;
@@ -95,7 +95,7 @@ void shape_of_attention(ShapeContext& node) {
   node.output(kScores, node.input(kQ).dtype, scores);
 }
 
-// Keys or values with those of the past before them, in the output `present` where it is wanted.
+// Past and new keys or values concatenated, in the output `present` if requested.
 Heads joined(LowerContext& node, Input input, Input past, Output present) {
   const TensorDesc now = by_heads(node.input(input), node.attributes->integer("kv_num_heads"));
   if (!node.has_input(past) && !node.has_output(present)) return heads_of(node, now, node.in(input));
@@ -121,7 +121,7 @@ AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
   return mask;
 }
 
-// Which keys a row sees, by its place after those of the past.
+// Sets the range of visible keys, relative to the position after the past keys.
 void limit(Attention& a, const Attributes& attributes, int64_t past) {
   const int64_t before = attributes.integer("left_window_size", -1),
                 after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
@@ -168,10 +168,10 @@ void shape_of_rotary_embedding(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// Inputs of what is recognised, after the mask.
+// Inputs of recognised attention, after the mask.
 enum RecognisedInput : size_t { kKeySizes = kMask + 1, kValueSizes };
 
-// A shape with its axes in another order.
+// A shape with permuted axes.
 Shape ordered(const Shape& shape, const std::vector<int64_t>& axes) {
   Shape result;
   for (const int64_t axis : axes) result.push_back(shape[static_cast<size_t>(axis)]);
@@ -185,7 +185,7 @@ std::vector<int64_t> axes_of(const ShapeContext& node, std::string_view name, si
   return axes;
 }
 
-// The sizes that heads were repeated to are those of q, and all others stay.
+// Heads must be repeated to q's number of heads, with all other sizes unchanged.
 void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t heads) {
   if (!node.has(input)) return;
   shape[1] = heads;
@@ -197,7 +197,7 @@ void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t
               " is expected; without fusion that is run as it is written");
 }
 
-// Leading axes of q, k, v and the mask broadcast; with `grouped` they are those of ONNX's operator.
+// Leading axes of q, k, v and the mask broadcast; with `grouped` they follow ONNX Attention.
 void shape_of_recognised(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
   const auto seen = [&](Input input, std::string_view axes) { return ordered(node.input(input).shape, axes_of(node, axes, rank)); };
@@ -237,13 +237,13 @@ void shape_of_recognised(ShapeContext& node) {
   node.output(kY, node.input(kQ).dtype, ordered(y, axes_of(node, "y_axes", rank)));
 }
 
-// To `size`, where it is 1.
+// Broadcasts a size of 1 to `size`.
 void broadcast(Heads& heads, size_t axis, int64_t size) {
   if (heads.sizes[axis] == size) return;
   heads.sizes[axis] = size, heads.strides[axis] = 0;
 }
 
-// Images, and heads that have keys and values of their own.
+// Splits by batch and by heads, unless KV heads are shared.
 void cut_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
   constexpr size_t kMask = 3, kPastKey = 4, kCounts = 6;
   const bool has_heads = node.input(kData).rank() == 4 && node.input(1).rank() == 4 && node.input(kData).shape[1] == node.input(1).shape[1];
@@ -253,7 +253,7 @@ void cut_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
       if (node.has_input(i))
         cut.inputs[i] = i == kMask ? broadcast_axis(node.input(i), axis, 4) : i == kCounts && axis != 0 ? kWhole : axis;
   }
-  // Rows of queries, where all see the same keys.
+  // Splits queries if all see the same keys.
   const Attributes& attributes = *node.attributes;
   const bool limits = attributes.integer("is_causal", 0) != 0 || attributes.integer("left_window_size", -1) >= 0 ||
                       attributes.integer("right_window_size", -1) >= 0;
@@ -274,7 +274,7 @@ uint64_t recognised_attention_flop(const LowerContext& node) {
   return attention_flop(node, node.input(kK).shape[static_cast<size_t>(axes[axes.size() - 2])]);
 }
 
-// The axes of each operand before those of its rows and their elements.
+// Splits along the axes before rows and elements.
 void cut_recognised_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
   const Attributes& attributes = *node.attributes;
   if (attributes.integer("grouped") != 0 || attributes.integer("short_mask") != 0) return;
@@ -365,7 +365,7 @@ Rows attention_rows() {
        .indices = indices_of_places,
        .strides = RowStrides::any_in,
        .permuted_inputs = host_bits(0)},
-      // RotaryEmbedding of queries and keys, and TensorScatter of keys and values into the caches.
+      // RotaryEmbedding of queries and keys, and TensorScatter of keys and values into the KV caches.
       {.name = "pumice::RotaryCaches",
        .skeleton = Skeleton::index_map,
        .schema = {.inputs = {floats("q"), floats("k"), floats("v"), floats("cos_cache"), floats("sin_cache"), value("position_ids", kInt64),
@@ -378,8 +378,7 @@ Rows attention_rows() {
        .lower = lower_rotary_caches,
        .strides = RowStrides::any_in,
        .permuted_inputs = host_bits(0, 1, 2)},
-      // This row is of attention that is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of
-      // the result in its own.
+      // Attention recognised in a graph of primitive operators: axes of q, k and v in the order [.., rows, size], and those of the output.
       {.name = "pumice::Attention",
        .skeleton = Skeleton::contraction,
        .schema = {.inputs = {floats("q"),

@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of attention name.
+// Lowerings and shape rules of the attention rows.
 #pragma once
 
 #include "operators/row/lowering.h"

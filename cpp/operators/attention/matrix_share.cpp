@@ -10,28 +10,28 @@ namespace {
 
 constexpr int64_t kLargest = 256, kLeastInPart = 128;  // elements of a head; keys
 
-// A shape of a workgroup on matrix units, as it was measured on an H200 with heads of 64.
+// A configuration on cooperative matrices with its cost, measured on an H200 with heads of 64.
 struct MatrixKind {
-  int64_t subgroups, keys, resident = 1;  // keys of a step; workgroups of a core
-  double latency = 0, turn = 0;           // microseconds of a step, and of a subgroup's step
+  int64_t subgroups, keys, resident = 1;  // keys per iteration; resident workgroups per multiprocessor
+  double latency = 0, turn = 0;           // microseconds: latency of an iteration, and throughput cost of a subgroup's iteration
   int64_t least_size = 0, most_size = 0;  // of heads
   int64_t strips = 1, shares = 1;
 };
-// attention_matrix: keys, then values take the same shared memory, and scores pass through it.
+// attention_matrix: K and V tiles share the same shared memory, and scores pass through it.
 constexpr MatrixKind kStaged[] = {
     {2, 32, 8, 1.5, 0.2, 0, kLargest}, {4, 32, 4, 1.65, 0.19, 0, kLargest}, {8, 32, 2, 2.2, 0.165, 0, kLargest}};
-// attention_quads: scores stay in registers, of which heads of more than 128 leave room for few. Two strips were measured where rows fill
-// the device: the latency of one workgroup is taken to be that of two on a core.
+// attention_quads: scores stay in registers, which are scarce for heads of more than 128. Configurations with two query tiles were measured
+// with a fully occupied device: the latency of a single workgroup is assumed to equal that of two per multiprocessor.
 constexpr MatrixKind kQuads[] = {
     {2, 32, 6, 0.85, 0.117, 0, 128},  {4, 32, 4, 0.85, 0.096, 0, 128},      {8, 32, 2, 0.8, 0.084, 65, 128},
     {4, 64, 2, 1.4, 0.185, 0, 64},    {8, 64, 1, 1.6, 0.155, 65, 128},      {4, 16, 2, 0.8, 0.06, 129, kLargest},
     {4, 64, 2, 2.5, 0.31, 64, 64, 2}, {4, 32, 2, 1.25, 0.185, 0, 64, 1, 2}, {4, 16, 2, 0.8, 0.1, 65, 128, 1, 2}};
-// Two strips that software devices, on which tests emulate the units, have room for with all heads. Never taken but where it is told.
+// Two query tiles with double buffering that fit software devices, where tests emulate fragments. Only used if requested explicitly.
 constexpr MatrixKind kSmallStrips{.subgroups = 1, .keys = 16, .strips = 2};
 
 // Shared memory of a workgroup.
 int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
-  constexpr int64_t kOutStrip = 16 * 5;  // vectors of a subgroup's results on their way out, at least
+  constexpr int64_t kOutStrip = 16 * 5;  // minimum size, in vectors, of a subgroup's output staging area
   const auto row = [](const Heads& heads) { return round_up(heads.size(), 16) / 8 + 1; };
   if (!is_quads) {
     const int64_t strips = share.rows() * (share.keys / 4 + 1);
@@ -49,10 +49,10 @@ bool fits(const LowerContext& node, const Attention& a, const MatrixShare& share
          share.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
 }
 
-// Heads whose tiles that see the most keys come before the others. Where all tiles see as many, a head's keys are read by workgroups that
-// run at a time; and so they are where keys and values of so many heads lie in the cache.
+// Heads per group whose workgroups are ordered by descending key count. Without causal masking, one head: concurrent workgroups then share
+// its keys. With it, as many heads as have their K and V in the cache together.
 int64_t heads_together(const Attention& a) {
-  constexpr int64_t kCached = 32 << 20;  // bytes; an H200 has a cache of 50 MB
+  constexpr int64_t kCached = 32 << 20;  // bytes; an H200 has 50 MB of L2 cache
   const int64_t heads = a.q.batch() * a.q.heads(), group = a.q.heads() / a.k.heads();
   if (a.last >= a.k.rows()) return 1;
   const int64_t bytes = std::max<int64_t>(a.k.rows() * (a.k.size() + a.v.size()) * 2, 1);
@@ -75,9 +75,9 @@ bool suits_matrices(const LowerContext& node, const Attention& a) {
 
 namespace {
 
-// The quickest share; `spared`: of those whose kernels are not known to spill. A step of a workgroup alone takes its latency; on a core
-// that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of parts costs a dispatch,
-// and what all parts write and read.
+// Fastest configuration; `spared`: only those whose kernels are not known to spill. A single workgroup takes its latency per iteration; on
+// a full multiprocessor the subgroups alternate, and large workgroups share more loads. Merging key splits costs a dispatch and the traffic
+// of the partial results.
 std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a, bool is_quads, bool spared) {
   constexpr int64_t kMostParts = 8;
   const int64_t multiprocessors = node.multiprocessors();

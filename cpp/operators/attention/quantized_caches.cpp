@@ -1,4 +1,4 @@
-// Caches of int8: each row of a head is stored as whole numbers from -127 to 127, times a scale of its own.
+// int8 KV caches: each row of a head is stored as integers from -127 to 127, with its own scale.
 #include "operators/attention/quantized_caches.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-// The inputs and outputs of both rows.
+// Inputs and outputs of both rows.
 struct CacheStore {
   enum : size_t { q, k, v, past_keys, past_values, past_key_scales, past_value_scales, firsts, cosines, sines, places };
   enum : size_t { turned, keys, values, key_scales, value_scales };
@@ -23,7 +23,7 @@ struct CacheRead {
   enum : size_t { q, k, v, k_scales, v_scales, counts };
 };
 
-constexpr int64_t kBytesInWord = 4;  // elements of int8
+constexpr int64_t kBytesInWord = 4;  // int8 elements per word
 
 void check_quantized(const ShapeContext& node, size_t keys, size_t values, size_t key_scales, size_t value_scales) {
   const Shape& shape = node.input(keys).shape;
@@ -48,7 +48,7 @@ void check_tables(const ShapeContext& node) {
               to_string(node.input(CacheStore::places).shape));
 }
 
-// The invocations that share a row, and how many fours of its elements each of them has.
+// Invocations that share a row, and vec4s per invocation.
 struct RowTeam {
   int64_t members, held;
   Macros macros;
@@ -65,7 +65,7 @@ RowTeam team_of_row(const LowerContext& node, int64_t size) {
            {"SUBGROUP", std::to_string(node.subgroup())}}};
 }
 
-// Has the keys or values that count unpacked to floats.
+// Dequantises the keys or values in use.
 Heads unpacked_cache(LowerContext& node, const Attention& a, const Heads& bytes, const Operand& scales) {
   const int64_t rows = bytes.batch() * bytes.heads() * bytes.rows(), words = rows * bytes.size() / kBytesInWord;
   const Shape shape{bytes.sizes.begin(), bytes.sizes.end()};
@@ -158,7 +158,7 @@ void shape_of_quantized_attention(ShapeContext& node) {
   node.output(0, node.input(CacheRead::q).dtype, q);
 }
 
-// A few rows read the bytes as they are. Many rows read each key so often that all of them are unpacked once before.
+// Few queries read int8 directly. Many queries read each key so often that dequantising once is faster.
 void lower_quantized_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
   Attention a{heads_of(node, node.input(CacheRead::q), node.in(CacheRead::q)), cache_bytes(node, CacheRead::k),
@@ -183,7 +183,7 @@ Rows quantized_cache_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
   const auto bytes = [](std::string_view name) { return value(name, set_of(DType::int8)); };
-  return {// RotaryEmbedding of queries and keys, where there are tables, and keys and values into caches of int8.
+  return {// RotaryEmbedding of queries and keys, if there are tables, and quantisation of keys and values into int8 caches.
           {.name = "pumice::QuantizedCaches",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {floats("q"), floats("k"), floats("v"), bytes("past_keys"), bytes("past_values"), floats("past_key_scales"),
@@ -198,7 +198,7 @@ Rows quantized_cache_rows() {
            .lower = lower_quantized_caches,
            .strides = RowStrides::any_in,
            .permuted_inputs = host_bits(CacheStore::q, CacheStore::k, CacheStore::v)},
-          // Attention over such caches, of which `counts` rows are in use.
+          // Attention over int8 caches with `counts` rows in use.
           {.name = "pumice::QuantizedAttention",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {floats("q"), bytes("k"), bytes("v"), floats("k_scales"), floats("v_scales"), value("counts", kInt64)},
@@ -212,7 +212,7 @@ Rows quantized_cache_rows() {
            .flop = [](const LowerContext& node) { return attention_flop(node, node.input(1).shape[2]); },
            .strides = RowStrides::any_in,
            .epilogue = true},
-          // Concat of zeros, the first `past` rows of a cache and new rows, of the cache's capacity in all.
+          // Concat of zeros, the first `past` rows of a cache and new rows, with the cache's capacity in total.
           {.name = "pumice::JoinedRows",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("cache", kFloats | set_of(DType::int8)), floats("rows"), value("past", kInt64),

@@ -1,5 +1,5 @@
-// Caches of int8 and what reads them: the rows "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", to which
-// caches of floats may be given as well.
+// int8 KV caches and their readers: the rows "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", which also
+// accept float caches.
 #pragma once
 
 #include "operators/attention/attention_terms.h"
@@ -8,10 +8,11 @@
 
 namespace pumice {
 
-// Input `cache` as [batch, heads, room, size] of int8 whose heads are of whole words, with scales [batch, heads, room].
+// Checks that input `cache` is int8 [batch, heads, capacity, size] with a size divisible by 4, and that its scales are [batch, heads,
+// capacity].
 void check_bytes(const ShapeContext& node, size_t cache);
 void check_scales(const ShapeContext& node, size_t cache, size_t scales);
-// Keys or values of int8 from a boundary of 16 bytes on.
+// int8 keys or values, starting at a 16-byte boundary.
 Heads cache_bytes(LowerContext& node, size_t i);
 
 void shape_of_quantized_caches(ShapeContext& node);

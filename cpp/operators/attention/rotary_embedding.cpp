@@ -1,4 +1,4 @@
-// The lowering of RotaryEmbedding.
+// Lowers RotaryEmbedding.
 #include "operators/attention/attention.h"
 #include "operators/attention/lowerings.h"
 #include "operators/means/strided.h"

@@ -9,10 +9,10 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kWordsPerInvocation = 4;  // what an invocation of copy_words.comp copies
+constexpr uint64_t kWordsPerInvocation = 4;  // words copied by an invocation of copy_words.comp
 constexpr uint64_t kCopyAlignment = 256;
 constexpr uint64_t kVectorBytes = 16;
-constexpr uint64_t kMostWritten = 1 << 16;  // bytes that the host writes into the device's memory itself
+constexpr uint64_t kMostWritten = 1 << 16;  // largest size in bytes that the host writes directly to device memory
 constexpr std::string_view kCopyShader = "copy_words.comp";
 
 struct RangeLimits {
@@ -37,7 +37,7 @@ const BufferRange& base_of(const PlannedOperand& operand, const BoundRanges& ran
   }
 }
 
-// Adds the range's slack to the push constant `<binding>_offset`, in elements.
+// Adds the binding's slack to the push constant `<binding>_offset`, in elements.
 void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits,
                 std::vector<std::byte>& push) {
   const auto* member = step.kernel->interface().find_push_constant(binding.name + "_offset");
@@ -53,7 +53,7 @@ void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64
   std::memcpy(push.data() + member->offset, &offset, sizeof offset);
 }
 
-// The operand's bytes, from an offset that the device can bind.
+// Range of the operand, starting at an aligned offset.
 BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange& base, const RangeLimits& limits,
                     std::vector<std::byte>& push) {
   const PlannedOperand& operand = step.operands[position];
@@ -66,7 +66,7 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
                        "one that starts at byte " + std::to_string(begin));
   if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
-  // Where the whole operand is too much to bind, it is bound up to the end of the vector that the last element lies in.
+  // An operand too large to bind is bound only up to the vec4 of its last accessed element.
   if (operand.is_exact) bytes = std::min(bytes, operand.touched);
   if (bytes > limits.largest && operand.touched > 0) bytes = std::min(bytes, round_up(operand.touched + slack, kVectorBytes));
   if (bytes > limits.largest)
@@ -79,7 +79,7 @@ bool is_same(const BufferRange& a, const BufferRange& b) {
   return a.buffer == b.buffer && a.offset == b.offset;
 }
 
-// Uploads bytes. Few bytes go to memory that the host writes itself: a copy by the device would have to be waited for.
+// Uploads bytes. Small arrays go to host-writable memory, because a device copy requires a wait.
 std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
   auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMostWritten ? Heap::written : Heap::default_);
@@ -121,7 +121,7 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
       dispatch.lanes[i] = step.operands[i].lane;
       dispatch.lanes[i].origin += base.offset;
     }
-    // The caller bound one range as input and output: there is nothing to copy.
+    // Input and output are bound to the same range: no copy needed.
     if (is_copy(step) && is_same(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
   }
 }

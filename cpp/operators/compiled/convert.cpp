@@ -17,7 +17,7 @@ void copy_bytes(const BufferRange& source, const Tensor& target, const Interrupt
   copy(source, target.buffer(), {&whole, 1}, interrupted);
 }
 
-// An integer dtype of the same width, as which elements are copied without a change of bits.
+// Integer dtype of the same width, for copies that preserve bits.
 DType bits_of(DType dtype) {
   switch (bits(dtype)) {
     case 64:
@@ -56,7 +56,7 @@ Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupt
   Attributes attributes;
   attributes.set("to", onnx_number(dtype));
   if (source.desc().elements() == 0) {
-    (void)Operator("Cast", {source.desc()}, {target.desc()}, attributes);  // refuses the dtypes that it refuses otherwise
+    (void)Operator("Cast", {source.desc()}, {target.desc()}, attributes);  // throws for unsupported dtypes
     return target;
   }
   run("Cast", attributes, aligned(source, interrupted), target, interrupted);

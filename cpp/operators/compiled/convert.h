@@ -1,13 +1,13 @@
-// Copies of whole tensors made on the device, as users ask for them one by one.
+// Device-side copies and dtype conversions of whole tensors, as users request them.
 #pragma once
 
 #include "device/tensor.h"
 
 namespace pumice {
 
-// A packed copy, with memory of its own.
+// Returns a packed copy with its own memory.
 Tensor packed_copy(const Tensor& source, const Interrupted& interrupted = {});
-// A packed copy of another dtype, as the operator Cast converts (UnsupportedError names a dtype that it does not take).
+// Returns a packed copy converted by the operator Cast. Throws UnsupportedError naming a dtype that Cast does not support.
 Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupted = {});
 
 }  // namespace pumice

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// The expressions of an operation over "a", or over "a" and "b", for each kind of type; empty where NumPy has no loop of it.
+// Expressions over "a", or "a" and "b", per kind of type; empty if NumPy has no such loop.
 struct Loops {
   std::string_view name;
   std::string_view boolean, signed_, unsigned_, real;
@@ -23,7 +23,7 @@ constexpr std::array kLoops{
     Loops{"multiply", "a && b", "a * b", "a * b", "a * b"},
     Loops{"divide", "", "", "", "a / b"},
     Loops{"floor_divide", "", "floor_divide(a, b)", "floor_divide(a, b)", "floor_divide(a, b)"},
-    // A remainder by 0 or of the least integer by -1 is left open by GLSL.
+    // GLSL leaves undefined a remainder by 0, and of the smallest integer by -1.
     Loops{"remainder", "", "b == 0 || b == -1 ? 0 : mod(a, b == 0 || b == -1 ? 1 : b)", "b == 0 ? 0 : mod(a, b == 0 ? 1 : b)", "mod(a, b)"},
     Loops{"power", "", "pow(a, b)", "pow(a, b)", "pow(a, b)"},
     Loops{"bitwise_and", "a && b", "a & b", "a & b", ""},
@@ -45,7 +45,7 @@ constexpr std::array kLoops{
     Loops{"reciprocal", "", "", "", "1 / a"},
 };
 
-// Comparisons of int64 with uint64, which no type holds both of: a negative number is less than every other one.
+// Comparisons of int64 with uint64, which have no common type: a negative number is less than any uint64.
 struct MixedComparison {
   std::string_view name, signed_first, unsigned_first;
 };
@@ -84,19 +84,19 @@ std::string_view loop_text(std::string_view operation, const std::vector<DType>&
   throw UnsupportedError("elementwise '" + std::string(operation) + "' of " + given);
 }
 
-// An operand, by its name in the kernel, converted to the type that the expression computes in.
+// An operand, by its name in the kernel, cast to the computation type.
 Expression operand_as(const std::string& called, DType given, DType type) {
   constexpr std::string_view casts[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
   if (expr_type(given) == expr_type(type)) return Expression::name(called);
   return Expression::parse(std::string(casts[static_cast<size_t>(expr_type(type))]) + "(" + called + ")");
 }
 
-// Whether a kernel that computes in float32 for a float of 16 bits has the operand's own value: else it has to be rounded first.
+// Whether an fp32 computation for a 16-bit float type uses the operand's exact value. If not, the operand is rounded first.
 bool is_exact(DType given, DType type) {
   return !is_half_width(type) || given == type || bits(given) <= 8;
 }
 
-// The smallest or largest element of the truth values.
+// Minimum or maximum over the elements as bool.
 bool reduced(std::string_view op, const Tensor& tensor, const Interrupted& interrupted) {
   const Tensor truth = aligned(tensor.desc().dtype == DType::bool_ ? tensor : converted(tensor, DType::bool_, interrupted), interrupted);
   const Tensor bytes = truth.reinterpret(DType::uint8), result = Tensor::empty(tensor.buffer()->context(), DType::uint8, {});

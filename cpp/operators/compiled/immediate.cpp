@@ -11,16 +11,16 @@
 namespace pumice {
 namespace {
 
-// The plans that a context has run lately. The cache holds no compiled operators, which would hold the context.
+// LRU cache of a context's plans. It stores no compiled operators, because these own the context.
 class PlanCache {
  public:
-  // The plan of this key, compiled where it is not kept.
+  // Returns the plan for `key`, compiling it on a miss.
   std::shared_ptr<const Plan> find(const std::shared_ptr<Context>& context, const std::string& key,
                                    const std::function<Operator()>& describe) {
     if (auto kept = found(key)) return kept;
     auto plan = std::make_shared<const Plan>(describe().compile(context)->plan());
     const std::lock_guard lock(mutex_);
-    if (const auto at = places_.find(key); at != places_.end()) return at->second->second;  // another thread has made it meanwhile
+    if (const auto at = places_.find(key); at != places_.end()) return at->second->second;  // another thread added it meanwhile
     plans_.emplace_front(key, plan);
     places_.emplace(key, plans_.begin());
     if (plans_.size() > kMostPlans) {
@@ -43,7 +43,7 @@ class PlanCache {
   }
 
   std::mutex mutex_;
-  Plans plans_;  // the last used first
+  Plans plans_;  // most recently used first
   std::unordered_map<std::string, Plans::iterator> places_;
 };
 

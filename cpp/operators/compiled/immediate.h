@@ -1,4 +1,4 @@
-// Operators on whole tensors, run at once: compiled where no plan of theirs is kept, recorded and waited for.
+// Runs operators on whole tensors immediately: compiles unless the plan is cached, records and waits.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace pumice {
 
-// Runs the operator that `describe` gives on tensors of its inputs' and its output's descriptions. `key` tells it from every other one of
-// such descriptions. A context keeps the plans that it used last. `interrupted` as in pumice::upload.
+// Runs the operator returned by `describe` on these tensors. `key` must identify the operator and its descriptions. Each context caches
+// recently used plans. `interrupted` as in pumice::upload.
 void run_at_once(const std::string& key, const std::function<Operator()>& describe, const std::vector<Tensor>& inputs, const Tensor& output,
                  const Interrupted& interrupted);
 
-// The same elements at an offset where an operator reads them: the tensor itself, or a copy.
+// Returns the tensor, or a copy if an operator cannot read it at its offset.
 Tensor aligned(const Tensor& source, const Interrupted& interrupted);
 
 }  // namespace pumice

@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kUnlimitedWord = 0xffffffff, kNoIndexWord = 0xfffffffe;  // the kernel's kUnlimited and kNoIndex
+constexpr int64_t kUnlimitedWord = 0xffffffff, kNoIndexWord = 0xfffffffe;  // kUnlimited and kNoIndex in the kernel
 
 void shape_of_index_check(ShapeContext& node) {
   node.output(0, DType::int32, {4});

@@ -1,4 +1,4 @@
-// Indices that only the device knows, checked there: which of them are out of range.
+// Range check of indices whose values only the device knows.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace pumice {
 
-// The row of a node that has the inputs and attributes of a node with indices, and kCheckedOperator, the name of that one's operator. It
-// makes int32[4]: minus one less the position of the first of the indices that is out of range (0: none is), how many are, and the
-// low and the high word of the first; of a float its bits as float32.
+// Row of a check node, which has the inputs and attributes of the node with indices, and kCheckedOperator, the name of that node's
+// operator. Its output is int32[4]: the bitwise complement of the position of the first out-of-range index (0 if none), the number of such
+// indices, and the low and high word of the first (the float32 bits if it is a float).
 const OperatorRow& index_check_row();
 inline constexpr std::string_view kCheckedOperator = "checked";
 
-// The result of such a node.
+// Decoded output of a check node.
 struct FoundIndices {
   uint64_t count = 0;
-  int64_t position = 0, index = 0;  // the first one's place and value; of a float, the nearest integer, and of NaN the least one
-  std::string text;                 // the value
+  int64_t position = 0, index = 0;  // of the first one; a float is truncated, NaN gives the smallest int64
+  std::string text;                 // its value as text
 };
 // `is_real`: the indices are floats.
 FoundIndices found_indices(const std::byte* made, bool is_real);

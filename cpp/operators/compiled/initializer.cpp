@@ -17,7 +17,7 @@ void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> ope
     throw BindingError("I6", "initializer", name_, "a reset after its work is done",
                        "one while execution " + std::to_string(busy_until_) + " runs");
   std::vector<Slot> inputs, outputs;
-  std::map<const InitializationState*, std::string> places;  // by what is initialised: the plans of one program share it
+  std::map<const InitializationState*, std::string> places;  // plans of one program share a state
   for (const auto& one : operators) {
     const std::string place = "operators[" + std::to_string(inputs.size()) + "]";
     if (!one) throw BindingError("C10", place, "", "a compiled operator", "None");
@@ -85,7 +85,7 @@ void Initializer::revoke_execution() const {
   revoke(operators_.size());
 }
 
-// The first `count` operators were not initialised after all.
+// Resets the first `count` operators to uninitialised.
 void Initializer::revoke(size_t count) const {
   for (size_t i = 0; i < count; ++i) {
     const auto& state = operators_[i]->state();
@@ -98,7 +98,7 @@ void Initializer::submitted(uint64_t id) const {
   busy_until_ = id;
   for (const auto& one : operators_) {
     const std::lock_guard lock(one->state()->mutex);
-    one->state()->constants.reset();  // the list that reads them holds them
+    one->state()->constants.reset();  // the command list that reads them keeps them alive
   }
 }
 

@@ -1,4 +1,4 @@
-// Describing one operator, and compiling it into a plan of its own.
+// Describes a single operator and compiles it into a plan.
 #include <algorithm>
 #include <numeric>
 
@@ -12,10 +12,10 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 16;       // sizes of tensors in memory
-constexpr uint64_t kAlignment = 256;  // offsets in temporary and persistent resources
+constexpr uint64_t kGrain = 16;       // size granularity of tensors in memory
+constexpr uint64_t kAlignment = 256;  // offset alignment in temporary and persistent resources
 
-// The dtype that float values are kept in: that of the described tensors.
+// Storage dtype of float values: the dtype of the first described float tensor, outputs first.
 DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, const std::vector<std::optional<TensorDesc>>& inputs) {
   for (const auto* descs : {&outputs, &inputs})
     for (const auto& desc : *descs)
@@ -23,7 +23,7 @@ DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, cons
   return DType::float32;
 }
 
-// Rows that can be an activation: one float in, one out, and a scalar expression between them.
+// Rows usable as activations: one float input, one float output and a scalar expression.
 bool is_activation(const OperatorRow& row) {
   const auto &inputs = row.schema.inputs, &outputs = row.schema.outputs;
   return !row.expression.empty() && inputs.size() == 1 && !inputs[0].variadic && contains(inputs[0].dtypes, DType::float32) &&
@@ -37,7 +37,7 @@ std::string activation_names() {
   return names;
 }
 
-// Turns the operands of one node into places of its plan.
+// Maps the operands of a node to locations in its plan.
 class OperatorPlanner {
  public:
   OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context, const ExecutionOptions& options)
@@ -81,7 +81,7 @@ class OperatorPlanner {
       std::copy(bytes.begin(), bytes.end(), plan.host_values.begin() + static_cast<std::ptrdiff_t>(blocks_.back()));
     }
     for (auto& step : node_.steps) plan.steps.push_back(planned(std::move(step), true));
-    if (plan.steps.size() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has written
+    if (plan.steps.size() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has overwritten
     return plan;
   }
 
@@ -91,8 +91,7 @@ class OperatorPlanner {
     bool owned = false;
   };
 
-  // The description in which the persistent resource holds an owned tensor that its row does not pack; any other tensor stays as it is
-  // described.
+  // TensorDesc of an owned tensor in the persistent resource if its row does not pack it. Other tensors keep their description.
   TensorDesc held_as(const TensorDesc& desc) const {
     const bool converted = desc.owned && inside_ && is_working_float(desc.dtype) && desc.dtype != *inside_;
     return converted ? TensorDesc(*inside_, desc.shape, {}, true) : desc;
@@ -105,7 +104,7 @@ class OperatorPlanner {
     pack.inputs = node_.inputs;
     for (size_t i = 0; i < op_.inputs().size(); ++i)
       if (op_.inputs()[i] && op_.inputs()[i]->owned && op_.inputs()[i]->dtype == DType::float32 && op_.inputs()[i]->is_packed())
-        pack.inputs[i] = op_.inputs()[i];  // packing kernels read float32 whatever they make
+        pack.inputs[i] = op_.inputs()[i];  // packing kernels read fp32 regardless of their output dtype
     for (size_t i = 0; i < op_.inputs().size(); ++i) {
       if (!op_.inputs()[i] || !op_.inputs()[i]->owned) continue;
       PackedWeight weight;
@@ -146,7 +145,7 @@ class OperatorPlanner {
     return operand;
   }
 
-  // Converts a weight, in the initialisation's temporary resource, to the dtype in which it is held.
+  // Converts a weight to its storage dtype in the initialisation's temporary resource.
   PlannedOperand converted_source(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held,
                                   InitializationPlan& plan) const {
     const PlannedOperand target{Place::temporary, 0, plan.temporary_bytes, round_up(held.bytes(), kGrain),
@@ -171,7 +170,7 @@ class OperatorPlanner {
     }
   }
 
-  // Turns a step's operands into places. `execution`: owned inputs are in the persistent resource by then.
+  // Maps a step's operands. `execution`: owned inputs are already in the persistent resource.
   PlannedStep planned(Step step, bool execution) const {
     PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
     for (size_t i = 0; i < step.operands.size(); ++i)
@@ -212,7 +211,7 @@ class OperatorPlanner {
   }
 
   const Operator& op_;
-  std::optional<DType> inside_;  // none: floats are as they are described
+  std::optional<DType> inside_;  // none: floats keep their declared dtypes
   std::shared_ptr<KernelLibrary> library_;
   LowerContext node_;
   std::vector<Persistent> persistent_;  // by input
@@ -237,7 +236,7 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
   if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
   attributes_ = checked_attributes(*row_, name, attributes);
   const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });
-  check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // a slot may stand for what a row lacks
+  check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // an output slot may be absent
   check_constants();
   check_outputs();
 }
@@ -264,7 +263,7 @@ std::vector<const TensorDesc*> Operator::operands() const {
   return descs;
 }
 
-// Checks that constants are given for exactly the inputs that the host reads.
+// Checks that constants are given exactly for the host-read inputs.
 void Operator::check_constants() const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool is_read = has_bit(row_->host_inputs, i);

@@ -1,4 +1,4 @@
-// Products with a constant matrix of few bits, whose blocks along the depth have a scale each. It stays of few bits on the device.
+// GEMM with a constant block-quantised matrix, with a scale per block along K. The weights stay quantised on the device.
 #include <algorithm>
 #include <optional>
 
@@ -13,7 +13,7 @@
 namespace pumice {
 namespace {
 
-// The inputs of the row. kResidualInput lies between the scales and the zero points.
+// Inputs of the row. kResidualInput is between the scales and the zero points.
 enum BlockInput : size_t { kX, kW, kScale, kZero = kResidualInput + 1, kGateW, kGateScale, kGateZero, kGain };
 
 bool is_gated(const LowerContext& node) {
@@ -24,21 +24,21 @@ bool has_points(const NodeContext& node) {
   return node.attributes->integer("has_points", 0) != 0;
 }
 
-// Steps of the depth of a chunk of block_pack.comp's layout, and columns of a tile.
+// K elements of a chunk in block_pack.comp's layout, and columns of a tile.
 constexpr int64_t kChunk = 128, kTileColumns = 16;
 
-// Scales of a column for a chunk.
+// Scales of a column per chunk.
 int64_t scales_of(const NodeContext& node) {
   return std::max<int64_t>(kChunk / node.attributes->integer("block_size"), 1);
 }
 
-// Whether the node's matrices are packed for block_quads: integers of 4 or 8 bits whose scales are halves or near to some, where floats are
-// halves. Codes, scales and zero points are packed together, at load: what is packed at a call, where no shapes are given, keeps the order
-// of the file. So does everything where one of them is not known at load.
+// Whether the node's matrices are packed for block_quads: fp16 computation and 4-bit or 8-bit integers with fp16 or near-fp16 scales.
+// Codes, scales and zero points are packed together at load. If one of them is not known then, or without shapes (packing in each call),
+// all keep the file's layout.
 bool takes_fragments(const PackContext& node) {
   const auto given = [&](size_t input) { return input < node.inputs.size() && node.inputs[input]; };
   if (node.shapes.empty() || (has_points(node) && !given(kZero))) return false;
-  const bool rounds = node.attributes->integer("half_scales", 0) != 0;  // scales of float32, which are near to halves
+  const bool rounds = node.attributes->integer("half_scales", 0) != 0;  // float32 scales close to fp16 values
   const auto has_halves = [&](size_t input) {
     if (!given(input)) return true;
     const DType dtype = node.input(input).dtype;
@@ -56,31 +56,31 @@ bool is_packed_at_load(const LowerContext& node, size_t input) {
   return input < node.constant_packed.size() && node.constant_packed[input];
 }
 
-// Codes are packed for block_quads alone.
+// Codes are packed only for block_quads.
 bool is_in_fragments(const LowerContext& node) {
   return is_packed_at_load(node, kW);
 }
 
-// An input that is in fragments where the codes are. Throws Error where it is not: its kernel would read other numbers.
+// An input in fragment order, if the codes are. Throws Error if it is not, because the kernel would read it in the wrong layout.
 Operand fragments_of(LowerContext& node, size_t input) {
   if (!is_packed_at_load(node, input))
     throw Error("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is not packed as input 1 is");
   return node.in(input);
 }
 
-constexpr int64_t kMostRows = 16, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
-constexpr int64_t kMostWordRows = 4;                          // the same where the matrix is read word by word
+constexpr int64_t kMostRows = 16, kMostRowsOnSoftware = 128;  // larger M: dequantise the whole matrix first
+constexpr int64_t kMostWordRows = 4;                          // the same for kernels that read the matrix word by word
 
-// How a kernel shares out the products: rows and columns of a workgroup, and what it was compiled for.
+// Tile and compile-time parameters of a kernel.
 struct BlockTiling {
   std::string_view shader;
   int64_t rows, columns;
   SpecValues spec;
   Macros macros = {};
-  bool has_gate = false, has_norm = false;  // the kernel has the gate, and the normalisation of x, in it
+  bool has_gate = false, has_norm = false;  // the kernel has the gate, or the RMSNormalization of x, fused
 };
 
-// CPU drivers take block_lanes, whose lanes read as many words at once as a block has, up to kMostAhead elements.
+// CPU drivers use block_lanes, whose lanes load as many words of a block as possible, up to kMostAhead elements.
 BlockTiling lanes_tiling(int64_t rows, int64_t block, int64_t in_word) {
   constexpr int64_t kMostAhead = 32, kTileRows = 8;
   int64_t ahead = 1;
@@ -89,9 +89,9 @@ BlockTiling lanes_tiling(int64_t rows, int64_t block, int64_t in_word) {
   return {"block_lanes.comp", each, 16, {{"ROWS", each}, {"AHEAD", ahead}}};
 }
 
-// GPUs take block_columns, whose teams read four columns at once, or two where there are few (docs/tuning.md). A team is as many subgroups
-// as a depth has pieces of 16 bytes for, or one of several in a workgroup; without subgroups it is a workgroup.
-// A team makes a column of a gated product from one of each matrix.
+// GPUs use block_columns. A team reads four columns at once, or two if there are few (docs/tuning.md). Teams are all subgroups of a
+// workgroup if K has enough 16-byte pieces, else one subgroup, or the workgroup without subgroups. For a gated product, a team computes a
+// column from one of each matrix.
 BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t pieces) {
   constexpr int64_t kTeam = 32, kSubgroups = 4, kTileRows = 8, kManyColumns = 4096;
   const int64_t matrices = is_gated(node) ? 2 : 1, across = columns * matrices >= kManyColumns ? 4 : 2;
@@ -109,15 +109,14 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
           true};
 }
 
-// Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, half
-// as many where each has two matrices, four or more, and as many as the depth has chunks at most. Where the rows are normalised, which each
-// workgroup does for itself, they are up to eight. A workgroup has two tiles, whose words are on their way at once, where every
-// multiprocessor has many to do. One row alone is read beside the matrix, and asked for nothing past the depth where all subgroups have as
-// many whole chunks. The most subgroups have room for two turns of chunks where each of them has one chunk alone; of two tiles nothing is
-// read past the last (docs/tuning.md).
+// Devices with fragments use block_quads. K is split over enough subgroups for several per multiprocessor: at least four, at most one per
+// chunk, half as many with a gate (two matrices). With fused normalisation, which every workgroup repeats, at most eight. A workgroup has
+// two tiles, prefetched together, if there are many tiles per multiprocessor. WHOLE: a single row needs no bounds checks, because all
+// subgroups have equally many full chunks. TURNS: the maximum number of subgroups leaves registers for double buffering if each has one
+// chunk. SPARED: with two tiles, nothing is prefetched past the end (docs/tuning.md).
 BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kFewestSubgroups = 4, kMostSubgroups = 16, kMostOfNorm = 8, kTilesOfCore = 48;
-  constexpr int64_t kMostParts = 8;  // eights of a row that an invocation can keep in registers as it normalises them
+  constexpr int64_t kMostParts = 8;  // vec8s of a row that an invocation can keep in registers while normalising
   const int64_t chunks = ceil_div(depth, kChunk), tiles = ceil_div(columns, kTileColumns), sets = is_gated(node) ? 2 : 1;
   const int64_t wanted = std::max(ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles * sets), kFewestSubgroups);
   const int64_t in_group = sets == 1 && tiles >= node.multiprocessors() * kTilesOfCore ? 2 : 1;
@@ -140,7 +139,7 @@ BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns
   return {"block_quads.comp", each, in_group * kTileColumns, spec, macros, true, has_norm};
 }
 
-// The tiling of the kernel that multiplies so many rows with the matrix as it is; none where no kernel does.
+// Tile of the kernel that reads the quantised matrix directly; none if no kernel can.
 std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand& x, int64_t rows, int64_t block) {
   const TensorDesc& w = node.input(1);
   const int64_t columns = w.shape[0], depth = w.shape[1], in_word = 32 / bits(w.dtype), piece = 4 * in_word;
@@ -153,13 +152,13 @@ std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand&
   return {};
 }
 
-// The inputs that describe one of the row's matrices.
+// Inputs of one of the row's matrices.
 struct BlockMatrix {
   size_t w, scale, zero;
 };
 constexpr BlockMatrix kMatrix{kW, kScale, kZero}, kGate{kGateW, kGateScale, kGateZero};
 
-// The macros by which the kernels of include/blocks.glsl, and block_pack, know the matrix.
+// Macros that describe the matrix to include/blocks.glsl and block_pack.
 Macros block_macros(const NodeContext& node, const TensorDesc& w) {
   return {{"BITS", std::to_string(bits(w.dtype))},
           {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
@@ -167,17 +166,17 @@ Macros block_macros(const NodeContext& node, const TensorDesc& w) {
           {"POINT", std::to_string(node.attributes->integer("zero_point", 0)) + ".0"}};
 }
 
-// Integers of a matrix, or its zero points, as the kernels that can be taken read them.
+// Quantised matrix or zero points in the layout of the selected kernel.
 Operand codes(LowerContext& node, size_t input) {
   return is_in_fragments(node) ? fragments_of(node, input) : node.in(input);
 }
 
-// Scales of a matrix, likewise.
+// Scales of a matrix in that layout.
 Operand scales(LowerContext& node, size_t input) {
   return is_in_fragments(node) ? fragments_of(node, input) : node.packed(input);
 }
 
-// Binds a matrix, its scales and its zero points.
+// Binds a matrix with its scales and zero points.
 StepBuilder& set_matrix(LowerContext& node, StepBuilder& step, const BlockMatrix& matrix) {
   const TensorDesc& w = node.input(matrix.w);
   const int64_t block = node.attributes->integer("block_size"), depth = w.shape[1];
@@ -186,13 +185,13 @@ StepBuilder& set_matrix(LowerContext& node, StepBuilder& step, const BlockMatrix
   return step.set("depth", depth).set("columns", w.shape[0]).set("block", block).set("blocks", ceil_div(depth, block));
 }
 
-// A product of a node: its operands, and what is made of each element as it is stored.
+// A GEMM of the node: operands and epilogue.
 struct BlockProduct {
   BlockMatrix matrix;
   Piece x, y;
   std::string epilogue;
   const Operand* residual = nullptr;
-  bool is_gated = false, is_normed = false;  // the gate, and the normalisation of x, are parts of the kernel
+  bool is_gated = false, is_normed = false;  // the gate, or the normalisation of x, is fused into the kernel
   std::shared_ptr<const StepChoice> choice = nullptr;
 };
 
@@ -221,16 +220,16 @@ void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduc
   node.add(std::move(made));
 }
 
-constexpr int64_t kFloatColumns = 8;  // of an invocation of block_floats that makes [depth, columns]
+constexpr int64_t kFloatColumns = 8;  // columns per invocation of block_floats when it writes [K, N]
 
-// Whether a product takes [depth, columns] as it lies. To make [columns, depth] and pack it was half of the time of a long prompt.
+// Whether the GEMM reads [K, N] unpacked. Writing [N, K] and packing it took half of the time of a long prefill.
 bool takes_rows(const NodeContext& node, int64_t columns) {
   return !node.prefers_lanes() && columns % kFloatColumns == 0;
 }
 
-// All of a matrix as floats, [depth, columns] where a product takes that as it lies, else [columns, depth].
+// The dequantised matrix, [K, N] if the GEMM reads that directly, else [N, K].
 Piece floats_of(LowerContext& node, Composition& parts, const BlockMatrix& matrix, DType dtype) {
-  constexpr int64_t kSteps = 32;  // of four invocations that make [depth, columns]; each has so many of fragments
+  constexpr int64_t kSteps = 32;  // K elements of four invocations that write [K, N]; the same for each with fragments
   const int64_t columns = node.input(kW).shape[0], depth = node.input(kW).shape[1];
   const bool fragments = is_in_fragments(node), transposed = takes_rows(node, columns);
   const Piece floats = parts.scratch(dtype, transposed ? Shape{depth, columns} : Shape{columns, depth});
@@ -247,7 +246,7 @@ Piece floats_of(LowerContext& node, Composition& parts, const BlockMatrix& matri
   return floats;
 }
 
-// Makes floats of all of the matrix first.
+// Dequantises the whole matrix, then runs a float GEMM.
 void add_float_product(LowerContext& node, Composition& parts, const BlockProduct& product) {
   const int64_t columns = node.input(kW).shape[0], depth = node.input(kW).shape[1], rows = product.y.desc.elements() / columns;
   const Piece floats = floats_of(node, parts, product.matrix, product.x.desc.dtype);
@@ -261,7 +260,7 @@ void add_float_product(LowerContext& node, Composition& parts, const BlockProduc
   parts.map(whole, {made, {result.desc, *product.residual}}, result);
 }
 
-// x of the product, from a boundary of sixteen bytes on, which block_quads reads it by.
+// x, copied if needed to a 16-byte boundary for block_quads.
 Piece at_boundary(LowerContext& node, const Piece& x) {
   if (phase_of(node, x.operand) == 0) return x;
   Piece copy = x;
@@ -278,7 +277,7 @@ void add_product(LowerContext& node, Composition& parts, const BlockProduct& pro
   add_kernel(node, *tiling, aligned);
 }
 
-// The rows that are multiplied, after RMSNormalization where that is a part of the node.
+// The rows to multiply, after RMSNormalization if the node has one.
 Piece normalised(LowerContext& node, Composition& parts) {
   const Piece x = parts.input(kX);
   if (!node.has_input(kGain)) return x;
@@ -290,8 +289,8 @@ Piece normalised(LowerContext& node, Composition& parts) {
   return made;
 }
 
-// Rows that a kernel can normalise are normalised inside it, or by another one before. On matrix units the second is quicker for more than
-// kMostNormedRows, since each workgroup normalises all of them for itself; a measured variant is taken in place of either (docs/tuning.md).
+// RMSNormalization is fused into the kernel or runs before it. With fragments, a separate kernel is faster above kMostNormedRows, because
+// every workgroup would normalise all rows. A measured variant overrides the choice (docs/tuning.md).
 constexpr std::string_view kInside = "normalised inside", kBefore = "normalised before";
 constexpr int64_t kMostNormedRows = 1;
 
@@ -304,8 +303,8 @@ void choose_norm(const LowerContext& node, int64_t rows, BlockProduct& product) 
 
 }  // namespace
 
-// Inputs: a [.., depth], w [columns, depth], scale [columns, blocks], zero points [columns, blocks]; a second matrix with its own, the
-// gate's; the gain [depth] of the normalisation of a.
+// Inputs: a [.., K], w [N, K], scale [N, blocks], zero points [N, blocks]; the same for the gate's matrix; the gain [K] of a's
+// normalisation.
 void shape_of_block_matmul(ShapeContext& node) {
   const TensorDesc &a = node.input(kX), &w = node.input(kW);
   const int64_t block = node.attributes().integer("block_size");

@@ -1,4 +1,4 @@
-// Products with a constant matrix of few bits in blocks: the row "pumice::BlockMatMul".
+// GEMM with a constant block-quantised matrix: the row "pumice::BlockMatMul".
 #pragma once
 
 #include "operators/row/operator_table.h"

@@ -16,7 +16,7 @@ int64_t most_groups(const NodeContext& node, const char* axis) {
   return static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_" + std::string(axis)), INT32_MAX));
 }
 
-// The columns that one dispatch takes of a matrix that is not packed in blocks; 0 for one that is.
+// Columns per dispatch for a matrix not packed in blocks; 0 if it is.
 int64_t columns_of_dispatch(const NodeContext& node, const Contraction& c) {
   if (c.order == WeightOrder::strides) return most_groups(node, "1") * kLaneChannels;
   if (c.order == WeightOrder::fragments)
@@ -26,7 +26,7 @@ int64_t columns_of_dispatch(const NodeContext& node, const Contraction& c) {
   return c.order == WeightOrder::columns ? most_columns(node, c.weights.channels_in) : 0;
 }
 
-// `all`: these taps are the whole kernel, so that the weights need no tap stride.
+// `all`: these taps are the whole kernel, so the weights need no tap stride.
 void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   step.set("in_h", c.x.h).set("in_w", c.x.w);
   step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
@@ -35,7 +35,7 @@ void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   if (!all) step.set("kernel_taps", c.weights.taps);
 }
 
-// The floats of an operand: those of the node's tensor that it is, else those inside.
+// Float dtype of an operand: of the node's tensor, or else the internal dtype.
 DType floats_of(const LowerContext& node, const Operand& operand) {
   const bool is_input = operand.place == Place::input, is_output = operand.place == Place::output;
   if (!is_input && !is_output) return node.float_dtype;
@@ -43,7 +43,7 @@ DType floats_of(const LowerContext& node, const Operand& operand) {
   return is_working_float(dtype) ? dtype : node.float_dtype;
 }
 
-// How the kernel of a contraction of floats stores its arrays.
+// Storage dtypes of a float contraction's arrays.
 MixedArrays float_arrays(const LowerContext& node, const PlacedContraction& placed) {
   const bool adds = placed.bias.kind == ContractionBias::Kind::matrix;
   return mixed_arrays({{"X", placed.c.x_dtype},
@@ -114,10 +114,10 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   node.add(std::move(made));
 }
 
-// The most that a dispatch of this plan takes.
+// Limits of a dispatch of this plan.
 DispatchRoom room_of(const LowerContext& node, const Contraction& c, const ContractionPlan& plan) {
   const int64_t bytes = largest_range(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-  // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
+  // gemv_lanes processes all rows of a dispatch at once. Only packed matrices have other kernels for more rows.
   return {c.order == WeightOrder::strides ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
           std::min(most_groups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
 }

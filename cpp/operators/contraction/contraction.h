@@ -1,4 +1,4 @@
-// One dispatch of the contraction kernels: what Conv, ConvTranspose, Gemm and MatMul all become.
+// Dispatches of the GEMM and convolution kernels, shared by Conv, ConvTranspose, Gemm and MatMul.
 #pragma once
 
 #include <optional>
@@ -8,29 +8,29 @@
 
 namespace pumice {
 
-// Rows of a matrix as the pixels of one image.
+// Matrix rows as the pixels of an image.
 Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 Contraction matrix_product(const Planes& a, const WeightView& b, const Planes& y);
-// The rows of input 0 as a product reads them best; `c` is told how they lie.
+// Input 0 in the layout that the GEMM kernel reads best; sets that layout in `c`.
 Operand matrix_rows(LowerContext& node, Contraction& c);
 
-// Input `input` of 8-bit or 32-bit integers as `count` of int32; a single one is repeated.
+// Packs input `input` of 8-bit or 32-bit integers as `count` int32 values; a scalar is repeated.
 void pack_integers(const PackContext& node, size_t input, int64_t count, PackedWeight& packed);
 
-// The macros that tell the kernels of IntegerTerms; what they bind, and where the products of matrices find a row's and a column's.
+// Macros and bindings for IntegerTerms, and the strides of row and column zero points in matrix products.
 Macros integer_macros(const IntegerTerms& integers);
 void bind_zero_points(StepBuilder& step, const IntegerTerms& integers);
 StepBuilder& set_zero_points(StepBuilder& step, const IntegerTerms& integers);
-// The zero points at input `input`, packed as pack_integers() does; none where it is absent or known to be zero.
+// Zero points in input `input`, packed as in pack_integers(); none if absent or known to be zero.
 std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input);
 
-// The bias, the optional input 2, packed.
+// Packed bias from the optional input 2.
 ContractionBias bias_of(LowerContext& node);
-// Adds the contraction, in several dispatches where the device takes no grid, or binds no range, that one would need.
+// Adds the contraction, split into several dispatches if it exceeds the device's grid or binding limits.
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                      const Operand& y);
-// Adds a convolution that pools as one dispatch; its node has "pool_epilogue". Adds nothing, and returns false, where one dispatch cannot
-// do it, or two are quicker.
+// Adds a convolution fused with max pooling as one dispatch; the node has "pool_epilogue". Adds nothing and returns false if one dispatch
+// is impossible or slower than two.
 bool add_pooled_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                             const Operand& y);
 

@@ -1,4 +1,4 @@
-// The part of contractions that 8-bit integers add to those of floats: zero points, and numbers that are added as int32.
+// Parts of a contraction specific to 8-bit integers: zero points and int32 biases.
 #include <algorithm>
 
 #include "core/error.h"

@@ -1,4 +1,4 @@
-// The packed forms of weights that the contraction kernels read.
+// Packs weights for the GEMM and convolution kernels.
 #include "operators/contraction/contraction_pack.h"
 
 #include <algorithm>
@@ -18,12 +18,12 @@ static void check_packed(const PackContext& node, size_t input) {
 
 namespace {
 
-// The layout that conv_pack gives weights: in rows of whole eights; for conv_lanes, in steps of so many channels of the input; or in the
-// fragments of product_quads or product_halves, which are as deep as a step.
+// Layout written by conv_pack: rows padded to a multiple of 8; steps of input channels for conv_lanes; or fragments for product_quads or
+// product_halves, with a K of one step.
 struct PackForm {
   enum class Kind : uint8_t { rows, lanes, fragments, halves } kind;
   int64_t step;
-  int64_t spread = 0;  // of fragments: the taps of a row, which are columns; 0: none are
+  int64_t spread = 0;  // for fragments: x taps folded into N; 0: none
 
   bool has_rows() const { return kind == Kind::rows; }
   bool has_lanes() const { return kind == Kind::lanes; }
@@ -41,14 +41,14 @@ struct PackForm {
     if (kind == Kind::fragments || has_halves()) return fragments;
     return {{"LANES", has_lanes() ? "1" : "0"}, {"KV", std::to_string(step)}, {"RUN", std::to_string(kRun)}};
   }
-  // Fours of elements of all groups of `weights`, before they become two halves each.
+  // vec4s of all groups of `weights`, before the split into two fp16 values each.
   int64_t fours_of(const WeightView& weights) const { return group(weights) * weights.groups / (has_halves() ? 8 : 4); }
   int64_t invocations(const WeightView& weights) const {
     const int64_t fours = fours_of(weights), steps = std::max<int64_t>(ceil_div(weights.channels_in, step), 1);
     return has_lanes() ? fours / steps * ceil_div(steps, kRun) : fours;
   }
 
-  static constexpr int64_t kRun = 8;  // steps of an invocation
+  static constexpr int64_t kRun = 8;  // steps per invocation
 };
 
 PackForm form_of(const NodeContext& node, const WeightView& weights) {
@@ -62,11 +62,11 @@ int64_t packed_group(const NodeContext& node, const WeightView& weights) {
 }
 
 int64_t block_channels(const NodeContext& node, const WeightView& weights, DType factors) {
-  constexpr int64_t kLeastTile = 8;  // channels of a workgroup, in any kernel
+  constexpr int64_t kLeastTile = 8;  // smallest workgroup tile of any kernel, in channels
   const auto most = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_1"), INT32_MAX)) * kLeastTile;
   WeightView least = weights;
   least.channels_out = kLaneChannels;
-  // Floats may come as float32, whatever they are packed to.
+  // Floats may be packed from float32 sources.
   const int64_t bytes = packed_group(node, least) * (is_float(factors) ? 4 : 1);
   const int64_t fit = bytes == 0 ? weights.channels_out : largest_range(*node.context) / bytes * kLaneChannels;
   const int64_t block = std::min(most, fit) / kLaneChannels * kLaneChannels;
@@ -85,7 +85,7 @@ Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType d
   return step.build();
 }
 
-// Whether packing only moves rows apart: elements of 16 bits that keep their values and their order.
+// Whether packing only changes the row pitch: 16-bit elements keep their values and order.
 static bool keeps_rows(const NodeContext& node, const TensorDesc& source, const WeightView& weights, double scale) {
   return !node.prefers_lanes() && scale == 1 && source.dtype == node.float_dtype && bits(source.dtype) == 16 && weights.taps == 1 &&
          weights.stride_out == 1 && (weights.groups == 1 || weights.stride_group == weights.channels_in * weights.stride_in);
@@ -93,29 +93,29 @@ static bool keeps_rows(const NodeContext& node, const TensorDesc& source, const 
 
 namespace {
 
-// A job of packing: weights, and the layout that they get.
+// A packing job: weights and target layout.
 struct Packing {
   WeightView weights;
   PackForm form;
   DType source, made;
-  std::optional<double> scale;  // multiplies floats
-  int64_t block;                // channels that are packed together
-  int64_t room;                 // bytes of a range
+  std::optional<double> scale;  // scale factor for floats
+  int64_t block;                // channels packed together
+  int64_t room;                 // maximum bytes of a binding
   std::shared_ptr<const KernelVariant> kernel;
 
   int64_t source_bits() const { return static_cast<int64_t>(bits(source)); }
   int64_t made_bits() const { return static_cast<int64_t>(bits(made)); }
 };
 
-// The elements of the source, from the first to the last, that a part of the weights comes from.
+// Number of source elements from the first to the last that these weights read.
 int64_t source_span(const WeightView& part) {
   const auto last = [](int64_t count, int64_t stride) { return std::max<int64_t>(count - 1, 0) * stride; };
   return last(part.groups, part.stride_group) + last(part.channels_out, part.stride_out) + last(part.channels_in, part.stride_in) +
          last(part.taps, part.stride_tap) + 1;
 }
 
-// A part of weights: some channels of the output, and of the input so many of `all_in`, which the target has, from `first_in` on. They
-// begin at these elements of the source and the target.
+// A part of the weights: some output channels, and a range of input channels from `first_in` on, out of the target's `all_in`. With first
+// elements in source and target.
 struct PackPart {
   WeightView weights;
   int64_t first_in, all_in, source_first, target_first;
@@ -139,13 +139,12 @@ Step pack_step(const Packing& packing, const PackPart& part, const Operand& sour
   return step.threads(static_cast<uint64_t>(packing.form.invocations(part.weights))).build();
 }
 
-// Whether rows of the target follow each other, so that a part of the input's channels is a part of the target.
+// Whether the target's rows are contiguous, so that a range of input channels is contiguous in the target.
 bool has_rows(const Packing& packing) {
   return packing.form.has_rows() && packing.weights.taps == 1;
 }
 
-// Channels of the input of `block` whose source, and whose part of the target, a kernel can bind: whole steps, all of them where they need
-// not be fewer.
+// Input channels of `block` whose source and target fit into bindings: whole steps, or all of them if they fit.
 int64_t channels_at_once(const Packing& packing, const WeightView& block) {
   WeightView one = block;
   one.channels_in = 1;
@@ -158,12 +157,12 @@ int64_t channels_at_once(const Packing& packing, const WeightView& block) {
   return std::max<int64_t>(most / packing.form.step, 1) * packing.form.step;
 }
 
-// Adds the packing in one step where all of it can be bound at once, else block by block of each group.
+// Packs everything in one step if it fits into a binding, else block by block for each group.
 void add_pack_steps(std::vector<Step>& steps, const Packing& packing, const Operand& source, const Operand& target) {
   const WeightView& weights = packing.weights;
   const int64_t group_elements = packing.form.group(weights);
   const int64_t most_bits = std::max(group_elements * weights.groups * packing.made_bits(), source_span(weights) * packing.source_bits());
-  const bool is_whole = packing.block >= weights.channels_out || packing.form.has_lanes();  // the blocks of lanes follow each other anyway
+  const bool is_whole = packing.block >= weights.channels_out || packing.form.has_lanes();  // blocks for conv_lanes are contiguous anyway
   if (is_whole && most_bits / 8 <= packing.room)
     return steps.push_back(pack_step(packing, {weights, 0, weights.channels_in, 0, 0}, source, target));
   for (int64_t group = 0; group < weights.groups; ++group)
@@ -186,7 +185,7 @@ void add_pack_steps(std::vector<Step>& steps, const Packing& packing, const Oper
     }
 }
 
-// A factor of floats, none of integers; and the channels of a block.
+// Scale for floats (none for integers), and channels per block.
 struct PackBlocks {
   std::optional<double> scale;
   int64_t channels;

@@ -8,14 +8,14 @@
 namespace pumice {
 namespace {
 
-// Elements of one group of packed weights.
+// Elements of one packed group.
 int64_t ordered_group(const NodeContext& node, const WeightView& weights, WeightOrder order) {
   if (order == WeightOrder::columns) return weights.channels_out * weights.channels_in;
   if (order == WeightOrder::halves) return 2 * fragment_elements(weights);
   return order == WeightOrder::fragments ? fragment_elements(weights) : packed_group(node, weights);
 }
 
-// The distance from the first to the last element of so many channels of planes.
+// Offset from the first to the last element over `channels` channels.
 int64_t last_channel(const Planes& planes, int64_t channels) {
   if (channels == 0) return 0;
   return planes.grouped ? (ceil_div(channels, 8) - 1) * planes.sc + 7 : (channels - 1) * planes.sc;
@@ -25,7 +25,7 @@ int64_t last_of(int64_t count, int64_t stride) {
   return std::max<int64_t>(count - 1, 0) * stride;
 }
 
-// Moves a part's operands on to a group.
+// Advances a part's operands to a group.
 void skip_groups(PlacedContraction& part, int64_t first, int64_t count) {
   Contraction& c = part.c;
   c.x_first += first * c.x_stride_group;
@@ -51,7 +51,7 @@ void skip_channels(const NodeContext& node, PlacedContraction& part, int64_t fir
     before.channels_out = first;
     c.w_first += ordered_group(node, before, c.order);
   }
-  c.fragments = c.spread = 0;  // only a kernel of all channels reads them
+  c.fragments = c.spread = 0;  // only kernels that process all channels read them
   c.y_first += c.y.grouped ? first / 8 * c.y.sc : first * c.y.sc;
   if (part.bias.kind == ContractionBias::Kind::channels) part.bias.first += first;
   skip_bias(part.bias, first * part.bias.stride_column);
@@ -65,13 +65,13 @@ void skip_images(PlacedContraction& part, int64_t first, int64_t count) {
   part.c.x.n = part.c.y.n = count;
 }
 
-// An axis of a convolution's input, with the axis of the output that it belongs to.
+// An input axis of a convolution, with its output axis.
 struct Axis {
   int64_t &size, &base, &outputs;
   int64_t stride, in_step, tap_step, taps;
 };
 
-// Cuts the input's axis to what `count` outputs from `first` on read; returns the first element that they read.
+// Restricts the input axis to the range that outputs `first` .. `first + count - 1` read. Returns the offset of its start.
 int64_t skip_outputs(Axis axis, int64_t first, int64_t count) {
   const int64_t from = first * axis.in_step + axis.base, to = (first + count - 1) * axis.in_step + axis.base;
   const int64_t taps = (axis.taps - 1) * axis.tap_step;
@@ -104,7 +104,7 @@ void skip_columns(PlacedContraction& part, int64_t first, int64_t count) {
 
 using Skip = void (*)(PlacedContraction& part, int64_t first, int64_t count);
 
-// An axis of the outputs: how many there are on it, how many pixels each of them is, and how a part of them is told.
+// An output axis: its size, pixels per entry, and the function that restricts a part to a range.
 struct OutputAxis {
   int64_t count, pixels;
   Skip skip;
@@ -119,7 +119,7 @@ Parts cut(const PlacedContraction& whole, const OutputAxis& axis, int64_t each) 
   return parts;
 }
 
-// The bytes of a contraction's larger tensor, and what is left of them with one output alone.
+// Bytes of the larger tensor, for the whole contraction and for a single output.
 struct TensorBytes {
   int64_t whole, least;
 };
@@ -170,7 +170,7 @@ Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int
 
 Parts pixel_parts(const PlacedContraction& whole, const DispatchRoom& room) {
   const Contraction& c = whole.c;
-  // The axes, from the one whose parts lie farthest from each other to the one whose parts lie nearest.
+  // Axes by decreasing stride.
   std::vector<OutputAxis> axes{{c.x.n, c.out_h * c.out_w, skip_images}, {c.weights.groups, 0, skip_groups}};
   if (!c.matrix) axes.push_back({c.out_h, c.out_w, skip_rows});
   axes.push_back({c.out_w, 1, skip_columns});

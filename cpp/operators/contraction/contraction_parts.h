@@ -1,5 +1,4 @@
-// Cuts a contraction where one dispatch cannot take it whole: the grid would have too many workgroups on an axis, or a tensor has more
-// bytes than a kernel binds.
+// Splits a contraction that exceeds a dispatch: more workgroups than the grid allows, or a tensor larger than a binding.
 #pragma once
 
 #include <functional>
@@ -8,7 +7,7 @@
 
 namespace pumice {
 
-// A contraction and where its operands lie.
+// A contraction with its operands.
 struct PlacedContraction {
   Contraction c;
   Operand x, w;
@@ -18,25 +17,24 @@ struct PlacedContraction {
   int64_t pixels() const { return c.x.n * c.out_h * c.out_w; }
 };
 
-// Elements from the first that a contraction reads of x, or writes of y, to the last.
+// Number of elements from the first to the last that a contraction reads in x, or writes in y.
 int64_t x_span(const Contraction& c);
 int64_t y_span(const Contraction& c);
-// Elements of the weights that it reads.
+// Number of weight elements that it reads.
 int64_t w_span(const NodeContext& node, const Contraction& c);
 
-// The most that one dispatch takes.
+// Limits of one dispatch.
 struct DispatchRoom {
   int64_t pixels, groups;
-  int64_t bytes;  // bytes of a tensor
+  int64_t bytes;  // of a tensor
 };
 
 using Parts = std::vector<PlacedContraction>;
 
-// Cuts into parts of one block of channels of one group; none where that is the whole. `columns`: the channels that one dispatch takes of a
-// matrix that is not packed in blocks, or 0.
+// Splits into blocks of channels, one group each; empty if no split is needed. `columns`: channels per dispatch for a matrix not packed in
+// blocks, else 0.
 Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int64_t columns);
-// Cuts into parts of fewer images, groups, rows or pixels; none where there is room for the whole, or where no cut would make a tensor's
-// part small enough. A part may have to be cut again.
+// Splits by batch, groups, rows or pixels; empty if the whole fits or no split makes a tensor small enough. Parts may need further splits.
 Parts pixel_parts(const PlacedContraction& whole, const DispatchRoom& room);
 
 }  // namespace pumice

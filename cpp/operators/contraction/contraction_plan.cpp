@@ -29,7 +29,7 @@ std::string name_of(const MatrixTiling& one) {
          std::to_string(one.depth) + " split " + std::to_string(one.split);
 }
 
-// Whether elements of x and of y are read and written as vectors, as macros.
+// Macros for vector loads of x and vector stores of y.
 struct VectorMacros {
   Macros y, both;
 };
@@ -43,7 +43,7 @@ VectorMacros vector_macros(const LowerContext& node, const Contraction& c, bool 
   return {y_vectors, {y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}}};
 }
 
-// A plan for matrix units.
+// Plan for cooperative matrices.
 ContractionPlan matrix_plan(const LowerContext& node, const MatrixTiling& matrix, const Macros& y_vectors, int64_t depth) {
   return {"conv_matrix.comp",
           y_vectors,
@@ -74,7 +74,7 @@ ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Mac
           "gemv_columns"};
 }
 
-// A plan for products of few rows.
+// Plan for GEMM with few rows.
 ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64_t depth) {
   return {"gemv.comp", y_vectors,
           specialized({{"INVOCATIONS", skinny.invocations},
@@ -82,12 +82,12 @@ ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64
                        {"AHEAD", kSkinnyAhead},
                        {"WHOLE", depth % (skinny.invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
           kMostSkinny, kSkinnyChannels,
-          // The rows of w that one invocation reads, eight of their sums, and what is left of these.
+          // Rows of w read by one invocation, their eight sums, and the final reduction.
           ceil_div(depth, skinny.invocations / 4) + 8 + skinny.invocations / kSkinnyChannels + kBiases, skinny.iterations(depth),
           "gemv " + std::to_string(skinny.invocations * skinny.rows)};
 }
 
-// Plans for CPU drivers, whose kernels have no barriers: of up to kMostLaneRows pixels, or any number that fits registers.
+// Plan for CPU drivers, with a kernel without barriers: up to kMostLaneRows pixels, or any number that fits registers.
 ContractionPlan few_lanes_plan(const LowerContext& node, const Contraction& c, int64_t pixels, Macros macros, int64_t depth) {
   const bool has_strides = c.order == WeightOrder::strides;
   macros.emplace_back("KV", std::to_string(step_channels(c.weights.channels_in)));
@@ -103,14 +103,14 @@ ContractionPlan few_lanes_plan(const LowerContext& node, const Contraction& c, i
           "gemv_lanes"};
 }
 
-// Whether conv_lanes can have the taps of a row unrolled, which lie behind one step of the input's channels.
+// Whether conv_lanes can unroll the taps of a row, which requires a single step of input channels.
 bool has_narrow_rows(const Contraction& c) {
   constexpr int64_t kMostRowTaps = 9;
   return c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
 }
 
 ContractionPlan lanes_plan(const Contraction& c, bool unrolled, Macros macros, int64_t depth) {
-  constexpr int64_t kLanePixels = 16;  // of a subgroup
+  constexpr int64_t kLanePixels = 16;  // per subgroup
   macros.emplace_back("KV", std::to_string(step_channels(c.weights.channels_in)));
   macros.emplace_back("ROW_TAPS", std::to_string(unrolled ? c.taps_w : 0));
   return {"conv_lanes.comp",
@@ -123,7 +123,7 @@ ContractionPlan lanes_plan(const Contraction& c, bool unrolled, Macros macros, i
           unrolled ? "conv_lanes unrolled" : "conv_lanes"};
 }
 
-// A plan for tiles in shared memory.
+// Plan for tiles in shared memory.
 ContractionPlan tiled_plan(const Tiling& tiling, const Macros& vectors, int64_t depth) {
   return {"conv_tiled.comp",
           vectors,
@@ -145,7 +145,7 @@ std::string name_of(const PatchTiling& one) {
          " split " + std::to_string(one.split);
 }
 
-// A plan for patches of the input in shared memory.
+// Plan for input patches in shared memory.
 ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macros vectors) {
   if (tiling.split * tiling.chunk % 4 != 0) vectors[1] = {"X_VEC4", "0"};
   if (pools(c)) vectors.emplace_back("POOLS", "1");
@@ -174,7 +174,7 @@ std::string name_of(const TapsTiling& one) {
   return "conv_taps " + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " + std::to_string(one.sub_channels);
 }
 
-// A plan for matrix units that take all taps of few channels.
+// Plan for cooperative matrices with K over all taps of few channels.
 ContractionPlan taps_plan(const LowerContext& node, const TapsTiling& tiling, const Contraction& c, Macros y_vectors) {
   y_vectors.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
   y_vectors.emplace_back("Y_EIGHTS", stores_eights(tiling, c) ? "1" : "0");
@@ -198,9 +198,9 @@ ContractionPlan taps_plan(const LowerContext& node, const TapsTiling& tiling, co
           tiling.workgroups(node, c)};
 }
 
-constexpr int64_t kMostVariantLaneRows = 16;  // pixels of gemv_lanes where it was measured to be the quickest
+constexpr int64_t kMostVariantLaneRows = 16;  // maximum pixels of gemv_lanes as a measured variant
 
-// The plans that contractions of these weights can have, beside the engine's own choice.
+// All plans for this contraction, in addition to the engine's own choice.
 std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   std::vector<ContractionPlan> found;
   const int64_t depth = depth_of(c);
@@ -245,8 +245,8 @@ bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
   return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
 }
 
-// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
-// which have no barriers: a barrier costs them a switch of every invocation. All others take patches or tiles in shared memory.
+// Chooses the kernel: first the kernels for few rows, then cooperative matrices. CPU drivers use gemv_lanes or conv_lanes, which have no
+// barriers; there a barrier costs a switch of every invocation. All others use patches or tiles in shared memory.
 ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = depth_of(c);
   if (pools(c)) return patch_plan(patch_tiling_of(node, c).value(), c, vector_macros(node, c, false).both);
@@ -260,7 +260,7 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   if (const auto halo = halo_tiling_of(node, c)) return halo_plan(node, *halo, c, y_vectors);
   if (const auto quads = quad_convolution_of(node, c))
     if (ContractionPlan plan = quad_convolution_plan(node, c, *quads, y_vectors); is_possible(node, plan)) return plan;
-  // Results of up to four channels leave most of a matrix empty.
+  // Up to four output channels would leave most of a cooperative matrix empty.
   const auto patch = patch_tiling_of(node, c);
   if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);
   if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
@@ -286,8 +286,8 @@ double as_real(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
-// How far two plans of one kernel are apart: in doublings, of the sides of their tiles, of what an invocation has in registers, of splits.
-// The number of invocations follows from these.
+// Distance of two plans of the same kernel, in doublings of tile sizes, register tiles and splits. The number of invocations follows from
+// these.
 double distance(const ContractionPlan& a, const ContractionPlan& b) {
   const auto doublings = [](double x, double y) { return x == y ? 0.0 : x > 0 && y > 0 ? std::abs(std::log2(x / y)) : 1.0; };
   double sum = 0;
@@ -298,9 +298,9 @@ double distance(const ContractionPlan& a, const ContractionPlan& b) {
   return sum;
 }
 
-// A plan whose kernel is not known to spill, in place of one whose kernel does: of the same kernel the nearest one, so that a large tile
-// is followed by the next smaller one and not by the smallest (float32 products of 2048 and more: 18 of 44 TFLOP/s on an H200); else the
-// next one of all variants. The plan itself where all others spill as well.
+// Replaces a plan whose kernel spills. Prefers the nearest variant of the same kernel, so that a large tile is followed by the next smaller
+// one instead of the smallest (fp32 GEMM of 2048 and more: 18 vs. 44 TFLOP/s on an H200), then any other variant. Returns the plan itself
+// if all others spill as well.
 ContractionPlan plan_without_spills(const LowerContext& node, const Contraction& c, int64_t pixels, ContractionPlan plan) {
   if (!node.is_spilled(plan.variant)) return plan;
   std::vector<ContractionPlan> others = variants_of(node, c, pixels);
@@ -338,14 +338,14 @@ Contraction with_order(const Contraction& c, WeightOrder order) {
   return other;
 }
 
-// The node as it is lowered with weights in this order: those of two halves are halves, whatever else it computes with.
+// The node for weights in this order. Split weights are computed in fp16, regardless of the node's dtype.
 LowerContext as_ordered(const LowerContext& node, WeightOrder order) {
   LowerContext other = node;
   if (node.halves) other.float_dtype = order == WeightOrder::halves ? DType::float16 : DType::float32;
   return other;
 }
 
-// The names of all variants, those that need the matrix packed otherwise among them.
+// Names of all variants, including those with a differently packed matrix.
 std::vector<std::string> names_of_variants(const LowerContext& node, const Contraction& c, int64_t pixels) {
   std::vector<std::string> names;
   for (const WeightOrder order : c.orders.empty() ? std::vector{c.order} : c.orders)
@@ -362,8 +362,7 @@ std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, i
 }
 
 bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  // A dispatch more, with its barrier, costs a GPU some two microseconds, whatever it does. So many products are less work than that, with
-  // whichever tile.
+  // An extra dispatch with its barrier costs a GPU about two microseconds. This many multiply-adds take less, with any tile.
   constexpr int64_t kTermsOfDispatch = 10'000'000;
   if (!patch_tiling_of(node, c)) return false;
   if (pixels * c.weights.groups * c.weights.channels_out * depth_of(c) <= kTermsOfDispatch) return true;

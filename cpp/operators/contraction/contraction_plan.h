@@ -1,4 +1,4 @@
-// Which kernel computes a contraction, and how: the engine's own choice, or one that was measured on the device.
+// Selects the kernel and tile of a contraction: the engine's own choice, or a variant measured on the device.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace pumice {
 
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
-// Whether a convolution that pools is to do so in one dispatch: a kernel can, and no other one with a pooling behind it is quicker.
+// Whether to fuse a convolution with its max pooling: a kernel supports it, and no other kernel followed by a pooling is faster.
 bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels);
 
-// The kind of step of a product with a constant matrix that can be packed in several orders; what the name of a variant says of the order.
+// Step kind of a GEMM with a constant matrix that can be packed in several orders, and the order that a variant's name implies.
 std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns);
 inline WeightOrder order_of_variant(std::string_view variant) {
   if (variant.starts_with("product_quads ")) return WeightOrder::fragments;

@@ -1,4 +1,4 @@
-// Convolutions, matrix products and determinants.
+// Rows for convolutions, GEMM and determinants.
 #include "operators/contraction/contraction_rows.h"
 
 #include "core/error.h"
@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kFactors = kReals | set_of(DType::int32, DType::uint32, DType::int64, DType::uint64);  // of matrix products
+constexpr DTypeSet kFactors = kReals | set_of(DType::int32, DType::uint32, DType::int64, DType::uint64);  // dtypes of matrix products
 constexpr DTypeSet kBlockCodes = set_of(DType::int4, DType::uint4, DType::int8, DType::uint8);
 
 void shape_of_conv(ShapeContext& node) {
@@ -23,18 +23,19 @@ void shape_of_conv(ShapeContext& node) {
   node.output(0, node.input(0).dtype, shape);
 }
 
-// A number for all output channels, or one for each.
+// A scalar for all output channels, or one value per channel.
 void check_channels(const ShapeContext& node, size_t input, int64_t channels, std::string_view what) {
   if (node.has(input) && element_count(node.input(input).shape) != 1) check_vector(node, input, channels, what);
 }
 
-// One number.
+// A scalar.
 void check_number(const ShapeContext& node, size_t input, std::string_view what) {
   if (node.has(input) && element_count(node.input(input).shape) != 1)
     node.fail(std::string(what) + ": one number expected; given " + to_string(node.input(input).shape));
 }
 
-// [N, groups, 8, ..] of channels, or [N, C, ..]: of the input as it is given, of the output where they are whole groups.
+// Channels in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..]: the input as given, the output grouped if its channels are a multiple
+// of 8.
 void shape_of_grouped_conv(ShapeContext& node) {
   constexpr int64_t kGroup = 8;
   Shape x = node.input(0).shape;
@@ -99,12 +100,12 @@ void shape_of_gemm(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// NumPy's matmul of inputs 0 and `right`: a vector is a row on the left and a column on the right.
+// Shape of NumPy's matmul for inputs 0 and `right`: a vector is a row on the left and a column on the right.
 struct ProductShape {
-  Shape matrices;  // [batch.., rows, columns]
+  Shape matrices;  // [batch.., M, N]
   bool row, column;
 
-  Shape result() const {  // without the axes of vectors
+  Shape result() const {  // without the axes added for vectors
     Shape shape = matrices;
     if (column) shape.pop_back();
     if (row) shape.erase(shape.end() - (column ? 1 : 2));
@@ -135,7 +136,7 @@ void shape_of_matmul(ShapeContext& node) {
   node.output(0, node.input(0).dtype, product_shape(node, 1).result());
 }
 
-// Scales or zero points of rows or, `columns`, of columns.
+// Scales or zero points per row, or per column with `columns`.
 void check_quantities(const ShapeContext& node, size_t input, const ProductShape& product, bool columns, std::string_view what) {
   if (!node.has(input) || quantity_strides(node.input(input), product.matrices, columns)) return;
   node.fail(std::string(what) + ": one number or one for each " + (columns ? "column" : "row") + " of " + to_string(product.matrices) +
@@ -176,7 +177,7 @@ void shape_of_determinant(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x.begin(), x.end() - 2});
 }
 
-constexpr DTypeSet kBytes = set_of(DType::int8, DType::uint8), kSums = set_of(DType::int32);  // of quantised products
+constexpr DTypeSet kBytes = set_of(DType::int8, DType::uint8), kSums = set_of(DType::int32);  // dtypes of quantised products
 
 template <size_t kWeights>
 void cut_convolutions(const LowerContext& node, std::vector<CutAxis>& axes) {
@@ -190,7 +191,7 @@ void cut_transposed_convolutions(const LowerContext& node, std::vector<CutAxis>&
   cut_windows(node, conv_transpose_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape), axes, true);
 }
 
-// Rows of the left factor and columns of the right one.
+// Rows of the left operand and columns of the right one.
 void cut_matrix_products(const LowerContext& node, std::vector<CutAxis>& axes) {
   const bool transposed[] = {node.attributes->integer("transA", 0) != 0, node.attributes->integer("transB", 0) != 0};
   for (const int axis : {0, 1}) {
@@ -201,19 +202,19 @@ void cut_matrix_products(const LowerContext& node, std::vector<CutAxis>& axes) {
   }
 }
 
-// With a gate there are two products.
+// A gate adds a second GEMM.
 uint64_t block_product_flop(const LowerContext& node) {
   constexpr size_t kGate = 5;
   return product_flop(node) * (node.has_input(kGate) ? 2 : 1);
 }
 
-// Elimination: a multiplication and an addition for each element below and beside each of the diagonal.
+// Elimination: one multiply-add per pivot, row below it and column right of it.
 uint64_t determinant_flop(const LowerContext& node) {
   const Shape& x = node.input(0).shape;
   return 2 * static_cast<uint64_t>(node.input(0).elements()) * static_cast<uint64_t>(x.back()) / 3;
 }
 
-// Epilogues read a residual where products have known weights, of one group.
+// Epilogues read a residual if the weights are constant and have one group.
 bool conv_takes_residual(const Attributes& attributes, const TensorDesc& weights) {
   return weights.rank() <= 4 && attributes.integer("group", 1) == 1;
 }
@@ -226,12 +227,12 @@ bool matmul_takes_residual(const Attributes&, const TensorDesc& weights) {
   return weights.rank() == 2;
 }
 
-// Zero points that differ have the residual's place among the inputs.
+// The row reserves an input for the residual.
 bool always_takes_residual(const Attributes&, const TensorDesc&) {
   return true;
 }
 
-// The row with the facts that contractions of bytes share, whose sums are integers.
+// Adds the properties common to int8 contractions, which produce integer sums.
 OperatorRow of_bytes(OperatorRow row) {
   row.skeleton = Skeleton::contraction;
   row.schema.outputs = {value("y", kSums)};
@@ -267,7 +268,7 @@ Rows contraction_rows() {
            .residual = conv_takes_residual,
            .pooled = "pumice::PooledConv",
            .takes_pool = conv_takes_pool},
-          // A convolution over two axes whose images may have their channels in groups of 8 that lie together.
+          // A 2D convolution on images whose channels may be blocked by 8.
           {.name = "pumice::GroupedConv",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = window_attributes, .min_rank = 4, .max_rank = 5},
@@ -329,7 +330,7 @@ Rows contraction_rows() {
            .residual = matmul_takes_residual,
            .with_softmax = "pumice::ProductSoftmax",
            .takes_softmax = matmul_takes_softmax},
-          // This product adds a number to each column; the matrix is constant.
+          // MatMul with a constant matrix and a bias per column.
           {.name = "pumice::MatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kFloats), value("b", kFloats), value("bias", kFloats)},
@@ -348,9 +349,9 @@ Rows contraction_rows() {
            .residual = matmul_takes_residual,
            .with_softmax = "pumice::ProductSoftmax",
            .takes_softmax = matmul_takes_softmax},
-          // With a matrix [columns, depth] of few bits, a scale for each block of the depth, and with has_points a zero point for each,
-          // else one for all. With a gate the result is an expression of this product and of that with a second matrix, and with a gain
-          // what is multiplied is RMSNormalization of a.
+          // MatMul with a quantised matrix [N, K]: a scale per block along K and, with has_points, a zero point per block, else one for
+          // all. With a gate, the result is an expression of this product and the product with a second matrix. With a gain,
+          // RMSNormalization is applied to a first.
           {.name = "pumice::BlockMatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kFloats), value("w", kBlockCodes, 'W'), value("scale", kFloats),

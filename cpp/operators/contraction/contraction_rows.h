@@ -1,4 +1,4 @@
-// Attributes, shapes and checks that the rows of convolutions and products share.
+// Attributes, shape rules and checks shared by the convolution and GEMM rows.
 #pragma once
 
 #include "operators/row/row_parts.h"
@@ -8,12 +8,12 @@ namespace pumice {
 std::vector<AttributeSchema> conv_attributes();
 
 Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial);
-// The shape that input 0 and the weights at input `weights` give. GraphError where these do not fit.
+// Output shape for input 0 and the weights in input `weights`. Throws GraphError if they do not match.
 Shape conv_shape(ShapeContext& node, size_t weights);
-// `channels` must divide into groups.
+// Checks that `channels` is divisible by the number of groups.
 void check_groups(const ShapeContext& node, int64_t channels, std::string_view what);
 
-// Whether the kernels of pumice::PooledConv and pumice::ProductSoftmax take what their rows are made of: see OperatorRow.
+// Whether Conv + MaxPool (pumice::PooledConv) or GEMM + Softmax (pumice::ProductSoftmax) can be fused for these weights: see OperatorRow.
 bool conv_takes_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool);
 bool gemm_takes_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);
 bool matmul_takes_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);

@@ -12,14 +12,14 @@ bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, 
   return planes.has_vector_channels(width) && group_stride % width == 0;
 }
 
-// Whether a workgroup of the device can compute such a tile.
+// Whether a workgroup of the device supports this tile.
 static bool fits_device(const NodeContext& node, const Tiling& tiling) {
   return tiling.invocations() <= node.most_invocations() &&
          tiling.shared_bytes() <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
 }
 
-// Whether the depth can be shared out so often. A split stays within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared
-// memory has a multiprocessor to itself.
+// Whether K can be split this often. Splits stay within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared memory
+// occupies a whole multiprocessor.
 static bool can_split(const NodeContext& node, const Tiling& wider, int64_t depth) {
   constexpr int64_t kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576;
   return wider.split <= kMostSplit && wider.invocations() <= kMostInvocations && wider.shared_bytes() <= kSharedBytes &&
@@ -45,8 +45,8 @@ static int64_t tiles_in(const Tiling& tiling, int64_t pixels, int64_t channels) 
   return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels);
 }
 
-// The tile whose depth is not shared out. Invocations hold eight pixels, and eight channels where these fill the tile, where there are
-// tiles enough for two on each multiprocessor of a large device all the same.
+// Tile without split-K. Register tiles have eight pixels, and eight channels if they fill the tile, if enough tiles for two per
+// multiprocessor of a large device remain.
 static Tiling whole_tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
   constexpr int64_t kFewTiles = 16, kManyTiles = 128, kTwiceTiles = 256;
   constexpr Tiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
@@ -63,19 +63,19 @@ static Tiling whole_tiling_of(const NodeContext& node, int64_t pixels, int64_t c
 }
 
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
-  // A small output is split along the depth until kBusyInvocations keep the device busy.
+  // Small outputs use split-K until kBusyInvocations occupy the device.
   constexpr int64_t kBusyInvocations = 65536;
   const auto tiles_of = [&](const Tiling& tiling) { return tiles_in(tiling, pixels, channels) * groups; };
   Tiling tiling = whole_tiling_of(node, pixels, channels, groups);
   const int64_t tiles = tiles_of(tiling);
-  const bool is_busy = tiling.held_pixels > 4;  // each invocation has work enough, and there are many of them
+  const bool is_busy = tiling.held_pixels > 4;  // large register tiles: each invocation has enough work
   for (Tiling wider = tiling; !is_busy && tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
     wider.split *= 2;
     if (!can_split(node, wider, depth)) break;
   }
   const auto is_too_long = [&](const Tiling& one) { return one.iterations(depth) > node.loop_limit().value_or(INT64_MAX); };
   if (!is_too_long(tiling)) return tiling;
-  // A driver that ends long loops gets the smallest tile, of which the most parts share the depth.
+  // Drivers with loop limits get the smallest tile with the largest split-K.
   Tiling small{16, 16};
   for (Tiling wider = small; is_too_long(small) && fits_device(node, wider); wider.split *= 2) small = wider;
   return small;
@@ -87,15 +87,15 @@ constexpr int64_t kNarrowTile = 16;
 constexpr MatrixTiling kMatrixTilings[] = {
     {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
     {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
-// These tilings are for matrix products (docs/tuning.md). kFew and kFewest are so deep that subgroups share the depth of few rows.
+// For GEMM (docs/tuning.md). kFew and kFewest have a K large enough for split-K over subgroups with few rows.
 constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
-// These tilings are used while at most kMostShared tiles exist, one wave of the GPU; several subgroups split the depth of one tile.
+// Used for up to kMostShared tiles, one wave of the GPU; subgroups split the K of a tile.
 constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
-// These are for convolutions: of few pixels, and of many with few channels.
+// For convolutions: with few pixels, and with many pixels but few channels.
 constexpr MatrixTiling kOfConvolutions[] = {
     {16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}, {128, 64, 64, 32, 32}, {256, 64, 64, 64, 32}, {256, 32, 64, 32, 32}};
 
-// Whether the device has matrix units for these elements and the input's channels lie together in aligned eights.
+// Whether the device has cooperative matrices for this dtype and x's channels form aligned vec8s.
 bool takes_matrices(const LowerContext& node, const Contraction& c) {
   constexpr int64_t kEight = 8;
   const bool all_taps =
@@ -148,8 +148,8 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
     for (const MatrixTiling& tiling : kShared)
       if (tiles_of(tiling) <= kMostShared && fits(tiling)) return tiling;
   for (const MatrixTiling& tiling : kMatrixTilings) {
-    // For matrix products, a tile count just over one wave wastes most of the second wave, so that the next smaller tile is better.
-    // Tiles of 32 columns only fit results of at most 32 columns.
+    // For GEMM, slightly more than one wave of tiles wastes most of the second wave; the next smaller tile is better. Tiles of 32 columns
+    // are only used for N <= 32.
     const bool suits = !c.matrix || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
     if (suits && fits(tiling) && tiles_of(tiling) >= kBusyTiles && (tiling.channels == kNarrowTile || tiling.channels < 2 * channels))
       return tiling;
@@ -191,10 +191,9 @@ bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t 
 
 namespace {
 
-// A tile of product_quads, how many workgroups with it a multiprocessor has at a time, and what it costs, in microseconds: to begin; for
-// each wave of workgroups that are there together; for 1,000 steps of the depth in such a wave; for 1,000 steps where every multiprocessor
-// computes one more tile; and for 1,000 steps of each tile that a multiprocessor has on average. The coefficients were fitted to what was
-// measured (docs/tuning.md).
+// Cost model of a product_quads tile, in microseconds, with the number of resident workgroups per multiprocessor. begin: launch; wave: per
+// wave of resident workgroups; wave_depth: per wave and 1,000 of K; turn_depth: per tile of the busiest multiprocessor and 1,000 of K;
+// share_depth: per average number of tiles per multiprocessor and 1,000 of K. Fitted to measurements (docs/tuning.md).
 struct QuadCost {
   QuadTiling tiling;
   double resident, begin, wave, wave_depth, turn_depth, share_depth;
@@ -213,7 +212,7 @@ constexpr QuadCost kQuadCosts[] = {
     {{32, 64, 32, 32, 4, 1, true}, 2, 2.25, 1.07, 1.49, 1.45, 0.1},  {{32, 64, 32, 32, 4, 2, true}, 1, 1.91, 1.5, 2.3, 0, 0.21},
     {{64, 96, 32, 48, 1, 1, true}, 3, 0.99, 2.25, 9.54, 0.72, 1.84}, {{64, 96, 32, 48, 1, 1}, 4, 2.29, 0, 13.85, 0, 2.82}};
 
-// A large product takes the quicker of these two: product_quads with the tile that is read in place, or conv_matrix with its largest tile.
+// A large GEMM uses the faster of product_quads with in-place loads and conv_matrix with its largest tile.
 constexpr QuadTiling kInPlace{.rows = 128, .columns = 64, .sub_rows = 64, .sub_columns = 64, .split = 1, .ahead = 1, .in_place = true};
 constexpr QuadCost kLargeInPlace{kInPlace, 4, 2.6, 2.6, 23.2, 0, 0};
 constexpr QuadCost kLargeInShared{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.93, 0.87};
@@ -241,10 +240,10 @@ std::optional<QuadTiling> in_place_tiling(const NodeContext& node, int64_t rows,
   return is_whole && node.has_fragments() && fits_device(node, kInPlace) ? std::optional(kInPlace) : std::nullopt;
 }
 
-// The tile for a product of very many results, where that is quicker than shared memory: operands that do not lie in the cache together
-// are read from memory, for which a chunk ahead is too little.
+// Tile for a GEMM with very many outputs, if it is faster than shared memory. Operands that exceed the cache are read from memory, whose
+// latency one prefetched chunk does not hide.
 static std::optional<QuadTiling> large_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has a cache of 50 MB
+  constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has 50 MB of L2 cache
   if ((rows + columns) * depth * 2 > kCached) return {};
   const auto microseconds = [&](const QuadCost& cost) { return cost.microseconds(rows, columns, depth, node.multiprocessors()); };
   if (microseconds(kLargeInPlace) >= microseconds(kLargeInShared)) return {};
@@ -252,8 +251,8 @@ static std::optional<QuadTiling> large_tiling_of(const NodeContext& node, int64_
 }
 
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth, bool is_product) {
-  // Other results of more than kMostResults are quicker through shared memory, except those of few rows, which are bound by the reading of
-  // w.
+  // Other GEMMs with more than kMostResults outputs are faster through shared memory, except with few rows, where reading w is the
+  // bottleneck.
   constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 3 << 20, kFewRows = 64;
   if (!node.has_fragments() || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
   if (rows > kFewRows && rows * columns > kMostResults) return is_product ? large_tiling_of(node, rows, columns, depth) : std::nullopt;
@@ -270,8 +269,8 @@ std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, 
 
 namespace {
 
-// Two matrices of sums leave registers for subgroups of 32 by 32, and for those of 64 by 32 that read a chunk at a time. The first tile
-// needs the least of a device.
+// Two sets of accumulators leave registers for subgroup tiles of 32x32, and for 64x32 with one chunk at a time. The first tile has the
+// lowest requirements.
 constexpr QuadTiling kHalvesTilings[] = {
     {32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1}, {32, 32, 32, 32, 8, 1}, {32, 64, 32, 32, 2, 1, true},
     {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 2}, {64, 64, 64, 32, 1, 1}, {64, 64, 32, 32, 1, 2, false, true}};
@@ -286,7 +285,7 @@ bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t
 }
 
 bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  // Rows that are split take a dispatch more, which only larger products are worth.
+  // Splitting rows costs an extra dispatch, which only pays off for larger GEMMs.
   constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kLeastSplit = 1 << 27;
   if (!fits_halves(node, rows, columns, depth) || depth < kLeastDepth || columns < kLeastColumns) return false;
   return node.halves->exact_left || rows * columns * depth >= kLeastSplit;
@@ -308,7 +307,7 @@ QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t colum
   const auto suits = [&](const QuadTiling& one, int64_t least) {
     return tiles_of(one) >= least && fits_device(node, one) && depth >= 32 * one.split;
   };
-  // Rows of halves are read twice where low halves are first, which long sums are worth; rows that are split would be read three times.
+  // Low-first order reads fp16 rows twice, which pays off for large K; split rows would be read three times.
   if (depth > kDeepest && node.halves->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;
   if (suits(kWhole, 2 * cores)) return kWhole;
   if (suits(kLarge, cores)) return kLarge;
@@ -317,7 +316,7 @@ QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t colum
 }
 
 std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
+  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared memory per invocation
   if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};
   const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), most = node.most_invocations();
   std::vector<Skinny> found;

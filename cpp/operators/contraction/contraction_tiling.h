@@ -1,4 +1,4 @@
-// Chooses how the contraction kernels share out a product, by facts of the device and of the product.
+// Chooses tile sizes and split-K for GEMM and convolution from device and problem size.
 #pragma once
 
 #include <algorithm>
@@ -10,59 +10,56 @@
 
 namespace pumice {
 
-// Whether neighbouring channels of a group form aligned vectors of so many.
+// Whether the channels of a group form aligned vectors of `width` elements.
 bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width);
 
-// Elements that neighbours along one axis of a convolution read, from the first to the last.
+// Input elements, from first to last, that `outputs` neighbours along one axis of a convolution read.
 inline int64_t span_of_taps(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
   return (outputs - 1) * step + (taps - 1) * tap_step + 1;
 }
 
-// Whether windows go forward on both axes, and neither their steps nor they themselves reach so far that areas could not be reckoned with.
+// Whether windows move forward on both axes and strides and extents are small enough for the area computation not to overflow.
 bool has_near_taps(const Contraction& c);
 
-// The tile that a workgroup of conv_tiled computes, the number of parts that it splits the depth into, and an invocation's tile in
-// registers, of 4 or 8 pixels by 4 or 8 channels.
+// Tile of conv_tiled: workgroup tile, split-K, and the register tile of an invocation, 4 or 8 pixels x 4 or 8 channels.
 struct Tiling {
   int64_t pixels, channels, split = 1, held_pixels = 4, held_channels = 4;
 
-  int64_t part() const { return pixels * channels / (held_pixels * held_channels); }  // invocations that share one part of the depth
+  int64_t part() const { return pixels * channels / (held_pixels * held_channels); }  // invocations per K split
   int64_t invocations() const { return part() * split; }
-  // How often an invocation's loops run at most, those over what it loads for a stretch among them.
+  // Maximum loop iterations of an invocation, including the loads of each K tile.
   int64_t iterations(int64_t depth) const {
     const int64_t loads_x = ceil_div(pixels * 4, part()), loads_w = ceil_div(channels * 4, part());
     return ceil_div(depth, 16 * split) * (1 + 6 * loads_x + 2 * loads_w);
   }
-  int64_t shared_bytes() const { return split * ((pixels + channels) * 64 + 256); }  // stretches 16 deep, whose rows of x are padded
+  int64_t shared_bytes() const { return split * ((pixels + channels) * 64 + 256); }  // K tiles of 16, with padded rows of x
 };
 
-// Large tiles reuse more of what they load; small and split ones keep all of the device busy on small outputs.
+// Large tiles reuse more of the loaded data. Small tiles and split-K occupy the device for small outputs.
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth);
 
-// The tiles and splits that the device can run for so many pixels and channels and that leave less than half of a tile empty.
+// Tilings that the device supports for this problem and that fill at least half a tile.
 std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t depth);
 
-// The tile that a workgroup of conv_matrix computes, that of each of its subgroups, the depth of a stretch, and how many subgroups share
-// that depth.
+// Tile of conv_matrix: workgroup tile, subgroup tile, K tile, and split-K over subgroups.
 struct MatrixTiling {
   int64_t pixels, channels, sub_pixels, sub_channels, depth, split = 1;
 
   int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels) * split; }
-  uint64_t shared_bytes() const {  // the operands' stretches or results on their way out, rows padded by 16 bytes
+  uint64_t shared_bytes() const {  // K tiles of both operands, or staged results; rows padded by 16 bytes
     const int64_t in = pixels * (depth * 2 + 16) + depth * (channels * 2 + 16), out = subgroups() * 16 * (sub_channels * 4 + 16);
     return static_cast<uint64_t>(std::max(in, out));
   }
 };
 
-// The tiles for conv_matrix; none where the device has no matrix units for these elements, or where the input's channels do not lie
-// together in aligned eights. It is the largest tile of which there are enough to keep the device busy, and which the channels fill by
-// half.
+// Tile for conv_matrix: the largest one that keeps the device busy and is at least half filled by channels. None if the device has no
+// cooperative matrices for this dtype, or if x's channels do not form aligned vec8s.
 std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
-// All tiles for conv_matrix that it could be; empty where that is none.
+// All candidate tiles for conv_matrix; empty if it cannot run.
 std::vector<MatrixTiling> matrix_tilings(const LowerContext& node, const Contraction& c, int64_t pixels);
 
-// The shape of gemv.comp: products of up to four rows take 1, 2 or 4 of them at once.
+// Tile of gemv.comp: a GEMM with M <= 4 processes 1, 2 or 4 rows at once.
 constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
 
 struct Skinny {
@@ -71,34 +68,34 @@ struct Skinny {
   int64_t iterations(int64_t depth) const { return ceil_div(depth, invocations / (kSkinnyChannels / 8) * kSkinnyAhead) + invocations; }
 };
 
-// Whether products of a few rows are quicker with this matrix stored by columns: see gemv_columns.comp.
+// Whether GEMV is faster with this matrix stored by columns: see gemv_columns.comp.
 bool has_columns_kernel(const NodeContext& node, const WeightView& weights);
-constexpr int64_t kColumnsGroup = 256, kMostColumnRows = 2;  // its workgroup; with more rows gemv.comp is quicker
-// The columns that one workgroup of gemv_columns computes, and the most that one dispatch can take of a matrix so deep.
+constexpr int64_t kColumnsGroup = 256, kMostColumnRows = 2;  // workgroup size; gemv.comp is faster for more rows
+// Columns per workgroup of gemv_columns, and per dispatch for a matrix of this K.
 int64_t columns_at_once(const NodeContext& node);
 int64_t most_columns(const NodeContext& node, int64_t depth);
 
-// Pixels up to which gemv_lanes computes a contraction on a CPU driver, which takes them all in one workgroup.
+// Maximum pixels for gemv_lanes on CPU drivers, which processes them in one workgroup.
 constexpr int64_t kMostLaneRows = 8;
-// Whether gemv_lanes reads the columns of an unpacked matrix in fours; `phase`: bytes from a boundary to where it begins.
+// Whether gemv_lanes can load vec4s from an unpacked matrix. `phase`: byte offset of its start from a boundary.
 bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t phase);
 
-constexpr int64_t kEmulatedProduct = 160;  // iterations of a product of two matrices where the units are emulated
+constexpr int64_t kEmulatedProduct = 160;  // iterations of a multiplication of two emulated matrices
 
-// The tile that a workgroup of product_quads computes, that of each of its subgroups, how many subgroups share the depth of that, the
-// chunks of 32 steps of the depth that each of them reads at once, and whether it does so while it multiplies those before.
+// Tile of product_quads: workgroup tile, subgroup tile, split-K over subgroups, K chunks of 32 loaded at once, and whether the next chunks
+// are prefetched during the multiplication.
 struct QuadTiling {
   int64_t rows, columns, sub_rows, sub_columns, split, ahead;
   bool early = false;
-  bool low_first = false;  // of product_halves: the products of low halves are summed before those of high ones, in the same sums
-  bool in_place = false;   // a chunk's registers are read into again line by line, as the lines have been multiplied
+  bool low_first = false;  // product_halves: accumulate products of low parts before those of high parts, in the same accumulators
+  bool in_place = false;   // refill a chunk's registers row by row, as soon as each row has been multiplied
 
   int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns) * split; }
   uint64_t shared_bytes() const {
     if (in_place) return static_cast<uint64_t>(subgroups() * 16 * (sub_columns + 4) * 4);
     return static_cast<uint64_t>(split * rows * (columns + 4) * 4);
   }
-  // How often an invocation's loops run at most where the units are emulated.
+  // Maximum loop iterations of an invocation with emulated fragments.
   int64_t emulated_iterations(int64_t depth) const {
     const int64_t turns = ceil_div(depth, 32 * split * ahead) * ahead, matrices = sub_rows / 16 * (sub_columns / 16);
     return (2 * turns * kEmulatedProduct + 32) * matrices;
@@ -107,31 +104,30 @@ struct QuadTiling {
 
 constexpr int64_t kLeastQuadColumns = 16;  // of a tile
 
-// The tile for product_quads, which reads a matrix in fragments; none where another kernel is quicker, or the device cannot run it. Not
-// is_product: for a convolution.
+// Tile of the fragment GEMM product_quads; none if another kernel is faster or the device cannot run it. is_product = false: a convolution.
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth, bool is_product = true);
 
-// The tile for large products, for which the kernel is compiled for a product's sizes; none where one of its tiles would be cut off.
+// Tile for large GEMMs, whose kernel is specialised for the problem size; none if a tile would be partial.
 std::optional<QuadTiling> in_place_tiling(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 
-// The tiles for product_quads that the device can run, for products that quad_tiling_of() has one for.
+// Tiles of product_quads that the device supports, for problems with a quad_tiling_of().
 std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows);
 
-// Whether product_halves computes a product in float32 with a matrix of two halves, and whether it does so by itself: where it is quicker
-// than products of float32.
+// fits_halves: whether product_halves can compute an fp32 GEMM with a matrix of two fp16 values each. prefers_halves: whether it is faster
+// than the fp32 kernel.
 bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
-// Halves of a row of float32 that is split: two for each element in whole eights, and an eight for the row's exponent.
+// fp16 elements of a split fp32 row: two per element, padded to a multiple of 8, and 8 for the row's exponent.
 inline int64_t split_elements(int64_t depth) {
   return 2 * round_up(depth, 8) + 8;
 }
-// The tile for that, and all that the device can run.
+// The selected tile for product_halves, and all tiles that the device supports.
 QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 std::vector<QuadTiling> halves_tilings(const NodeContext& node);
 
-// The shape for few rows; none where the rows are more, the depth is small, or the lanes of a software device compute it.
+// Tile for a GEMM with few rows; none if there are more rows, K is small, or a CPU driver uses its SIMD kernels.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);
-// All shapes that the device can run.
+// All variants that the device supports.
 std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Lowerings of Conv and ConvTranspose.
+// Lowers Conv and ConvTranspose.
 #include <algorithm>
 
 #include "core/error.h"
@@ -30,7 +30,7 @@ WeightView transposed_weights(const TensorDesc& desc, int64_t groups) {
   return {groups, out, in, taps, in * out * taps, taps, out * taps, 1};
 }
 
-// The geometry of the last two spatial axes; a single one is the width of one row.
+// Values of the last two spatial axes; a single axis is a width.
 struct Axes {
   int64_t h, w;
 };
@@ -50,8 +50,8 @@ void set_groups(const NodeContext& node, Contraction& c) {
 
 }  // namespace
 
-// Whether a convolution cuts images into patches that do not overlap, of a channel count that is no multiple of eight. Patches are then
-// brought into rows of a matrix first, which the device's matrix units take.
+// Whether a convolution extracts non-overlapping patches (as in a ViT) and its channel count is not a multiple of 8. The patches are then
+// copied to matrix rows for cooperative matrices.
 static bool cuts_patches(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kLeastDepth = 64;
   if (!node.has_matrices() || w.rank() != 4 || groups_of(node) != 1 || w.shape[1] % 8 == 0) return false;
@@ -65,14 +65,14 @@ static bool cuts_patches(const NodeContext& node, const TensorDesc& w) {
          all("dilations", 1) && all("pads", 0) && (padding == "NOTSET" || padding == "VALID");
 }
 
-// The weights of patches: those of a convolution of one tap.
+// Patch weights, as a convolution with one tap.
 static WeightView patch_weights(const TensorDesc& w) {
   const int64_t out = w.shape[0], depth = w.shape[1] * w.shape[2] * w.shape[3];
   return {1, out, depth, 1, out * depth, depth, 1, 1};
 }
 
-// Whether the weights of patches lie in fragments alone: those of images that are known, where product_quads is the quickest kernel.
-// Packing and lowering decide alike.
+// Whether patch weights are packed only as fragments: the input shape is known and product_quads is fastest. Used by packing and lowering,
+// which must agree.
 static bool has_patch_fragments(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !node.shapes[0] || !node.has_quads()) return false;
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
@@ -82,7 +82,7 @@ static bool has_patch_fragments(const NodeContext& node, const TensorDesc& w) {
          block_of_fragments(node, weights, bits(node.float_dtype)) >= weights.channels_out;
 }
 
-// Whether weights are packed. Over three axes, and where each channel has a kernel of its own, they stay as they are.
+// Whether weights are packed. 3D and depthwise convolutions read them unpacked.
 static bool packs_weights(const PackContext& node) {
   return node.input(1).rank() <= 4 && !is_depthwise(*node.attributes, node.input(1));
 }
@@ -97,9 +97,9 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
   return input == 1 || input == 2;
 }
 
-// Whether the packed weights of a convolution are followed by the same ones in fragments, for conv_halo and product_quads. Packing and
-// lowering decide alike: where the images are not known, where such a kernel is the quickest for them, and where variants are measured or
-// it was the quickest one.
+// Whether a second copy of the weights in fragment order follows the packed weights, for conv_halo and product_quads: if such a kernel is
+// the fastest, the input shape is unknown, or variants are being measured or such a variant was measured fastest. Used by packing and
+// lowering, which must agree.
 static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !can_hold_fragments(node, conv_weights(w, groups_of(node)))) return false;
   const auto reads_them = [](const auto& one) { return one.second.starts_with("conv_halo") || one.second.starts_with("conv_quads"); };
@@ -110,13 +110,13 @@ static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
   return quick_halo(made) || quick_quads(node, made, conv_weights(w, groups_of(node)).taps);
 }
 
-// Tells of the weights in fragments where these lie once more, behind their packed form.
+// Sets the offsets of the second copy in fragment order.
 static void find_fragments(const NodeContext& node, Contraction& c) {
   c.fragments = first_fragment(node, c.weights);
   if (can_spread(c.weights, c.taps_w)) c.spread = round_up(c.fragments + fragment_elements(c.weights), kFragmentsBoundary);
 }
 
-// Lays the weights out there, behind their packed form.
+// Appends that copy to the packed weights.
 static void add_fragments(const PackContext& node, const WeightView& weights, int64_t width, PackedWeight& packed) {
   Contraction c{{}, {}, weights, 0, 0};
   c.taps_w = width;
@@ -164,12 +164,12 @@ static void add_patches(LowerContext& node) {
                    {node.in(0)}, {rows});
   Contraction c{patches, y, patch_weights(w), y.h, y.w};
   c.tap_row = c.tap_column = 1;
-  c.padded = true;  // begins at a boundary, in whole eights
+  c.padded = true;  // starts at a boundary, padded to multiples of 8
   if (has_packed_weights(node) && has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
   add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
 
-// A convolution over one or two axes as a contraction.
+// A 1D or 2D convolution as a contraction.
 static Contraction conv_contraction(const LowerContext& node, const WindowGeometry& window, const Planes& x, const Planes& y,
                                     const TensorDesc& w) {
   Contraction c{x, y, conv_weights(w, groups_of(node)), 0, 0};
@@ -202,14 +202,14 @@ Attributes pooling_of(const Attributes& attributes) {
   return made;
 }
 
-// A convolution whose result is pooled: by its own kernel, or by a pooling behind it.
+// A convolution followed by max pooling, in a fused kernel or with a separate pooling.
 void lower_pooled_conv(LowerContext& node) {
   const TensorDesc &x = node.input(0), &w = node.input(1), &y = node.output(0);
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, x.shape, w.shape);
   const auto sizes = node.attributes->integers("pool_shape");
   Contraction c = conv_contraction(node, window, planes_of(node, x), planes_of(node, y), w);
   c.pool = {sizes[0], sizes[1]};
-  c.out_h *= c.pool.rows, c.out_w *= c.pool.columns;  // no more than what is pooled
+  c.out_h *= c.pool.rows, c.out_w *= c.pool.columns;  // only the pooled area
   const Operand weights = node.packed(1);
   const ContractionBias bias = bias_of(node);
   if (add_pooled_contraction(node, c, node.in(0), weights, bias, node.out(0))) return;
@@ -222,7 +222,7 @@ void lower_pooled_conv(LowerContext& node) {
                         node.attributes->text("pool_epilogue", "x"));
 }
 
-// A tensor with its channels in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..], as planes.
+// Planes of a tensor with channels blocked by 8, [N, C/8, 8, ..], or plain, [N, C, ..].
 static Planes grouped_planes(const LowerContext& node, const TensorDesc& desc) {
   if (desc.rank() == 4) return planes_of(node, desc);
   const auto &shape = desc.shape, &strides = desc.strides;
@@ -240,7 +240,7 @@ void lower_grouped_conv(LowerContext& node) {
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }
 
-// The inputs that a row's integer convolution takes beside x, its input 0; 0 for one that the row lacks.
+// Inputs of a row's integer convolution other than x, which is input 0; 0 if absent.
 struct ConvInputs {
   size_t w, x_zero, w_zero, bias;
 };
@@ -270,7 +270,7 @@ bool pack_qlinear_conv(const PackContext& node, size_t input, PackedWeight& pack
   return pack_requantized(node, input, packed);
 }
 
-// Adds an integer convolution. `y` gets the int32 sums, row-major.
+// Adds an integer convolution. `y` receives row-major int32 sums.
 static void add_conv_integers(LowerContext& node, const ConvInputs& inputs, const TensorDesc& y_desc, const Operand& y) {
   check_volume(node);
   const TensorDesc &x = node.input(0), &w = node.input(inputs.w);
@@ -299,8 +299,8 @@ void lower_qlinear_conv(LowerContext& node) {
   add_requantize(node, made, sums.shape, all, channel, all);
 }
 
-// Whether a transposed convolution is split into phases, one for each place within the strides, each a product of its own. Over three axes,
-// and where there are very many phases, every output looks for its taps instead, and the weights stay as they are.
+// Whether a transposed convolution is split into phases, one contraction per position within the strides. With three axes or very many
+// phases, every output finds its taps instead, and the weights stay unpacked.
 static bool has_phases(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kMostPhases = 4096;
   if (w.rank() > 4) return false;
@@ -317,12 +317,12 @@ bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& pa
   return input == 1 || input == 2;
 }
 
-// One axis of a transposed convolution's phase: output positions first, first + stride, .. meet the taps tap, tap + tap_step, ..
+// One axis of a phase: outputs first, first + stride, .. use the taps tap, tap + tap_step, ..
 struct Phase {
   int64_t outputs, taps, tap, tap_step, in_step, base;
 };
 
-// Outputs o = phase + stride * i meet tap k where (o + pad - k * dilation) is a multiple of the stride; the input is that quotient.
+// Output o = phase + stride * i uses tap k if (o + pad - k * dilation) is a multiple of the stride; the quotient is the input index.
 static Phase phase_of(int64_t phase, int64_t output, int64_t stride, int64_t dilation, int64_t pad, int64_t kernel) {
   Phase result{output > phase ? (output - phase + stride - 1) / stride : 0, 0, 0, 1, 0, 0};
   for (int64_t k = 0; k < kernel; ++k) {

@@ -16,7 +16,7 @@ int64_t first_of_two(const std::vector<int64_t>& values, int64_t missing) {
   return values.size() == 2 ? values[0] : missing;
 }
 
-// Whether four neighbours of a row of y are one aligned vector, whatever the row.
+// Whether four adjacent elements of a row of y always form an aligned vec4.
 bool has_vector_rows(const LowerContext& node, const Planes& y) {
   return y.sw == 1 && y.w % 4 == 0 && y.sh % 4 == 0 && y.sc % 4 == 0 && y.sn % 4 == 0 && node.output(0).is_packed();
 }
@@ -24,7 +24,7 @@ bool has_vector_rows(const LowerContext& node, const Planes& y) {
 }  // namespace
 
 bool is_depthwise(const Attributes& attributes, const TensorDesc& w) {
-  constexpr int64_t kMostTaps = 49, kMostSpan = 24;  // unrolled; of an input row, held in registers
+  constexpr int64_t kMostTaps = 49, kMostSpan = 24;  // unrolled taps; elements of an input row in registers
   if (w.rank() < 3 || w.rank() > 4 || w.shape[1] != 1 || !w.is_packed() || w.shape[0] < 2) return false;
   if (attributes.integer("group", 1) != w.shape[0]) return false;
   const int64_t height = w.rank() == 4 ? w.shape[2] : 1, width = w.shape.back();

@@ -1,4 +1,4 @@
-// Convolutions of each channel with a kernel of its own: see conv_depthwise.comp.
+// Depthwise convolutions: see conv_depthwise.comp.
 #pragma once
 
 #include "operators/contraction/contraction.h"
@@ -6,8 +6,8 @@
 
 namespace pumice {
 
-// Whether a convolution with such weights [channels, 1, kernel..] is one that the kernel takes, which reads them as they are: packing,
-// lowering and the fusion with a pooling decide alike.
+// Whether conv_depthwise supports these weights [channels, 1, kernel..], which it reads unpacked. Used by packing, lowering and pooling
+// fusion, which must agree.
 bool is_depthwise(const Attributes& attributes, const TensorDesc& w);
 
 void add_depthwise(LowerContext& node, const WindowGeometry& window, const ContractionBias& bias);

@@ -1,4 +1,4 @@
-// The lowering of Det.
+// Lowers Det.
 #include <algorithm>
 
 #include "core/rounding.h"
@@ -8,13 +8,13 @@
 namespace pumice {
 
 void lower_determinant(LowerContext& node) {
-  constexpr int64_t kMostAlone = 8;  // rows of a matrix that one invocation eliminates
+  constexpr int64_t kMostAlone = 8;  // largest matrix that a single invocation eliminates
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const int64_t matrices = y.elements(), size = x.shape.back();
   if (matrices == 0) return;
   node.check_arithmetic(x.dtype);
   const int64_t members = size <= kMostAlone ? 1 : 64;
-  // Counts the loops of one invocation in the last workgroup: for every pivot the column and the rows below, for each of its columns.
+  // Loop iterations of one invocation in the last workgroup: per pivot, the column and the rows below it, and each of their columns.
   node.check_loops(ceil_div(size * size, members) + size * (members + 2 * ceil_div(size, members) * (size + 2)));
   const std::string type = x.dtype == DType::float64 ? "double" : "float";
   Macros macros = {{"TYPE", type}, {"ALONE", members == 1 ? "1" : "0"}};

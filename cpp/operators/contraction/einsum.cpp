@@ -1,4 +1,4 @@
-// The lowering of Einsum: diagonals are strides, sums are reductions, and two operands at a time meet in a matrix product.
+// Lowers Einsum: diagonals become strides, sums become reductions, and operands are combined pairwise by matrix products.
 #include "operators/contraction/einsum.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using Labels = std::vector<int>;
 
-constexpr int kDots = 0;  // stands for the axes of an ellipsis until their number is known
+constexpr int kDots = 0;  // placeholder for the ellipsis axes until their number is known
 
 bool has(const Labels& labels, int label) {
   return std::find(labels.begin(), labels.end(), label) != labels.end();
@@ -60,7 +60,7 @@ class Equation {
     return labels;
   }
 
-  // The ellipsis, then the letters that appear once, in alphabetic order.
+  // The ellipsis, then the letters that appear once, in alphabetical order.
   Labels implied() const {
     std::map<int, int> counts;
     for (const Labels& labels : inputs)
@@ -83,7 +83,7 @@ Labels with_dots(const Labels& labels, int count) {
   return result;
 }
 
-// An operand, or the product of those before, with its axes' labels.
+// An operand or intermediate product, with its axis labels.
 struct Term {
   Piece piece;
   Labels labels;
@@ -106,7 +106,7 @@ class EinsumContraction {
   }
 
  private:
-  // The labels that are still needed: those of the output, of the terms from `first` on and of `others`.
+  // Labels still needed: those of the output, of the terms from `first` on and of `others`.
   std::set<int> needed(const std::vector<Term>& terms, size_t first, const Labels& others = {}) const {
     std::set<int> labels(labels_.output.begin(), labels_.output.end());
     for (size_t i = first; i < terms.size(); ++i) labels.insert(terms[i].labels.begin(), terms[i].labels.end());
@@ -114,7 +114,7 @@ class EinsumContraction {
     return labels;
   }
 
-  // A diagonal's stride is the sum of its axes'; an axis that broadcasts is left out.
+  // The stride of a diagonal is the sum of its axes' strides; broadcast axes are dropped.
   Term without_repeats(const Term& term) const {
     Labels labels;
     Shape shape;
@@ -152,7 +152,7 @@ class EinsumContraction {
     return {y, labels};
   }
 
-  // The same elements with the axes in this order; those that it lacks are repeated.
+  // The elements with axes in this order; missing axes are broadcast.
   Piece arranged(const Term& term, const Labels& order) const {
     Strides strides;
     for (const int label : order) {
@@ -162,7 +162,7 @@ class EinsumContraction {
     return {TensorDesc(term.piece.desc.dtype, labels_.shape_of(order), strides), term.piece.operand};
   }
 
-  // The term as dense matrices, one for each index of the batch.
+  // The term as dense matrices, one per batch index.
   Piece matrices(const Term& term, const Labels& batch, const Labels& rows, const Labels& columns) {
     Labels order = batch;
     order.insert(order.end(), rows.begin(), rows.end());
@@ -178,7 +178,7 @@ class EinsumContraction {
 
   int64_t size_of(const Labels& labels) const { return element_count(labels_.shape_of(labels)); }
 
-  // Multiplies `left` by `right`, summing over labels that nobody needs any more. True if this makes the output.
+  // Multiplies `left` by `right`, summing over labels that are no longer needed. Returns true if this writes the output.
   bool product(Term& left, const Term& right, const std::set<int>& kept, bool last) {
     Labels batch, rows, columns, inner;
     for (const int label : left.labels) (!has(right.labels, label) ? rows : kept.contains(label) ? batch : inner).push_back(label);
@@ -223,7 +223,7 @@ EinsumLabels einsum_labels(std::string_view node, std::string_view text, const s
                     to_string(shapes[i]));
     most_dots = std::max(most_dots, rank - letters);
     result.inputs.push_back(with_dots(labels, rank - letters));
-    std::map<int, int64_t> own;  // a letter twice in one term is a diagonal, along which nothing is repeated
+    std::map<int, int64_t> own;  // a letter repeated in one term is a diagonal, without broadcasting
     for (size_t axis = 0; axis < shapes[i].size(); ++axis) {
       const int64_t first = own.emplace(result.inputs[i][axis], shapes[i][axis]).first->second;
       if (first != shapes[i][axis])

@@ -1,4 +1,4 @@
-// The axes that an equation of Einsum names.
+// Parses Einsum equations.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace pumice {
 
 class LowerContext;
 
-// Axes by label: letters are themselves, the axes of an ellipsis are negative, -1 the last of them.
+// Axis labels: letters are themselves, ellipsis axes are negative, with -1 the last.
 struct EinsumLabels {
   std::vector<std::vector<int>> inputs;
   std::vector<int> output;
@@ -20,10 +20,10 @@ struct EinsumLabels {
   Shape shape_of(const std::vector<int>& labels) const;
 };
 
-// Reads an equation. Throws GraphError naming `node`.
+// Parses an equation. Throws GraphError naming `node`.
 EinsumLabels einsum_labels(std::string_view node, std::string_view equation, const std::vector<Shape>& shapes);
 
-// The sums of single operands, and the products that two at a time meet in.
+// FLOPs of the reductions of single operands and the pairwise matrix products.
 uint64_t einsum_flop(const LowerContext& node);
 
 }  // namespace pumice

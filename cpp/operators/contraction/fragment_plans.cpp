@@ -12,7 +12,7 @@ std::string name_of(const QuadTiling& one) {
          (one.low_first ? " low first" : "") + (one.in_place ? " in place" : "");
 }
 
-// `filled`: whether the depth of each tap is whole chunks of 32.
+// `filled`: whether the K of each tap is a multiple of 32.
 ContractionPlan quads_plan(const LowerContext& node, const QuadTiling& quads, const Macros& y_vectors, int64_t depth, bool filled = true) {
   return {"product_quads.comp",
           {y_vectors[0], {"EMULATED", node.emulates_fragments() ? "1" : "0"}},
@@ -39,8 +39,8 @@ std::string name_of(const HaloTiling& one) {
 
 }  // namespace
 
-// A plan for products whose matrix lies in fragments. The kernel that reads in place is compiled for the product's sizes: places that are
-// sums of constants leave registers for its sums.
+// Plan for a GEMM with a matrix in fragment order. The in-place kernel is specialised for the problem size: constant addresses leave
+// registers for the accumulators.
 ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
   if (node.emulates_fragments()) plan.iterations = tiling.emulated_iterations(depth_of(c));
@@ -49,9 +49,9 @@ ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c
   return plan;
 }
 
-// A plan for convolutions whose weights lie in fragments.
+// Plan for convolutions with weights in fragment order.
 ContractionPlan quad_convolution_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
-  constexpr int64_t kStep = 32;  // of the depth
+  constexpr int64_t kStep = 32;  // of K
   const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
   for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
@@ -62,7 +62,7 @@ ContractionPlan quad_convolution_plan(const LowerContext& node, const Contractio
 }
 
 ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
-  // Numbers that two halves hold, and the product of what either leaves: see include/halves.glsl.
+  // Error of numbers split into two fp16 values, and of the omitted product of the remainders: see include/halves.glsl.
   constexpr int64_t kRoundingsOfHalves = 16, kRoundingsOfLow = 4;
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
   plan.shader = "product_halves.comp";
@@ -73,7 +73,7 @@ ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, cons
   return plan;
 }
 
-// A plan for patches of the input in shared memory that matrix units multiply.
+// Plan for input patches in shared memory, multiplied by cooperative matrices.
 ContractionPlan halo_plan(const LowerContext& node, const HaloTiling& tiling, const Contraction& c, const Macros& y_vectors) {
   ContractionPlan plan{"conv_halo.comp",
                        y_vectors,

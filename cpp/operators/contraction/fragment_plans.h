@@ -1,4 +1,4 @@
-// Plans for the kernels that read weights in fragments: product_quads, product_halves and conv_halo.
+// Plans of the kernels that read weights in fragment order: product_quads, product_halves and conv_halo.
 #pragma once
 
 #include "operators/contraction/contraction_tiling.h"
@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// `y_vectors`: whether results are stored as vectors, as a macro.
+// `y_vectors`: macro that selects vector stores.
 ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors);
 ContractionPlan quad_convolution_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors);
 ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors);

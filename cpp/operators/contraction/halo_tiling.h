@@ -1,5 +1,5 @@
-// Chooses how the kernels that read a convolution's weights in fragments share out its work: conv_halo, which has in shared memory what all
-// taps read, and product_quads, which reads each tap's pixels from memory.
+// Chooses tiles for the convolution kernels with weights in fragment order: conv_halo, which keeps the patch with its halo in shared
+// memory, and product_quads, which loads each tap's pixels from memory.
 #pragma once
 
 #include <optional>
@@ -11,53 +11,53 @@
 
 namespace pumice {
 
-// The tile that a workgroup of conv_halo computes, that of each of its subgroups, the input channels that it has in shared memory, 32 for
-// each plane, whether a tap's weights are read while those before are multiplied, and how many subgroups share the depth.
+// Tile of conv_halo: workgroup tile, subgroup tile, planes of 32 input channels in shared memory, prefetch of the next tap's weights, and
+// split-K over subgroups.
 struct HaloTiling {
   int64_t rows, columns, channels, sub_pixels, sub_channels, planes = 1;
   bool early = false;
   int64_t split = 1;
-  bool spread = false;  // the taps of a row are columns: `columns` are those of what is read
+  bool spread = false;  // the x taps are folded into N; `columns` counts input pixels
 
   int64_t subgroups() const { return rows * columns / sub_pixels * (channels / sub_channels) * split; }
   int64_t invocations() const { return subgroups() * 32; }
   int64_t made_columns(const Contraction& c) const { return spread ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
   int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, made_columns(c)); }
-  int64_t area(const Contraction& c) const;          // pixels that all taps read
-  int64_t shared_bytes(const Contraction& c) const;  // those, or sums that meet
-  // Steps of the depth of a product, and the additions behind it.
+  int64_t area(const Contraction& c) const;          // pixels read by all taps
+  int64_t shared_bytes(const Contraction& c) const;  // for these, or for the reduction of partial sums
+  // K, and the number of additions in the final reduction.
   int64_t depth(const Contraction& c) const { return c.taps_h * (spread ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
   int64_t meeting(const Contraction& c) const { return spread ? c.taps_w : split; }
-  // How often an invocation's loops run at most where the units are emulated.
+  // Maximum loop iterations of an invocation with emulated fragments.
   int64_t emulated_iterations(const Contraction& c) const;
 };
 
-// The images that a convolution makes.
+// Output size of a convolution.
 struct MadeImages {
   int64_t count, rows, columns, channels_in, channels;
 };
 
-// The tile for convolutions of which conv_halo is the quickest kernel; none for others.
+// Tile for convolutions that conv_halo computes fastest; none for others.
 std::optional<HaloTiling> quick_halo(const MadeImages& made);
 
-// The tile of product_quads for a convolution with so many taps; none where another kernel is quicker.
+// Tile of product_quads for a convolution with this many taps; none if another kernel is faster.
 std::optional<QuadTiling> quick_quads(const NodeContext& node, const MadeImages& made, int64_t taps);
 
-// Whether the device has units for either, and such weights can be held a second time, in fragments.
+// Whether the device has fragments and the weights are small enough for a second copy in fragment order.
 bool can_hold_fragments(const NodeContext& node, const WeightView& weights);
-// Whether so many taps of a row fit the columns of a product.
+// Whether the x taps can be folded into N.
 bool can_spread(const WeightView& weights, int64_t taps_w);
-constexpr int64_t kFragmentsBoundary = static_cast<int64_t>(kBindingBoundary) / 2;  // elements, where such weights begin
-// The element of packed weights at which the fragments begin.
+constexpr int64_t kFragmentsBoundary = static_cast<int64_t>(kBindingBoundary) / 2;  // alignment of such weights, in elements
+// Offset of the fragments in the packed weights.
 int64_t first_fragment(const NodeContext& node, const WeightView& weights);
 
-// The tilings that the device can run; empty for contractions that are no convolution of several taps on matrix units.
+// Tiles that the device supports; empty unless the contraction is a convolution with several taps on cooperative matrices.
 std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c);
 
-// The one of them that is the quickest kernel; none where another kernel is.
+// The tile to use; none if another kernel is faster.
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c);
 
-// The tiles of product_quads for such a convolution, and the one of them that is the quickest kernel.
+// Tiles of product_quads for this convolution, and the one to use if it is the fastest kernel.
 std::vector<QuadTiling> quad_convolutions(const LowerContext& node, const Contraction& c, int64_t pixels);
 std::optional<QuadTiling> quad_convolution_of(const LowerContext& node, const Contraction& c);
 

@@ -1,4 +1,4 @@
-// Rows of two operators in one kernel: a convolution and the pooling behind it, a product and its Softmax.
+// Fused rows: convolution with max pooling, GEMM with Softmax.
 #include "operators/contraction/contraction_rows.h"
 #include "operators/contraction/depthwise.h"
 #include "operators/contraction/lowerings.h"
@@ -40,18 +40,18 @@ Shape conv_shape(ShapeContext& node, size_t weights) {
   return image_shape(x[0], w[0], geometry.output);
 }
 
-// Kernels pool what few channels make with several taps, by small windows: whole ones lie in a tile.
+// Fused pooling supports convolutions with few channels and several taps, and small windows that fit entirely into a tile.
 bool conv_takes_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool) {
-  constexpr int64_t kMostChannels = 512, kMostSize = 8;  // input channels times output channels; of a window's side
+  constexpr int64_t kMostChannels = 512, kMostSize = 8;  // input channels times output channels; side of a window
   if (weights.rank() != 4 || weights.shape[2] * weights.shape[3] < 2) return false;
-  // Kernels of one channel each are another kernel's, whose weights are not packed.
+  // Depthwise convolutions have their own kernel with unpacked weights.
   if (is_depthwise(attributes, weights)) return false;
   return weights.shape[0] * weights.shape[1] <= kMostChannels && pool.rows <= kMostSize && pool.columns <= kMostSize;
 }
 
 namespace {
 
-// One workgroup multiplies a row by all columns: the matrix is small enough for one to read.
+// One workgroup multiplies a row by all columns, so the matrix must be small enough for one workgroup to read.
 bool takes_softmax(const TensorDesc& weights, bool transposed, const Shape* bias) {
   constexpr int64_t kMostColumns = 32, kMostElements = 1 << 14;
   if (weights.rank() != 2 || weights.elements() == 0 || weights.elements() > kMostElements) return false;
@@ -81,7 +81,7 @@ void shape_of_pooled_conv(ShapeContext& node) {
               image_shape(made[0], made[1], pool_geometry(pooling_of(node.attributes()), node.node(), made).output));
 }
 
-// Along images and both axes of them: what one pooled element is made of is a window as well.
+// Along the batch and both spatial axes: the input area of a pooled element is a window too.
 void cut_pooled_convolutions(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_images(node, axes);
   WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape);
@@ -93,7 +93,7 @@ void cut_pooled_convolutions(const LowerContext& node, std::vector<CutAxis>& axe
   cut_windows(node, window, axes);
 }
 
-// A number for each column, however many axes of one element are before it.
+// One value per column; leading axes must have size 1.
 void check_vector_last(const ShapeContext& node, size_t input, int64_t columns) {
   if (!node.has(input)) return;
   const Shape& shape = node.input(input).shape;
@@ -110,7 +110,7 @@ void shape_of_product_softmax(ShapeContext& node) {
   for (const size_t i : {0, 1}) node.output(i, node.input(0).dtype, y);
 }
 
-// The convolution makes every element that a window of the pooling covers, of which its result keeps one.
+// The convolution computes all elements of a pooling window; the output keeps one.
 uint64_t pooled_convolution_flop(const LowerContext& node) {
   uint64_t flop = convolution_flop<>(node);
   for (const int64_t size : node.attributes->integers("pool_shape")) flop *= static_cast<uint64_t>(size);
@@ -129,7 +129,7 @@ Rows joint_rows() {
   pooled_attributes.push_back(required("pool_shape", AttributeKind::integers));
   const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')},
       y{value("y", kFloats)};
-  return {// A convolution over two axes, and the largest elements of windows of its result, which lie side by side.
+  return {// 2D convolution with max pooling over adjacent windows.
           {.name = "pumice::PooledConv",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = pooled_attributes, .min_rank = 4, .max_rank = 4},
@@ -143,7 +143,7 @@ Rows joint_rows() {
            .narrow_inputs = 1,
            .factors = 1 | 1 << 1,
            .epilogue = true},
-          // Softmax along the rows of a product with a matrix of few columns, and the product.
+          // GEMM with small N and a row-wise Softmax; also outputs the product.
           {.name = "pumice::ProductSoftmax",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kFloats, 'T'), value("b", kFloats, 'T'), optional_value("c", kFloats, 'T')},

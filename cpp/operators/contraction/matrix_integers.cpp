@@ -8,23 +8,23 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kPiece = 16;  // bytes that the kernels load at once
+constexpr int64_t kPiece = 16;  // bytes per load in the kernels
 
 int64_t padded(int64_t depth) {
   return round_up(depth, kPiece);
 }
 
-// Unsigned integers become signed ones by flipping their highest bit; what is padded is zero after that.
+// Flipping the highest bit converts unsigned to signed. Padding is zero after the conversion.
 bool flips(DType dtype) {
   return dtype == DType::uint8;
 }
 
-// The units of `x_offset` in a piece: bytes for an input, words for a tensor that is made here.
+// Units of `x_offset` per 16-byte piece: bytes for an input, words for a scratch tensor.
 std::string unit_of_x(bool is_input) {
   return std::to_string(is_input ? kPiece : kPiece / 4) + "u";
 }
 
-// The kernel that brings a matrix, whose rows lie `x_row` apart and their elements `x_depth`, into rows of whole pieces.
+// Kernel that copies a matrix with strides `x_row` and `x_depth` into rows padded to 16 bytes.
 std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType dtype, int64_t x_depth) {
   if (x_depth == 1) return row_pieces_kernel(node, dtype, flips(dtype) ? "0x80808080u" : "0u");
   return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}});
@@ -51,18 +51,18 @@ StepBuilder sums_step(const std::shared_ptr<const KernelVariant>& kernel, const 
   return step;
 }
 
-// The tile that a workgroup of matrix_integers computes, that of each of its subgroups, and the depth of a stretch.
+// Workgroup tile, subgroup tile and K tile of matrix_integers.
 struct IntegerTiling {
   int64_t rows, columns, sub_rows, sub_columns, depth;
 
   int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns); }
-  uint64_t shared_bytes() const {  // the operands' stretches, or results on their way out
+  uint64_t shared_bytes() const {  // K tiles of both operands, or staged results
     return static_cast<uint64_t>(std::max((rows + columns) * (depth + kPiece), subgroups() * 16 * (sub_columns * 4 + 16)));
   }
 };
 
 constexpr IntegerTiling kWideIntegers{128, 128, 64, 64, 128}, kMiddleIntegers{64, 64, 32, 32, 128}, kFewIntegers{16, 64, 16, 32, 128};
-constexpr IntegerTiling kLeast{64, 64, 32, 32, 64};  // for devices of little shared memory
+constexpr IntegerTiling kLeast{64, 64, 32, 32, 64};  // for devices with little shared memory
 
 bool fits(const NodeContext& node, const IntegerTiling& tiling) {
   const auto subgroup = static_cast<int64_t>(node.context->limit("subgroupSize"));
@@ -70,7 +70,7 @@ bool fits(const NodeContext& node, const IntegerTiling& tiling) {
          tiling.subgroups() * subgroup <= node.most_invocations();
 }
 
-// Chooses the widest tile of which there are enough, else the one for few rows or the one between (docs/tuning.md).
+// Chooses the largest tile that occupies the device, else the one for few rows or the medium one (docs/tuning.md).
 IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kBusyTiles = 100;
   const auto tiles_of = [&](const IntegerTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
@@ -81,13 +81,13 @@ IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) 
   return kLeast;
 }
 
-// The bytes of the packed columns, up to where the sums begin. These begin at a boundary: no device wants a larger one for a range.
+// Bytes of the packed columns, padded so that the sums start at a boundary. No device requires a larger alignment.
 int64_t columns_bytes(const TensorDesc& b) {
   constexpr int64_t kLargestBoundary = 256;
   return round_up(b.shape[1] * padded(b.shape[0]), kLargestBoundary);
 }
 
-// Sums are needed of what a zero point of the other side, or its flipped bit, multiplies.
+// Row sums are multiplied by the other side's zero point or sign flip.
 bool needs_row_sums(const IntegerTerms& terms) {
   return terms.w_zero || flips(terms.w);
 }

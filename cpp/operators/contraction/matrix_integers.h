@@ -1,19 +1,18 @@
-// Products of matrices of 8-bit integers on matrix units: see matrix_integers.comp.
+// Int8 GEMM on cooperative matrices: see matrix_integers.comp.
 #pragma once
 
 #include "operators/contraction/contraction.h"
 
 namespace pumice {
 
-// Whether the product with such a right-hand side [depth, columns] runs on matrix units: signed bytes, 16 by 16 by 32. Packing and lowering
-// decide alike, whatever is on the left.
+// Whether a GEMM with right-hand side [K, N] runs on int8 cooperative matrices (16x16x32), regardless of the left-hand side. Used by
+// packing and lowering, which must agree.
 bool has_integer_matrices(const NodeContext& node, const TensorDesc& b);
 
-// Packs the right-hand side by columns, of whole sixteens, then each column's sum.
+// Packs the right-hand side by columns, padded to multiples of 16, followed by the column sums.
 void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed);
 
-// Packs the left-hand side of several products, [rows, depth] row-major, in rows of whole sixteens, and the sums of the rows where they are
-// needed.
+// Packs the left-hand side [rows, K] of several products in rows padded to multiples of 16, with row sums if needed.
 struct IntegerRows {
   Operand rows, sums;
   bool copied = false;
@@ -23,13 +22,13 @@ IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, 
 struct RowRange {
   int64_t first, count;
 };
-// The right-hand side of products: [depth, columns], and its columns as they are packed.
+// Right-hand side: [K, N], and its packed columns.
 struct IntegerColumns {
   const TensorDesc& desc;
   Operand packed;
 };
 
-// One product of some rows with the packed columns; y is [all rows, columns] of int32.
+// Adds one product of a range of rows with the packed columns; y is int32 [all rows, N].
 void add_integer_product(LowerContext& node, const IntegerRows& left, const RowRange& range, const IntegerColumns& right,
                          const IntegerTerms& terms, const Operand& y);
 

@@ -1,4 +1,4 @@
-// Lowerings of Gemm and MatMul.
+// Lowers Gemm and MatMul.
 #include <algorithm>
 
 #include "core/error.h"
@@ -15,7 +15,7 @@
 
 namespace pumice {
 
-// B of a matrix product [.., K, N] (or [.., N, K] where `transposed`) as the weights of a 1x1 convolution, its batch as groups.
+// B [.., K, N] (or [.., N, K] if `transposed`) as weights of a 1x1 convolution, with the batch as groups.
 static WeightView matrix_weights(const TensorDesc& b, bool transposed) {
   const size_t rank = b.shape.size();
   const int64_t k = b.shape[rank - (transposed ? 1 : 2)], n = b.shape[rank - (transposed ? 2 : 1)];
@@ -24,26 +24,25 @@ static WeightView matrix_weights(const TensorDesc& b, bool transposed) {
   return {batch, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
 }
 
-// Whether C of a Gemm is one number for each column of the result, which packs to float32; any other C stays the matrix that it is.
+// Whether Gemm's C has one value per column, which is packed as float32. Any other C is added as a matrix.
 static bool is_row(const TensorDesc& c, int64_t columns) {
   return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns;
 }
 
-// Whether B lies as packing would lay it: rows of whole eights.
+// Whether B already has the packed layout: rows padded to multiples of 8.
 static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const WeightView& weights, double scale) {
   return !node.prefers_lanes() && scale == 1 && b.dtype == node.float_dtype && b.is_packed() && weights.stride_out == 1 &&
          weights.channels_out % 8 == 0 && block_channels(node, weights, node.float_dtype) >= weights.channels_out;
 }
 
-// The rows of a product's input 0, where they are known; none where it is read transposed.
+// M, if it is known at compile time; none if input 0 is transposed.
 static std::optional<int64_t> known_rows(const NodeContext& node) {
   if (node.shapes.empty() || !node.shapes[0] || node.shapes[0]->size() < 2 || node.attributes->integer("transA", 0) != 0) return {};
   return element_count({node.shapes[0]->begin(), node.shapes[0]->end() - 1});
 }
 
-// The orders that a constant B can be stored in, the engine's own choice first: in fragments for a product of a size that product_quads is
-// quickest for, by columns for another that is known to be of a few rows, as two halves for each element where a product in float32 can be
-// one of these.
+// Possible orders of a constant B, preferred first: fragments if product_quads is fastest for this size, columns for other GEMMs with few
+// rows, and two fp16 values per element if an fp32 GEMM can use them.
 static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
   const std::optional<int64_t> rows = known_rows(node);
   if (!rows || b.rank() != 2 || !b.is_packed()) return {WeightOrder::blocks};
@@ -53,11 +52,11 @@ static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorD
   }
   const bool has_columns =
       *rows <= kMostColumnRows && has_columns_kernel(node, weights) && weights.stride_out == 1 && node.shapes[0]->size() == 2;
-  // A column for each subgroup keeps more of a device busy than a tile for each workgroup where there are few columns (docs/tuning.md).
+  // With few columns, one column per subgroup occupies more of the device than one tile per workgroup (docs/tuning.md).
   constexpr int64_t kLeastOnEach = 16;
   const bool has_few_columns = has_columns && weights.channels_out < kLeastOnEach * node.multiprocessors();
   const bool has_fragments = quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in).has_value();
-  // Units that are emulated are for tests, which name a tile.
+  // Emulated fragments are for tests, which select a tile explicitly.
   const bool prefers_fragments = has_fragments && node.has_quads() && !has_few_columns;
   std::vector<WeightOrder> orders;
   if (prefers_fragments) orders.push_back(WeightOrder::fragments);
@@ -67,7 +66,7 @@ static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorD
   return orders;
 }
 
-// How a constant B is stored. Packing and lowering decide alike.
+// Selected order of a constant B. Used by packing and lowering, which must agree.
 static WeightOrder order_of(const NodeContext& node, const std::vector<WeightOrder>& orders, const WeightView& weights) {
   if (!node.measured || orders.size() < 2) return orders[0];
   const auto found = node.measured->taken.find(product_kind(node, *known_rows(node), weights.channels_in, weights.channels_out));
@@ -76,7 +75,8 @@ static WeightOrder order_of(const NodeContext& node, const std::vector<WeightOrd
   return std::ranges::find(orders, wanted) == orders.end() ? orders[0] : wanted;
 }
 
-// The orders of input 1; none where it is no constant. One that was measured may be the order in which it lies, so that nothing is packed.
+// Possible orders of input 1; empty if it is not constant. With measured variants this includes unpacked weights, because the measured
+// order may be B's own.
 static std::vector<WeightOrder> packed_orders(const LowerContext& node, const WeightView& weights) {
   const std::vector<bool>& constant = node.measured ? node.constant : node.constant_packed;
   const bool is_constant = constant.size() > 1 && constant[1];
@@ -88,7 +88,7 @@ static WeightOrder packed_order(const LowerContext& node, const WeightView& weig
   return orders.empty() ? WeightOrder::blocks : order_of(node, orders, weights);
 }
 
-// Whether a product of so many rows reads B as it lies, where packing it first would take longer than the product: see gemv_lanes.comp.
+// Whether B is read unpacked because packing would take longer than the GEMM: see gemv_lanes.comp.
 static bool reads_unpacked(const LowerContext& node, const TensorDesc& b, int64_t rows, double scale) {
   constexpr int64_t kMostRows = 3 * kMostLaneRows;
   return node.prefers_lanes() && !has_packed_weights(node) && rows <= kMostRows && scale == 1 && b.dtype == node.float_dtype &&
@@ -110,8 +110,7 @@ static bool pack_matrix(const PackContext& node, const WeightView& weights, doub
   return true;
 }
 
-// Input 1 as the weights of a product of so many rows, which is told how they lie. One that lies right but does not begin at a boundary is
-// copied to one.
+// Input 1 as GEMM weights; sets their order in `c`. A matrix with the packed layout that does not start at a boundary is copied to one.
 static Operand matrix_operand(LowerContext& node, Contraction& c, int64_t rows, double scale) {
   const WeightView& weights = c.weights;
   if (reads_unpacked(node, node.input(1), rows, scale)) {
@@ -152,8 +151,7 @@ static TensorDesc transposed(const TensorDesc& matrix, bool is_transposed) {
   return TensorDesc(matrix.dtype, {matrix.shape[1], matrix.shape[0]}, Strides{matrix.strides[1], matrix.strides[0]});
 }
 
-// Matrix units want whole eights that begin at a boundary: any other rows are brought into that form first, where the
-// product is large enough to be worth a pass over them.
+// Cooperative matrices need aligned rows padded to multiples of 8. Other rows are copied first if the GEMM is large enough to amortise it.
 Operand matrix_rows(LowerContext& node, Contraction& c) {
   constexpr int64_t kEight = 8, kLeast = 64;
   const int64_t rows = c.x.w, depth = c.weights.channels_in;
@@ -169,7 +167,7 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
   return target;
 }
 
-// The rows of input 0, which is float32, as sums of two halves.
+// The fp32 rows of input 0 as sums of two fp16 values.
 static Operand split_rows(LowerContext& node, Contraction& c) {
   const int64_t rows = c.x.w, depth = c.weights.channels_in, made = split_elements(depth);
   const bool has_fours = node.input_phase(0) == 0 && c.x.sc == 1 && c.x.sw % 4 == 0;
@@ -183,8 +181,7 @@ static Operand split_rows(LowerContext& node, Contraction& c) {
   return target;
 }
 
-// The rows of input 0 as a product with the matrix in this order reads them. One with two halves for each element is of halves from here
-// on.
+// The rows of input 0 in the layout required by the weights' order. With split weights, the node computes in fp16 from here on.
 static Operand ordered_rows(LowerContext& node, Contraction& c) {
   if (c.order != WeightOrder::halves) return matrix_rows(node, c);
   node.float_dtype = DType::float16;
@@ -195,9 +192,9 @@ void lower_gemm(LowerContext& node) {
   const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
   const TensorDesc &a = node.input(0), &y = node.output(0);
   const size_t row = transposed_a ? 1 : 0, column = 1 - row;
-  const bool adds = node.has_input(2) && node.attributes->real("beta", 1) != 0;  // times zero, not even a NaN counts
+  const bool adds = node.has_input(2) && node.attributes->real("beta", 1) != 0;  // beta = 0 ignores C, even NaN
   const auto c_strides = [&] { return broadcast_strides(node.input(2).shape, node.input(2).strides, y.shape); };
-  // Doubles and integers have a kernel of their own.
+  // fp64 and integers have their own kernel.
   if (!is_working_float(y.dtype)) {
     const std::optional<Strides> c = adds ? std::optional(c_strides()) : std::nullopt;
     return add_product(node, transposed(a, transposed_a), transposed(node.input(1), transposed_b), y, c,
@@ -218,7 +215,7 @@ void lower_gemm(LowerContext& node) {
   add_contraction(node, c, left, weights, bias, node.out(0));
 }
 
-// An operand of MatMul as matrices: a vector is one row on the left, one column on the right.
+// A MatMul operand as matrices: a vector is a row on the left, a column on the right.
 static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
   if (desc.rank() != 1) return desc;
   const int64_t size = desc.shape[0], stride = desc.strides[0];
@@ -235,7 +232,7 @@ bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
   return pack_matrix(node, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
 }
 
-// The batches of both operands and the result as one index space, counted in matrices.
+// Batch axes of both operands and the result as one index space, in units of matrices.
 static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
   const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
   const Shape a_batch = batch_of(a), b_batch = batch_of(b), batch = broadcast_shape(a_batch, b_batch);
@@ -267,7 +264,7 @@ void lower_matmul(LowerContext& node) {
   if (node.has_input(2) && (is_strided || b.rank() != 2))
     throw UnsupportedError("node '" + std::string(node.node) + "': a bias of a product of strided tensors or of several matrices");
   if (!is_working_float(y.dtype) || (is_strided && !b_packed)) {
-    TensorDesc matrices = y;  // with the axes that vectors lose
+    TensorDesc matrices = y;  // with the axes that are dropped for vectors
     const auto insert = [&](size_t back) {
       matrices.shape.insert(matrices.shape.end() - static_cast<std::ptrdiff_t>(back), 1);
       matrices.strides.insert(matrices.strides.end() - static_cast<std::ptrdiff_t>(back), 0);
@@ -288,7 +285,7 @@ void lower_matmul(LowerContext& node) {
     return add_contraction(node, c, left, weights, bias_of(node), node.out(0));
   }
   const int64_t m = a.shape[a.shape.size() - 2];
-  // The last axis of the batch is the grid's; each index of the others is a dispatch.
+  // The last batch axis maps to the grid; the others are separate dispatches.
   IndexSpace space = batch_space(a, b);
   Contraction c = matrix_product(planes(m, k), all, planes(m, n));
   const Operand weights = matrix_operand(node, c, m, 1);
@@ -302,7 +299,7 @@ void lower_matmul(LowerContext& node) {
   }
 }
 
-// The inputs that a row's integer product takes beside a, its input 0.
+// Inputs of a row's integer GEMM other than a, which is input 0.
 struct ProductInputs {
   size_t b, a_zero, b_zero;
 };
@@ -338,7 +335,7 @@ static TensorDesc product_desc(const TensorDesc& a, const TensorDesc& b) {
   return TensorDesc(DType::int32, shape);
 }
 
-// Adds products on matrix units: one B for all rows of A, a product for each run of rows whose zero points have one stride.
+// Adds int8 GEMMs on cooperative matrices: a single B for all rows of A, and one GEMM per run of rows with a uniform zero-point stride.
 static void add_row_products(LowerContext& node, const Contraction& c, const TensorDesc& a, const IntegerColumns& right,
                              const IndexSpace& all_rows, const Operand& y) {
   if (all_rows.elements() == 0) return;
@@ -353,8 +350,8 @@ static void add_row_products(LowerContext& node, const Contraction& c, const Ten
   }
 }
 
-// Adds products of integers. `y` gets the int32 sums, row-major. Every matrix of the batch is a product of its own, except rows that share
-// one B and one stride.
+// Adds integer GEMMs. `y` receives row-major int32 sums. Each matrix of the batch is a separate GEMM, except rows that share B and have a
+// uniform stride.
 static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs, const Operand& y) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(inputs.b), true), made = product_desc(a, b);
   const WeightView all = matrix_weights(b, false);

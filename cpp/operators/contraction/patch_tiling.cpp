@@ -9,9 +9,9 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kFewestInvocations = 32;  // of a workgroup
+constexpr int64_t kFewestInvocations = 32;  // per workgroup
 
-// Whether the kernel takes the convolution: few channels, several taps, and a row that registers hold.
+// Whether the kernel supports the convolution: few channels, several taps, and a row that fits into registers.
 bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
   constexpr int64_t kMostChannels = 512, kMostSpan = 32;  // input channels times output channels; elements of a row in registers
   const bool has_terms = !c.matrix && !c.integers && c.order == WeightOrder::blocks && c.weights.channels_in > 0;
@@ -20,7 +20,7 @@ bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
   return has_near_taps(c) && span_of_taps(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
 }
 
-// The tiling with as many channels in shared memory as fit; none where one of each part does not.
+// The tiling with the most channels that fit into shared memory; none if a single one per split does not fit.
 std::optional<PatchTiling> fitted(const NodeContext& node, const Contraction& c, PatchTiling tiling) {
   constexpr int64_t kSharedBytes = 24576, kMostLoads = 16, kMostInvocations = 512;
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
@@ -35,7 +35,7 @@ std::optional<PatchTiling> fitted(const NodeContext& node, const Contraction& c,
   return tiling;
 }
 
-// The tile of whole windows that is as large as the given one, or a window at least.
+// Rounds the tile down to whole windows, at least one.
 PatchTiling with_windows(PatchTiling tiling, const PoolWindow& pool) {
   const auto whole = [](int64_t size, int64_t unit) { return std::max<int64_t>(size / unit, 1) * unit; };
   tiling.rows = whole(tiling.rows, pool.rows);
@@ -43,7 +43,7 @@ PatchTiling with_windows(PatchTiling tiling, const PoolWindow& pool) {
   return tiling;
 }
 
-// The channels of a tile: all, or so many.
+// Channels per tile: all, limited to `most`.
 int64_t tile_channels(const Contraction& c, int64_t most) {
   return std::min(round_up(c.weights.channels_out, 4), most);
 }
@@ -67,7 +67,7 @@ int64_t PatchTiling::shared_bytes(const Contraction& c) const {
 std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contraction& c) {
   constexpr PatchTiling kShapes[] = {{4, 16, 0, 4}, {8, 16, 0, 4}, {8, 32, 0, 4}, {8, 32, 0, 8}, {16, 32, 0, 8}};
   std::vector<PatchTiling> found;
-  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16), tile_channels(c, 32)};  // nine are one tile of twelve, too
+  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16), tile_channels(c, 32)};  // 9 channels: also one tile of 12
   for (PatchTiling one : kShapes)
     for (const int64_t of_tile : channels)
       for (one.channels = of_tile, one.split = 1; one.split <= 8; one.split *= 2)
@@ -77,24 +77,24 @@ std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contractio
 
 namespace {
 
-// The shape of the tile for convolutions of which this is the quickest kernel.
+// Tile shape for convolutions where this kernel is fastest.
 std::optional<PatchTiling> quick_shape(const NodeContext& node, const Contraction& c) {
   constexpr int64_t kManyTaps = 25, kSomeTaps = 9, kFewIn = 8, kFewOut = 8, kNarrowOut = 12, kWideOut = 64, kManyPixels = 1 << 14;
   const int64_t taps = c.taps_h * c.taps_w, pixels = c.x.n * c.out_h * c.out_w, out = c.weights.channels_out;
   const bool is_large = pixels >= kManyPixels;
-  // Tiles of sixteen channels are a third empty there, and more.
+  // Tiles of 16 channels would be at least a quarter empty.
   const bool is_narrow = taps >= kSomeTaps && is_large && out <= kNarrowOut;
   if (!is_narrow && (taps < kManyTaps || (c.weights.channels_in > kFewIn && out > kFewOut))) return {};
-  if (is_half_width(node.float_dtype) && out >= kWideOut) return {};  // conv_tiled reads such weights as fast, and fewer pixels
+  if (is_half_width(node.float_dtype) && out >= kWideOut) return {};  // conv_tiled loads such weights equally fast, and fewer pixels
   PatchTiling tiling{8, 16, tile_channels(c, 16), 4};
-  if (is_narrow)  // nine channels and more by one tile of them all, fewer by smaller shares of the channels in
+  if (is_narrow)  // nine or more channels use a single tile, fewer use a larger split of the input channels
     tiling.channels = tile_channels(c, out > 8 ? kNarrowOut : 8), tiling.split = std::min<int64_t>(out > 8 ? 2 : 4, c.weights.channels_in);
   else if (!is_half_width(node.float_dtype) && (is_large || out > kFewOut))
     tiling.rows = 4, tiling.channels = tile_channels(c, 8);
   return tiling;
 }
 
-// The shape for a convolution that pools: of whole windows, and of invocations enough for a subgroup.
+// Tile for a convolution with fused pooling: whole windows, and at least one subgroup of invocations.
 PatchTiling pooled_shape(const NodeContext& node, const Contraction& c) {
   const PatchTiling usual{4, 16, tile_channels(c, 8), 4};
   PatchTiling tiling = with_windows(quick_shape(node, c).value_or(usual), c.pool);
@@ -111,7 +111,7 @@ std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contra
   const auto shape = pools(c) ? std::optional(pooled_shape(node, c)) : quick_shape(node, c);
   if (!shape) return {};
   PatchTiling tiling = *shape;
-  if (!pools(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // of images of one row, for one
+  if (!pools(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // e.g. images of one row
   const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> found = fitted(node, c, tiling);
   while (found && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMostInvocations) {

@@ -1,4 +1,4 @@
-// The plan of a contraction, and what those of all kernels say alike.
+// Plan of a contraction, and terms shared by the plans of all kernels.
 #pragma once
 
 #include <initializer_list>
@@ -12,20 +12,19 @@
 
 namespace pumice {
 
-// The kernel that computes a contraction, what it is told, the tile that a workgroup computes, and how often an invocation's loops run
-// for that at most.
+// Kernel of a contraction with its macros and constants, workgroup tile, and maximum loop iterations of an invocation.
 struct ContractionPlan {
   std::string_view shader;
   Macros macros;
   SpecValues spec;
   int64_t tile_pixels, tile_channels;
   int64_t additions;         // see LoweredNode
-  int64_t iterations;        // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
-  std::string variant;       // its name among those that a step can take
-  std::string spilled = {};  // the name of the one that it stands for, since that one's kernel spills
+  int64_t iterations;        // 0: cooperative matrix or subgroup kernel, which drivers with loop limits do not run
+  std::string variant;       // name of this kernel variant
+  std::string spilled = {};  // the variant that this one replaces because its kernel spills
   std::shared_ptr<const StepChoice> choice = nullptr;
-  int64_t tiles = 0;                             // workgroups for all pixels, where tiles are no runs of tile_pixels of them
-  int64_t weights_first = 0, weights_count = 0;  // the elements of the weights that the kernel reads, where these are not all packed ones
+  int64_t tiles = 0;                             // workgroups for all pixels, if tiles are not runs of tile_pixels
+  int64_t weights_first = 0, weights_count = 0;  // range of the weights that the kernel reads, if not all
 };
 
 inline SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
@@ -34,7 +33,7 @@ inline SpecValues specialized(std::initializer_list<std::pair<std::string_view, 
   return spec;
 }
 
-// The same, and the taps, steps and dilation of a convolution's windows.
+// specialized(), plus taps, strides and dilations of a convolution.
 inline SpecValues with_window(const Contraction& c, std::initializer_list<std::pair<std::string_view, int64_t>> values) {
   SpecValues spec = specialized(values);
   const SpecValues window = specialized({{"KERNEL_H", c.taps_h},
@@ -51,13 +50,13 @@ inline int64_t depth_of(const Contraction& c) {
   return c.taps_h * c.taps_w * c.weights.channels_in;
 }
 
-// As it stands in the name of a variant.
+// Format used in variant names.
 inline std::string sides(int64_t pixels, int64_t channels) {
   return std::to_string(pixels) + "x" + std::to_string(channels);
 }
 
-constexpr int64_t kBiases = 2;  // additions behind a sum
-// An addition of a matrix unit counts for two: it may cut off what does not fit, and is then off by as much as two that round.
+constexpr int64_t kBiases = 2;  // additions after a sum
+// An addition in a cooperative matrix counts as two: it may truncate, with an error of up to two roundings.
 constexpr int64_t kCutting = 2;
 
 }  // namespace pumice

@@ -14,7 +14,7 @@ struct ElementText {
   std::string type, element, load, store, number;
 };
 
-// `storage`: the kernel's, beside which an array may be float32.
+// storage: the kernel's float type; single arrays may be float32 instead.
 ElementText text_of(const NodeContext& node, DType dtype, DType storage) {
   node.check_arithmetic(dtype);
   const auto plain = [](const std::string& type, const std::string& number) {

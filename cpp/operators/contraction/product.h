@@ -1,4 +1,4 @@
-// Matrix products outside the contraction kernels: of doubles and integers, and of strided tensors.
+// GEMM without the contraction kernels: for fp64, integers and strided tensors.
 #pragma once
 
 #include "operators/row/lowering.h"
@@ -9,8 +9,8 @@ struct ProductFactors {
   double alpha = 1, beta = 1;
 };
 
-// Adds y = alpha * a b + beta * c; a and b are [batch.., rows, depth] and [batch.., depth, columns] as their strides tell. `c`: its strides
-// over the rows and columns of input 2, or none.
+// Adds y = alpha * a b + beta * c; a and b are strided [batch.., M, K] and [batch.., K, N]. `c`: row and column strides of input 2, or
+// none.
 void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y, const std::optional<Strides>& c = {},
                  const ProductFactors& factors = {});
 

@@ -1,4 +1,4 @@
-// A product with a matrix of few columns, and Softmax of its rows.
+// GEMM with a matrix of few columns, followed by a row-wise Softmax.
 #include <algorithm>
 #include <bit>
 
@@ -26,15 +26,15 @@ WeightView few_columns(const NodeContext& node, const TensorDesc& b) {
   return {1, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
 }
 
-// Whether one kernel makes both: where barriers are cheap, and where what every row's workgroup reads of the matrix takes no longer than
-// the dispatch that is saved.
+// Whether to use the fused kernel: barriers are cheap, and re-reading the matrix in the workgroup of each row costs less than the saved
+// dispatch.
 bool is_at_once(const LowerContext& node) {
-  constexpr int64_t kMostRead = 1 << 22;  // elements of the matrix, by all workgroups
+  constexpr int64_t kMostRead = 1 << 22;  // matrix elements read by all workgroups together
   const int64_t read = node.input(kLeft).shape[0] * node.input(kRight).elements();
   return !node.prefers_lanes() && node.most_invocations() >= kSoftmaxGroup && read <= kMostRead;
 }
 
-// The product, and Softmax behind it.
+// GEMM and Softmax as separate kernels.
 void lower_one_by_one(LowerContext& node) {
   const TensorDesc &x = node.input(kLeft), &y = node.output(kProbabilities);
   Operand between = node.has_output(kProduct) ? node.out(kProduct) : node.temporary(y.bytes());

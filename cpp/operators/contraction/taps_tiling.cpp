@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-// Whether the kernel takes the convolution: of halves, with several taps of few channels, which go forward.
+// Whether the kernel supports the convolution: fp16, few channels with several taps, and forward windows.
 bool takes(const NodeContext& node, const Contraction& c) {
   constexpr int64_t kMostDepth = 256;
   if (!node.has_fragments() || node.prefers_lanes() || c.x_dtype != DType::float16) return false;
@@ -17,10 +17,10 @@ bool takes(const NodeContext& node, const Contraction& c) {
   return has_near_taps(c);
 }
 
-// Whether the device has room for such a tile, and registers for its weights.
+// Whether the tile fits into shared memory, and its weights into registers.
 bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
   constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4;
-  constexpr int64_t kPlacesBytes = 512;  // of all steps' places
+  constexpr int64_t kPlacesBytes = 512;  // for the patch offsets of all K steps
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
   const int64_t bytes = 2 * tiling.elements(c) + kPlacesBytes;
@@ -30,7 +30,7 @@ bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tilin
          tiling.loads(c) <= kMostLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= most_groups;
 }
 
-// The tile of this shape whose subgroups have so many channels; as many subgroups as its channels need, up to three.
+// Tile of this shape with `sub_channels` per subgroup and as many subgroups as the channels need, up to three.
 TapsTiling with_channels(TapsTiling shape, const Contraction& c, int64_t sub_channels) {
   constexpr int64_t kMostAcross = 3;
   shape.sub_channels = sub_channels;
@@ -48,7 +48,7 @@ int64_t taps_depth(const Contraction& c) {
 }
 
 int64_t TapsTiling::workgroups(const NodeContext& node, const Contraction& c) const {
-  constexpr int64_t kOfMultiprocessor = 8;  // that a workgroup's weights are worth being read for
+  constexpr int64_t kOfMultiprocessor = 8;  // workgroups per multiprocessor; more would not amortise loading the weights
   const int64_t rounds = ceil_div(tiles(c), node.multiprocessors() * kOfMultiprocessor);
   return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
 }
@@ -60,7 +60,7 @@ int64_t TapsTiling::loads(const Contraction& c) const {
 }
 
 int64_t TapsTiling::pitch(const Contraction& c) const {
-  // Four rows begin in different banks of shared memory, a quarter of all banks apart.
+  // Four consecutive rows start a quarter of the shared memory banks apart.
   const int64_t read = span_of_taps(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
 }
@@ -95,8 +95,8 @@ std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contract
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
   if (!takes(node, c) || pixels < kFewestPixels || c.weights.channels_out < kFewestChannels) return {};
   std::optional<TapsTiling> best;
-  for (const TapsTiling& one : taps_tilings(node, c)) {                // larger tiles first, those of wider subgroups before others
-    if (one.tiles(c) * one.rows * one.columns > 2 * pixels) continue;  // of images of one row, for one
+  for (const TapsTiling& one : taps_tilings(node, c)) {                // larger tiles first, then wider subgroups
+    if (one.tiles(c) * one.rows * one.columns > 2 * pixels) continue;  // e.g. images of one row
     const bool is_smaller = best && one.rows * one.columns < best->rows * best->columns;
     if (!best || (is_smaller && best->tiles(c) < kTilesOfMultiprocessor * node.multiprocessors())) best = one;
   }

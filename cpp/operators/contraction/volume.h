@@ -1,4 +1,4 @@
-// Windows over up to three spatial axes for the kernels without tiles.
+// Windows over up to three spatial axes, for the untiled kernels.
 #pragma once
 
 #include "operators/contraction/contraction.h"
@@ -6,21 +6,21 @@
 
 namespace pumice {
 
-// The specialization constants of include/volume.glsl.
+// Specialization constants of include/volume.glsl.
 SpecValues volume_constants(const WindowGeometry& window);
-// Sizes (or another fact) of three spatial axes, `missing` for those that are not there.
+// Pads per-axis values to three spatial axes, with `missing` for absent axes.
 std::vector<int64_t> volume_axes(const std::vector<int64_t>& values, int64_t missing);
-// Strides of images, channels and three spatial axes.
+// Strides of batch, channels and three spatial axes.
 std::vector<int64_t> volume_strides(const TensorDesc& desc);
-// Refuses (UnsupportedError) more axes than three.
+// Throws UnsupportedError for more than three spatial axes.
 void check_volume(const LowerContext& node);
 
-// A convolution over three axes, plain or transposed. The weights are as ONNX has them.
+// A 3D convolution, plain or transposed, with weights in ONNX layout.
 struct VolumeConv {
   const WindowGeometry& window;
   const TensorDesc &x, &w, &y;
   bool transposed;
-  std::optional<IntegerTerms> integers;  // none: of floats
+  std::optional<IntegerTerms> integers;  // none: floats
 };
 // x is input 0.
 void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& weights, const ContractionBias& bias, const Operand& made);

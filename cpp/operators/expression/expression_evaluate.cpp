@@ -39,7 +39,7 @@ double real_binary(std::string_view symbol, double a, double b) {
   throw Error("'" + std::string(symbol) + "' takes integers, given real numbers");
 }
 
-// Computes one element's value of a tree.
+// Evaluates a tree for one element.
 template <typename T>
 class Evaluator {
  public:

@@ -59,7 +59,7 @@ int64_t floor_divided(int64_t a, int64_t b) {
   return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-// A shift count below 0 or above 63 gives 0, or -1 for a negative number shifted right. Callers pass unsigned values below 2^63.
+// Shift counts below 0 or above 63 yield 0, or -1 when a negative number is shifted right. Callers pass unsigned values below 2^63.
 int64_t shifted(int64_t x, int64_t by, bool left) {
   if (by < 0 || by > 63) return left || x >= 0 ? 0 : -1;
   return left ? wrap(static_cast<uint64_t>(x) << by) : x >> by;

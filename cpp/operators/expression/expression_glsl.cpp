@@ -81,10 +81,10 @@ ExprType cast_type(std::string_view name) {
   return static_cast<ExprType>(i);
 }
 
-// The type of a node; none for a number, which takes the type of what it meets.
+// Type of a node; none for a literal, which takes the type of the other operand.
 using Inferred = std::optional<ExprType>;
 
-// The types of all nodes of a tree, each found once.
+// Type inference with a cache per node.
 class Types {
  public:
   explicit Types(const std::map<std::string, ExprType>& names)
@@ -100,7 +100,7 @@ class Types {
 
   ExprType or_float(const ExprNode& node) { return of(node).value_or(ExprType::f32); }
 
-  // The type that both operands have.
+  // Common type of both operands.
   Inferred common(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
     const Inferred left = of(a), right = of(b);
     if (left && right && *left != *right)
@@ -183,7 +183,7 @@ class Types {
     return function.signature == Signature::real ? first.value_or(ExprType::f32) : ExprType::boolean;
   }
 
-  // ONNX lets the exponent have a type of its own; the base's is the result's.
+  // ONNX allows a different type for the exponent; the result has the base's type.
   Inferred power(const ExprNode& node, ExprType base) {
     const Inferred exponent = of(*node.children[1]);
     expect(node, exponent != ExprType::boolean, "numbers", exponent);
@@ -191,11 +191,11 @@ class Types {
   }
 
   const std::map<std::string, ExprType>& names_;
-  bool has_doubles_;  // beside which a number that is no integer may be either
+  bool has_doubles_;  // if so, a non-integer literal may be f32 or f64
   std::unordered_map<const ExprNode*, Inferred> known_;
 };
 
-// Writes the GLSL of a tree.
+// Emits the GLSL of a tree.
 class Emitter {
  public:
   explicit Emitter(const std::map<std::string, ExprType>& names) : types_(names) {}
@@ -204,7 +204,7 @@ class Emitter {
   std::string root(const ExprNode& node) { return text(node, type(node)); }
 
  private:
-  // `type` is the node's own type, or the one that a number takes here.
+  // `type`: the node's type, or the type that a literal takes here.
   std::string text(const ExprNode& node, ExprType type) {
     std::string made = node.kind == ExprKind::literal ? literal_text(node, type) : operation(node, type);
     if (made.size() > kMaxText) throw Error("an expression of over " + std::to_string(kMaxText) + " characters");
@@ -228,16 +228,14 @@ class Emitter {
     }
   }
 
-  // A condition and its choice. pm_settled keeps a comparison and its result consistent: a number that the comparison took for zero is
-  // zero.
+  // pm_settled keeps a comparison and its result consistent: a number that compared equal to zero is replaced by zero.
   std::string conditional(const ExprNode& node, ExprType type) {
     const std::string chosen = "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
                                text(*node.children[2], type) + ")";
     return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_settled" + chosen : chosen;
   }
 
-  // An operand of an arithmetic operation. A zero is hidden from the driver, since some (lavapipe) take x + 0 for x and x * 0 and x / 0 for
-  // 0.
+  // Operand of an arithmetic operation. Hides literal zeros from the driver: some (lavapipe) simplify x + 0 to x, and x * 0 and x / 0 to 0.
   std::string operand(const ExprNode& node, ExprType type) {
     const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
     const ExprNode& number = negated ? *node.children[0] : node;
@@ -259,7 +257,7 @@ class Emitter {
     return "(" + text(a, type) + " " + symbol + " " + text(b, type) + ")";
   }
 
-  // The type of an operation on numbers alone: float, or int where the operator needs integers.
+  // Type of an operation on literals only: float, or int if the operator needs integers.
   ExprType common(const ExprNode& node) {
     const Inferred type = types_.common(node, *node.children[0], *node.children[1]);
     const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;

@@ -1,4 +1,4 @@
-// The nodes of expression trees: for the parser, the emitter and the evaluation alone.
+// Nodes of expression trees, internal to the parser, emitter and evaluator.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace pumice {
 
-// literal: a number (`real`: has a fraction or was written with one, so a float); truth: true or false; unary, binary: `text` is
-// the operator; call: `text` is the function.
+// literal: a number (`real`: written with a fraction, so a float); truth: true or false; unary, binary: `text` is the operator; call:
+// `text` is the function.
 enum class ExprKind : uint8_t { literal, truth, text, name, absent, unary, binary, conditional, call };
 
 using ExprPtr = std::shared_ptr<const struct ExprNode>;
 
-// One operation with its operands. Trees share nodes, and nodes never change.
+// An operation and its operands. Nodes are immutable and shared between trees.
 struct ExprNode {
   ExprKind kind;
   std::string text;
@@ -25,15 +25,15 @@ struct ExprNode {
   std::vector<ExprPtr> children;
 };
 
-// The relation between the types of a function's operands and result.
+// How the types of a function's operands and result relate.
 enum class Signature : uint8_t { real, real_test, same, cast };
 
-// The cost of compiling a function: instructions of its SPIR-V with those that it calls, each conditional branch counted as eight more.
+// Compile cost of a function: SPIR-V instructions including its callees; each conditional branch adds eight.
 struct FunctionWeight {
   uint64_t of_float, of_double;
 };
 
-// A function of the grammar, with its GLSL name and its value on the host; `integer` is null where there is none.
+// A function of the grammar, its GLSL name and its host implementation; `integer` is null if it has no integer form.
 struct ExprFunction {
   std::string_view name;
   Signature signature;
@@ -42,20 +42,20 @@ struct ExprFunction {
   FunctionWeight weight;
   double (*evaluate)(double, double);
   int64_t (*integer)(int64_t, int64_t) = nullptr;
-  bool has_double = false;  // its GLSL takes doubles too; for functions of real numbers
+  bool has_double = false;  // the GLSL function has a double overload; for real functions
 };
 
-// The function of that name; null for an unknown one.
+// Returns the function with that name; null if unknown.
 const ExprFunction* find_expr_function(std::string_view name);
 
-// A node of these parts, or the simpler one that it stands for: conditions on literals are decided, absent operands drop out.
+// Creates a node, simplified: conditions on literals are folded, absent operands are dropped.
 ExprPtr make_node(ExprNode node);
 ExprPtr make_number(double value);
 ExprPtr parse_expression(std::string_view text);
-// The text of a tree, for messages; long ones are cut.
+// Text of a tree for messages; truncated if long.
 std::string describe(const ExprNode& node);
 
-// The comparison of a symbol; none where the symbol is no comparison.
+// Evaluates a comparison operator; none if the symbol is not one.
 template <typename T>
 std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
   if (symbol == "==") return a == b;

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// Binary operators from the loosest to the tightest, as in C. Longer ones stand before their prefixes.
+// Binary operators by increasing precedence, as in C. Longer operators precede their prefixes.
 constexpr std::array<std::array<std::string_view, 4>, 10> kLevels{{
     {"||"},
     {"&&"},
@@ -24,7 +24,7 @@ constexpr std::array<std::array<std::string_view, 4>, 10> kLevels{{
 }};
 constexpr int kMaxDepth = 200;
 
-// Parses the text of one expression by recursive descent.
+// Recursive descent parser.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -44,7 +44,7 @@ class Parser {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
   }
 
-  // Takes an operator where it stands here and is no prefix of a longer one ("<" of "<<", "&" of "&&", "=" of "==").
+  // Consumes an operator unless it is the prefix of a longer one ("<" of "<<", "&" of "&&", "=" of "==").
   bool take(std::string_view symbol) {
     skip_space();
     if (text_.substr(at_, symbol.size()) != symbol) return false;

@@ -1,4 +1,4 @@
-// Estimates what an expression costs a driver to compile: the operations that its functions expand to.
+// Estimates a driver's compile cost of an expression: the number of operations after inlining.
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
@@ -9,11 +9,11 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kOperation = 4;  // an operator: one instruction, and its text in the compiler's front end
-constexpr uint64_t kBranch = 8;     // added for a condition: drivers of processors run both sides under masks
+constexpr uint64_t kOperation = 4;  // an operator: one instruction, plus parsing
+constexpr uint64_t kBranch = 8;     // added for a condition: CPU drivers execute both sides under masks
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max() / 8;
 
-// Whether pm_pow has a constant exponent of 0, 1 or 2: then its comparison is decided, and a product remains.
+// Whether pow has a constant exponent of 0, 1 or 2, so that pm_pow folds to a multiplication.
 bool is_plain_power(const ExprNode& node) {
   const ExprNode& exponent = *node.children[1];
   return exponent.kind == ExprKind::literal && (exponent.value == 0 || exponent.value == 1 || exponent.value == 2);

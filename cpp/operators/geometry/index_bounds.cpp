@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-// The size of an axis, which may count from the end. It is not known where the tensor has no such axis: the shape rule refuses that.
+// Size of an axis, which may be negative. Unknown if the tensor has no such axis; the shape rule rejects that.
 int64_t size_of(const Shape& shape, int64_t axis) {
   const auto rank = static_cast<int64_t>(shape.size());
   if (axis < 0) axis += rank;
@@ -22,7 +22,7 @@ const Shape& shape_of(const std::vector<Shape>& inputs, size_t i) {
   return i < inputs.size() ? inputs[i] : absent;
 }
 
-// The bounds of lengths along an axis: a length is at most the axis's size.
+// Bounds of sequence lengths: at most the size of the axis.
 IndexBounds lengths(size_t input, int64_t size) {
   return {input, {size < 0 ? kNotKnown : size + 1}, false};
 }
@@ -45,7 +45,7 @@ std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t po
 
 namespace {
 
-// Throws for the first of the numbers that is out of bounds; NaN is out of all.
+// Throws for the first out-of-range index; NaN is never in range.
 template <typename T>
 void check_numbers(std::string_view node, const IndexBounds& bounds, const Shape& shape, const std::vector<T>& given) {
   for (size_t i = 0; i < given.size(); ++i) {
@@ -101,7 +101,7 @@ IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shap
 }
 
 IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  if (attributes.text("mode", "linear") != "linear") return {2, {}, false};  // after the last row comes the first
+  if (attributes.text("mode", "linear") != "linear") return {2, {}, false};  // circular mode wraps around
   const int64_t axis = attributes.integer("axis", -2), size = size_of(shape_of(inputs, 0), axis), rows = size_of(shape_of(inputs, 1), axis);
   return {2, {size < 0 || rows < 0 ? kNotKnown : std::max<int64_t>(size - rows, 0) + 1}, false};
 }

@@ -22,14 +22,13 @@ std::vector<size_t> resized_axes(std::string_view node, const Attributes& attrib
   return axes;
 }
 
-// The place in x of an index of the axis, in elements.
-// Products of what is given are divided once, so that a place on an element or half-way between two is exact.
+// Coordinate in x of an output index, in elements. Divides only once, so that coordinates on an element or halfway between two are exact.
 double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index) {
   const double num = axis.scale_num, den = axis.scale_den;
   const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = num * x_size / den;
   if (mode == "align_corners") return exact_size == 1 ? 0 : y * (x_size - 1) / (exact_size - 1);
   if (mode == "asymmetric") return y * den / num;
-  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) * den / num;  // a mode of operator sets 11 and 12
+  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) * den / num;  // a mode of opsets 11 and 12
   if (mode == "tf_crop_and_resize") {
     const double length = axis.roi_end - axis.roi_start;
     return (exact_size == 1 ? length * (x_size - 1) / 2 : y * length * (x_size - 1) / (exact_size - 1)) + axis.roi_start * (x_size - 1);
@@ -54,14 +53,13 @@ int64_t nearest(double place, const std::string& mode) {
 
 }  // namespace
 
-// The size in float32, as ONNX's shape inference and ONNX Runtime have it: exporters make the scale from 5 to 7 in it, and in wider
-// numbers that float is a little less than 7 / 5.
+// Computes in fp32, as ONNX shape inference and ONNX Runtime do: exporters compute a scale such as 7 / 5 in fp32, where it may be slightly
+// below the ratio.
 static int64_t scaled_size(int64_t size, double scale) {
   return scale == 1 ? size : static_cast<int64_t>(static_cast<float>(scale) * static_cast<float>(size));
 }
 
-// Sets the scale: the given one, or without one (0) the ratio of the sizes. A float less than that by which the size was reached stands
-// for that ratio too.
+// Sets the scale: the given one, or the ratio of the sizes without one (0). A float below the ratio of the sizes is treated as that ratio.
 static void set_scale(ResizeAxis& axis, double given) {
   const auto size = static_cast<double>(axis.size), x_size = static_cast<double>(axis.x_size);
   const bool is_ratio = axis.x_size > 0 && (given == 0 || size > given * x_size);
@@ -116,7 +114,7 @@ ResizeTable resize_table(const ResizeAxis& axis, const Attributes& attributes) {
   const bool excludes = attributes.integer("exclude_outside") != 0;
   const double a = attributes.real("cubic_coeff_a"), shrink = by_distance ? std::min(axis.scale, 1.0) : 1.0;
   const auto last = axis.x_size - 1;
-  // Taps from `reach` left of the element below the place to as far right of the one above.
+  // Taps reach this far left of the element below the coordinate and right of the one above.
   const auto reach = static_cast<int64_t>(-std::floor((is_cubic ? -2 : -1) / shrink) - 1);
   ResizeTable table;
   if (mode != "nearest") table.taps = static_cast<size_t>(2 + 2 * reach);
@@ -128,7 +126,7 @@ ResizeTable resize_table(const ResizeAxis& axis, const Attributes& attributes) {
       table.indices.push_back(outside ? -1 : static_cast<int32_t>(std::clamp<int64_t>(index, 0, last)));
       continue;
     }
-    // A place on an element counts as the right end of the stretch before it.
+    // A coordinate on an element is the right end of the interval before it.
     const double below = std::floor(place) - (place == std::floor(place) ? 1 : 0), part = place - below;
     std::vector<double> weights;
     double sum = 0;

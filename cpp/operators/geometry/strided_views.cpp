@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-// The strides by which x has another shape: each of its axes, or several that lie one within the other, are axes of the result.
+// Strides of x viewed with another shape, if each axis of x, or each run of contiguous axes, maps to axes of the result.
 std::optional<Strides> reshaped(const TensorDesc& x, const Shape& shape) {
   Strides strides(shape.size(), 1);
   size_t out = shape.size();
@@ -45,7 +45,7 @@ StridedViews split_views(const Attributes& attributes, const TensorDesc& x, cons
   std::vector<StridedView> views;
   int64_t begin = 0;
   for (const TensorDesc* y : outputs) {
-    if (!y) return {};  // how long it would be is not known here
+    if (!y) return {};  // its length is unknown here
     views.push_back({x.strides, begin * x.strides[axis]});
     begin += y->shape[axis];
   }

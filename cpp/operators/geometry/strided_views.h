@@ -1,4 +1,4 @@
-// Operators that rearrange a tensor without touching its memory: what they make lies in it by other strides.
+// Operators that only change shape and strides: their outputs are views of the input's memory.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Strides, and the first element, in what is viewed.
+// Strides and first element, in the viewed tensor.
 struct StridedView {
   Strides strides;
   int64_t first = 0;
@@ -17,14 +17,14 @@ struct StridedView {
 
 using StridedViews = std::optional<std::vector<StridedView>>;
 
-// Rules for OperatorRow::views: another shape, a Transpose, and a Split.
+// Rules for OperatorRow::views: reshape, Transpose and Split.
 StridedViews reshaped_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 StridedViews transposed_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 StridedViews split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 
-// The strides by which x has its axes in the order of a Transpose's `perm`, or reversed where that is absent.
+// Strides of x with axes ordered by a Transpose's `perm`, or reversed if it is absent.
 Strides transposed_strides(const Attributes& transpose, const TensorDesc& x);
-// Two ways to find the same elements: axes of one element do not count.
+// Whether both strides address the same elements. Axes of size 1 are ignored.
 bool same_strides(const Shape& shape, const Strides& a, const Strides& b);
 
 }  // namespace pumice

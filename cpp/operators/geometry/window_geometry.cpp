@@ -12,7 +12,7 @@ using Integers = std::vector<int64_t>;
 
 enum class AutoPad : uint8_t { notset, valid, same_upper, same_lower };
 
-// Reads the window's attributes of one node and checks them against the number of spatial axes.
+// Reads a node's window attributes and checks them against the number of spatial axes.
 class Reader {
  public:
   Reader(const Attributes& attributes, std::string_view node, const Shape& x) : attributes_(attributes), node_(node) {
@@ -23,7 +23,7 @@ class Reader {
   const Integers& spatial() const { return spatial_; }
   size_t axes() const { return spatial_.size(); }
 
-  // The attribute with `count` values of at least `least`, or that many times `fallback`.
+  // The attribute as `count` values, each at least `least`; `fallback` repeated if it is not set.
   Integers integers(std::string_view name, size_t count, int64_t fallback, int64_t least) const {
     const Integers values = attributes_.integers(name);
     if (values.empty()) return Integers(count, fallback);
@@ -42,7 +42,7 @@ class Reader {
     fail("'auto_pad' is NOTSET, VALID, SAME_UPPER or SAME_LOWER; given '" + text + "'");
   }
 
-  // Kernel, strides, dilations and, unless `auto_pad` chooses them, pads.
+  // Kernel, strides, dilations and, unless `auto_pad` determines them, pads.
   WindowGeometry window(Integers kernel) const {
     WindowGeometry window;
     if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; }))
@@ -64,19 +64,19 @@ class Reader {
   Integers spatial_;
 };
 
-// Elements of the input from the first to the last one that a window touches.
+// Input elements from the first to the last that a window covers.
 int64_t extent(const WindowGeometry& window, size_t i) {
   return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel");
 }
 
-// Splits what `auto_pad` adds; the odd element goes to the end for SAME_UPPER.
+// Distributes the padding of `auto_pad`; SAME_UPPER puts the odd element at the end.
 void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
   const int64_t padding = std::max<int64_t>(total, 0), less = padding / 2;
   window.pads_begin[i] = upper ? less : padding - less;
   window.pads_end[i] = padding - window.pads_begin[i];
 }
 
-// Quotients rounded down and up, for a positive divisor.
+// Floor and ceiling division by a positive divisor.
 int64_t floor_quotient(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
@@ -84,7 +84,7 @@ int64_t ceil_quotient(int64_t a, int64_t b) {
   return -floor_quotient(-a, b);
 }
 
-// Windows that fit on a padded axis; with `ceil` also one that runs over its end but begins inside the input or its front padding.
+// Number of windows on a padded axis. `ceil` adds one that exceeds the end, if it starts inside the input or its front padding.
 int64_t window_count(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
   const int64_t from_front = checked_add(size, window.pads_begin[i], "pads"), stride = window.strides[i];
   const int64_t room = checked_add(from_front, window.pads_end[i], "pads") - extent(window, i);
@@ -103,7 +103,7 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
     } else {
       window.output.push_back(window_count(window, i, size, ceil && mode == AutoPad::notset));
     }
-    // Under SAME_UPPER and SAME_LOWER an axis without elements has no window, and no window is too large.
+    // With SAME_UPPER and SAME_LOWER an empty axis has no windows, and no window is too large.
     if (window.output[i] <= 0 && (size > 0 || mode == AutoPad::notset || mode == AutoPad::valid))
       reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " +
                   std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " + std::to_string(extent(window, i)));
@@ -111,7 +111,7 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
   }
 }
 
-// The kernel's sizes, the trailing ones of the weights; 'kernel_shape' only repeats them.
+// Kernel sizes: the trailing sizes of the weights, which 'kernel_shape' only repeats.
 Integers kernel_of(const Reader& reader, const Shape& w) {
   if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
   const Integers kernel(w.begin() + 2, w.end()), given = reader.integers("kernel_shape", reader.axes(), 0, 1);

@@ -1,4 +1,4 @@
-// The sizes of windows over spatial axes: what Conv, ConvTranspose and the pools say in their attributes, with shapes known.
+// Window parameters over spatial axes, from the attributes of Conv, ConvTranspose and pools with known shapes.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace pumice {
 
-// A window's numbers, one for each spatial axis. For a transposed convolution strides and pads are those of the output.
+// Window parameters, one value per spatial axis. For a transposed convolution, strides and pads refer to the output.
 struct WindowGeometry {
   std::vector<int64_t> kernel, strides, dilations, pads_begin, pads_end, output;
 };
 
-// The windows of one node. `x`: [N, C, spatial..]; `w`: the weights' shape, whose trailing sizes are the kernel's. Throw GraphError naming
+// Windows of a node. `x`: [N, C, spatial..]; `w`: shape of the weights, whose trailing sizes are the kernel's. Throw GraphError naming
 // `node`.
 WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
-// The spatial sizes that a pooling had before it made `x`, in `output`.
+// Returns in `output` the spatial sizes before the pooling that produced `x`.
 WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
-void check_pooled(std::string_view node, const Shape& x);  // refuses empty images, if there are any images
+void check_pooled(std::string_view node, const Shape& x);  // rejects images without pixels, unless the batch is empty
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice

@@ -18,7 +18,7 @@ bool is_beyond_int64(const HostTensor& tensor) {
   return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
 }
 
-// How many outputs the node has: those of the row that are not optional, or the parts of a Split; 0 where these are not stated.
+// Number of outputs: the row's required ones, or the parts of a Split; 0 if unspecified.
 size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
   const auto& roles = row.schema.outputs;
   if (!roles.back().variadic)
@@ -27,7 +27,7 @@ size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs
   return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("num_outputs", 0), 0, inputs[0]->desc.elements()));
 }
 
-// The outputs that the row's shape rule gives.
+// Output descriptions from the row's shape rule.
 std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs,
                                      size_t count) {
   std::vector<const TensorDesc*> descs;
@@ -60,7 +60,7 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
   } catch (const GraphError&) {
     throw;
   } catch (const Error&) {
-    return {};  // an expression without a value, as of an integer divided by zero
+    return {};  // undefined, such as an integer divided by zero
   }
 }
 

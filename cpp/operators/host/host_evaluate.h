@@ -1,4 +1,4 @@
-// Values of small nodes on the host: the arithmetic of shapes, and constants folded at compile.
+// Host evaluation of small nodes: shape arithmetic and constant folding at compile time.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,10 @@
 
 namespace pumice {
 
-// The outputs of one node, all of them, from inputs that are known (null where an optional one is left out); `attributes` are checked
-// ones. None where the host does not evaluate the row, or where the values have no meaning
-// (an integer divided by zero). Throws GraphError as the row's shape rule does, and for indices out of range. `tried`: the inputs are of
-// sizes that they may have, and a position beyond such a size is no error. `descs`: those of all outputs, where the caller has run the
-// shape rule already.
+// Returns all outputs of a node with known inputs (null for an omitted optional one) and checked attributes. None if the host cannot
+// evaluate the row or the result is undefined (integer division by zero). Throws GraphError like the row's shape rule, and for indices out
+// of range. `tried`: input sizes are only assumed, so an index beyond them is no error. `descs`: outputs of the shape rule, if the caller
+// has already run it.
 std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
                                                         std::span<const HostTensor* const> inputs, bool tried = false,
                                                         std::vector<TensorDesc> descs = {});

@@ -1,4 +1,4 @@
-// One node for the host's evaluations, and those of the operators that find elements by indices.
+// A node in host evaluation.
 #pragma once
 
 #include <optional>
@@ -11,23 +11,23 @@
 
 namespace pumice {
 
-using HostResults = std::optional<std::vector<HostTensor>>;  // none: without a value, as of an integer divided by zero
+using HostResults = std::optional<std::vector<HostTensor>>;  // none: undefined, such as an integer divided by zero
 
-// The results of a node of one output.
+// Results of a node with one output.
 inline HostResults one(HostTensor value) {
   HostResults results(std::in_place);
   results->push_back(std::move(value));
   return results;
 }
 
-// One node with all that its evaluation needs; the output descs are its shape rule's.
+// A node and everything needed to evaluate it. Output descriptions come from its shape rule.
 struct HostNode {
   const OperatorRow& row;
   std::string_view name;
   const Attributes& attributes;
   std::span<const HostTensor* const> inputs;
   std::vector<TensorDesc> outputs;
-  bool tried = false;  // for sizes that the inputs may have: what they break is no error yet
+  bool tried = false;  // input sizes are only assumed: violations are no error yet
 
   bool has(size_t i) const { return i < inputs.size() && inputs[i]; }
   const HostTensor& input(size_t i) const { return *inputs[i]; }

@@ -1,4 +1,4 @@
-// How the host computes an element: exactly for integers, and for floats as their type rounds.
+// Host arithmetic: exact for integers, rounded to the float type for floats.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace pumice {
 
-// Whether all floats of the node have at most 32 bits: a device computes them in float32.
+// Whether all floats of the node have at most 32 bits, so that a device would compute in fp32.
 inline bool is_single(const HostNode& node) {
   return node.outputs[0].dtype != DType::float64 && std::none_of(node.inputs.begin(), node.inputs.end(), [](const HostTensor* input) {
            return input && input->desc.dtype == DType::float64;
          });
 }
 
-// The expression's value for an element: of integers, or of floats, each operation rounded as their type does.
+// Evaluates the expression for one element, in integers or floats. Each float operation is rounded to its type.
 inline int64_t value_of(const Expression& expression, const std::map<std::string, int64_t>& values, bool) {
   return expression.evaluate(values);
 }

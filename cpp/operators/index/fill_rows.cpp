@@ -1,4 +1,4 @@
-// Operators that make tensors out of a shape, or keep or turn parts of one in their place: their lowerings, and their rows.
+// Operators that create tensors from a shape, or mask or mirror parts of a tensor in place: lowerings and rows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -73,7 +73,7 @@ void cut_fills(const LowerContext& node, std::vector<CutAxis>& axes) {
     axes.push_back({shape[static_cast<size_t>(axis)], std::vector<int>(node.inputs.size(), kWhole), {axis}, {}});
 }
 
-// The axis of the depth is new; those before it and behind it are the indices'.
+// OneHot inserts the depth axis; all others are those of `indices`.
 void cut_one_hots(const LowerContext& node, std::vector<CutAxis>& axes) {
   const int depth = counted_axis(node.attributes->integer("axis", -1), node.output(0).rank());
   for (int axis = 0; axis < node.input(kData).rank(); ++axis) {
@@ -110,7 +110,7 @@ std::vector<int64_t> words_of(const HostTensor& element) {
   return {words[0], words[1]};
 }
 
-// The diagonal, cut to a range that no matrix reaches beyond: all diagonals further off are alike.
+// The diagonal offset, clamped to a range that no matrix exceeds: all diagonals beyond it are equivalent.
 int64_t diagonal(int64_t k) {
   constexpr int64_t kFar = int64_t{1} << 30;
   return std::clamp(k, -kFar, kFar);

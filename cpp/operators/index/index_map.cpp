@@ -1,4 +1,4 @@
-// Rows that move elements: one strided copy, or one for each part.
+// Rows that move elements: one strided copy, or one per part.
 #include <algorithm>
 #include <map>
 
@@ -21,7 +21,7 @@ size_t axis_of(const LowerContext& node, int64_t fallback, int rank) {
   return static_cast<size_t>(axis < 0 ? axis + rank : axis);
 }
 
-// Whole words of the target hold nothing but what the copy writes: a dense part that begins and ends on a word.
+// Whether a dense part starts and ends at word boundaries, so that its words contain nothing else.
 bool is_whole_words(DType dtype, int64_t first, int64_t elements) {
   return first * bits(dtype) % 32 == 0 && elements * bits(dtype) % 32 == 0;
 }
@@ -34,7 +34,7 @@ std::vector<int64_t> host_integers(const LowerContext& node, size_t i) {
   return host->as_int64();
 }
 
-constexpr size_t kAxesTiled = 3;  // at once: two axes of a copy each, and one before and after
+constexpr size_t kAxesTiled = 3;  // tiled axes per copy: each needs two axes of the copy, plus one before and one after
 
 }  // namespace
 
@@ -84,14 +84,14 @@ void lower_expand(LowerContext& node) {
   add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
-// Lowers Tile to copies: an axis of r repeats of n elements is an axis of r on which the source stands still, and one of n. One copy does
-// at most kAxesTiled axes, the last ones first.
+// Lowers Tile to copies: an axis of n elements repeated r times becomes an axis of r with source stride 0, and one of n. Each copy tiles at
+// most kAxesTiled axes, the last ones first.
 void lower_tile(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
   TensorDesc source = x;
   Operand from = node.in(0);
-  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // strided, each of many axes would be two
+  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // else strided axes need two copy axes each
   for (size_t end = x.shape.size(); end > 0;) {
     const size_t first = end > kAxesTiled ? end - kAxesTiled : 0;
     Shape made = source.shape;
@@ -118,8 +118,8 @@ void lower_tile(LowerContext& node) {
 void lower_copy(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.shape == y.shape) return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.in(0)}, {node.out(0)});
-  // A reshape keeps the row-major order of the elements: a copy may walk the source's axes where the target is packed, else the target's
-  // axes over a packed source.
+  // Reshape preserves row-major order: a copy may use the source's axes if the destination is packed, else the destination's axes over a
+  // packed source.
   if (y.is_packed()) return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(0)}, {node.out(0)});
   add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense_input(node, 0)}, {node.out(0)});
 }
@@ -138,7 +138,7 @@ void lower_slice(LowerContext& node) {
   add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.in(0), first}, {node.out(0)});
 }
 
-// Blocks of b x b pixels and channels trade places: [n, c * b * b, h, w] <-> [n, c, h * b, w * b].
+// Permutes blocks of b x b pixels and channels: [n, c * b * b, h, w] <-> [n, c, h * b, w * b].
 static void add_blocks(LowerContext& node, const Planes& deep, const Planes& wide, bool to_space) {
   const int64_t b = node.attributes->integer("blocksize");
   const bool column_row_depth = node.attributes->text("mode", "DCR") == "CRD";
@@ -159,14 +159,14 @@ void lower_space_to_depth(LowerContext& node) {
   add_blocks(node, planes_of(node, node.output(0)), planes_of(node, node.input(0)), false);
 }
 
-// One axis of a padding.
+// One axis of a Pad.
 struct PadAxis {
   int64_t size, x_size, before, x_stride, y_stride;
 
   bool is_padded() const { return before != 0 || size != x_size; }
 };
 
-// Axes from the outermost in the output's memory to the innermost.
+// Axes sorted by decreasing stride in the output.
 static std::vector<PadAxis> pad_axes(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const auto pads = host_integers(node, 1);
@@ -181,7 +181,7 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
   return all;
 }
 
-// Merges neighbouring axes that are not padded, and drops axes of one element that are not padded.
+// Merges adjacent axes without padding, and drops unpadded axes of size 1.
 static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   std::vector<PadAxis> merged;
   for (const PadAxis& axis : axes) {
@@ -196,7 +196,7 @@ static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   return merged;
 }
 
-// The padding constant's bits as it is stored, repeated to fill 64 bits.
+// Bits of the padding value in the stored dtype, repeated to 64 bits.
 static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
   if (!node.has_input(2)) return {};
   const HostTensor* host = node.host(2);
@@ -215,11 +215,10 @@ static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
   }
 }
 
-constexpr size_t kPadRank = 5;  // axes that the kernel walks at most
+constexpr size_t kPadRank = 5;  // maximum axes of the kernel
 constexpr size_t kPadRanks[] = {2, 3, kPadRank};
 
-// The number of neighbours that may be moved as one element of up to 128 bits: such a group lies wholly in the source or wholly in the
-// padding.
+// Number of adjacent elements that can be moved as one of up to 128 bits, so that each group is entirely source or entirely padding.
 static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
   const int64_t element_bits = bits(node.input(0).dtype);
   const PadAxis& inner = axes.back();
@@ -233,7 +232,7 @@ static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis
   return 1;
 }
 
-// The number of neighbours of the output's last axis that one store makes.
+// Number of adjacent elements along the output's last axis that one store writes.
 static int64_t padded_at_once(const std::vector<PadAxis>& axes, int64_t element_bits) {
   for (int64_t m = 128 / element_bits; m > 1 && m * element_bits >= 32; m /= 2)
     if (axes.back().y_stride == 1 && axes.back().size % m == 0 &&
@@ -285,8 +284,8 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   node.add(step.threads(moving_threads(ceil_div(elements, lanes), piece_bits)).build());
 }
 
-// A packed tensor for one side of the axes: the operand itself where it is packed, else scratch memory. `space`: the copy from the source,
-// which is made, or to the target, which is left to the caller.
+// A packed tensor for one side of the axes: the operand itself if packed, else scratch memory. `space`: the copy from the source, which is
+// added, or to the destination, which is left to the caller.
 static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source, IndexSpace& space) {
   int64_t PadAxis::* const size = is_source ? &PadAxis::x_size : &PadAxis::size;
   int64_t PadAxis::* const stride = is_source ? &PadAxis::x_stride : &PadAxis::y_stride;
@@ -310,10 +309,10 @@ void lower_pad(LowerContext& node) {
   Operand from = node.in(0), to = node.out(0);
   IndexSpace moved;
   if (axes.size() > kPadRank) {
-    // The axes as they come, dense on both sides, so that those that are not padded become one.
+    // Unsorted axes, packed on both sides, so that adjacent unpadded axes merge.
     from = densely(node, axes, from, true, moved);
     to = densely(node, axes, to, false, moved);
-    // The inner axes first, into a dense tensor; of it they are one axis.
+    // Pads the inner axes first, into a packed tensor in which they form a single axis.
     auto inner = axes;
     int64_t stride = 1;
     for (size_t i = inner.size(); i-- > 0;) {

@@ -1,4 +1,4 @@
-// Operators that move elements or only say their shape anew.
+// Operators that move elements or only change the shape.
 #include <algorithm>
 
 #include "core/error.h"
@@ -146,7 +146,7 @@ void shape_of_tile(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Axes without padding.
+// All axes without padding.
 void cut_pads(const LowerContext& node, std::vector<CutAxis>& axes) {
   const int rank = node.input(kData).rank();
   if (node.has_input(3) || !node.host(1)) return;
@@ -200,7 +200,7 @@ Rows index_rows() {
            .host_elements = host_bits(2),
            .strides = RowStrides::image,
            .cut = cut_pads},
-          // Mirrored with the outermost elements: no mode of Pad.
+          // Pads with mirrored elements including the edge, a mode that ONNX Pad does not have.
           {.name = "pumice::SymmetricPad",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("x", kAny), value("pads", kInt64)},

@@ -1,4 +1,4 @@
-// Gathers and scatters: elements found by indices that the device alone knows.
+// Gather and scatter with indices known only to the device.
 #include <algorithm>
 #include <map>
 
@@ -22,12 +22,12 @@ std::string number(size_t value) {
   return std::to_string(value);
 }
 
-// The numbers by which include/indexed.glsl finds places in a dense tensor.
+// Addressing parameters of include/indexed.glsl for a dense tensor.
 struct Addresses {
-  int64_t elements = 0;                           // elements that are gathered or scattered
-  std::vector<int64_t> index_size, index_stride;  // by index of an address
+  int64_t elements = 0;                           // elements to gather or scatter
+  std::vector<int64_t> index_size, index_stride;  // per index of an index tuple
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
-  std::optional<IndexSpace> space;  // one index for each element, and its place on the other axes
+  std::optional<IndexSpace> space;  // for one index per element: the position on the other axes
 
   bool has_outer() const { return !space && elements > outer_rows * inner; }
 
@@ -47,7 +47,7 @@ struct Addresses {
   }
 };
 
-// Addresses by indices of axis `axis` of `x`, one for each element of a tensor of the indices' shape.
+// Addressing by indices on axis `axis` of `x`, one per element of a tensor of the indices' shape (GatherElements).
 Addresses addresses_of_elements(const LowerContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const int64_t given = node.attributes->integer("axis", 0);
@@ -62,7 +62,7 @@ Addresses addresses_of_elements(const LowerContext& node) {
   return found;
 }
 
-// Addresses in the last axis of input 1, of a tensor of shape `x` whose first `batch` axes the indices have too.
+// Addressing by index tuples in the last axis of input 1 (GatherND). The first `batch` axes are shared by indices and `x`.
 Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const auto length = static_cast<size_t>(indices.back());
@@ -80,7 +80,7 @@ Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
   return found;
 }
 
-// The number of neighbours of the rows that may be gathered as one element of up to 128 bits.
+// Number of adjacent elements that can be gathered as one of up to 128 bits.
 int64_t neighbours(const LowerContext& node, const Addresses& addresses, const Operand& x) {
   const int64_t element_bits = bits(node.input(0).dtype);
   for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2)
@@ -88,14 +88,14 @@ int64_t neighbours(const LowerContext& node, const Addresses& addresses, const O
   return 1;
 }
 
-// The elements of `element_bits` that one range holds, in whole boundaries of ranges.
+// Elements of `element_bits` per binding, rounded down to its alignment.
 int64_t elements_at_once(const LowerContext& node, int64_t element_bits) {
   constexpr int64_t kBoundary = 256 * 8;  // bits
   return largest_range(*node.context) * 8 / kBoundary * kBoundary / element_bits;
 }
 
-// Gathers in several dispatches, each of which binds a part of x and a part of y. A dispatch that finds an element in its part of x puts it
-// into y, whose elements are zero before.
+// Gathers in several dispatches, each binding a range of x and of y. A dispatch writes the elements whose source is in its range; the first
+// dispatch writes zeros for all others.
 void add_gather_parts(LowerContext& node, const Addresses& addresses, const Operand& x, const Operand& indices, int64_t n) {
   const int64_t element_bits = bits(node.output(0).dtype) * n, each = elements_at_once(node, element_bits);
   const int64_t places = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);
@@ -132,7 +132,7 @@ void add_gather(LowerContext& node, Addresses addresses) {
   add_dense(node, 0, "gather.comp", addresses.macros(), set, n);
 }
 
-// GLSL between an element's bits and the value that is reduced.
+// GLSL to convert between an element's bits and the value that is reduced.
 struct ValueText {
   std::string type, from, to;
 };
@@ -170,8 +170,8 @@ Macros reduction_macros(const LowerContext& node, DType dtype) {
   return macros;
 }
 
-// Adds updates in the order of their numbers: they are sorted by where they go, each place's are combined one after the other, or the last
-// one stays. One dispatch takes as many of them as an invocation may loop over, since all may go to one place.
+// Adds scatter updates deterministically: sorts them by destination, then combines those of each destination in order, or keeps the last.
+// The number per dispatch is limited by the loop limit, because all may have the same destination.
 void add_ordered_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
   const DType dtype = node.input(0).dtype;
   const int64_t count = addresses.elements;
@@ -184,7 +184,7 @@ void add_ordered_updates(LowerContext& node, const Addresses& addresses, const O
   addresses.set(find, node.input(1));
   node.add(find.threads(static_cast<uint64_t>(count)).build());
   Macros combining = reduction_macros(node, dtype);
-  for (auto& [macro, text] : combining) {  // elements of 64 bits are two words
+  for (auto& [macro, text] : combining) {  // 64-bit elements are two words
     if (macro == "FROM(b)" && bits(dtype) == 64) text = dtype == DType::int64 ? "packInt2x32(ivec2(b))" : "packUint2x32(b)";
     if (macro == "TO(v)" && bits(dtype) == 64) text = dtype == DType::int64 ? "uvec2(unpackInt2x32(v))" : "unpackUint2x32(v)";
   }
@@ -201,8 +201,8 @@ void add_ordered_updates(LowerContext& node, const Addresses& addresses, const O
   }
 }
 
-// Whether updates have to be done in order. The result of several updates of one element depends on their order, except for integers that
-// are combined. Those of 64 bits use atomics, or order where the device has no such atomics.
+// Whether updates must be applied in order. The result of several updates to one element depends on their order, except for combined
+// integers. 64-bit integers use atomics, or sorting if the device lacks them.
 bool needs_order(const LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   const bool combines = node.attributes->text("reduction", "none") != "none";
@@ -211,7 +211,7 @@ bool needs_order(const LowerContext& node) {
   return node.deterministic && (is_float(dtype) || !combines);
 }
 
-// Adds updates: elements of `updates` go where the indices, input 1, say; y is of input 0's dtype.
+// Adds updates: scatters the elements of `updates` by the indices in input 1 into y, which has input 0's dtype.
 void add_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
   const DType dtype = node.input(0).dtype;
   if (needs_order(node)) return add_ordered_updates(node, addresses, indices, updates, y);
@@ -275,7 +275,7 @@ void lower_scatter_nd(LowerContext& node) {
   add_scatter(node, addresses_of_rows(node, 0));
 }
 
-// The indices count the elements of the tensor that was pooled; a larger output has it in its corner, and zeros elsewhere.
+// Indices refer to the tensor before pooling; a larger output contains it at the origin, with zeros elsewhere.
 void lower_max_unpool(LowerContext& node) {
   Composition parts(node);
   const Piece y = parts.output(0);

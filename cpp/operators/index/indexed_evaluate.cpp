@@ -19,7 +19,7 @@ int64_t checked_index(const HostNode& node, int64_t given, int64_t size) {
   return index;
 }
 
-// Where the elements lie that indices name, one by one in row-major order.
+// Element offsets named by the indices, in row-major order.
 using Places = std::vector<int64_t>;
 
 Places places_of_elements(const HostNode& node) {
@@ -37,7 +37,7 @@ Places places_of_elements(const HostNode& node) {
   return places;
 }
 
-// The first element of the row that each address names, and the rows' length.
+// First element of the slice named by each index tuple, and the length of the slices.
 std::pair<Places, int64_t> places_of_rows(const HostNode& node, size_t batch) {
   const Shape &shape = node.input(0).desc.shape, &given = node.input(1).desc.shape;
   const auto length = static_cast<size_t>(given.back());
@@ -119,7 +119,7 @@ HostResults evaluate_scatter_nd(const HostNode& node) {
 }
 
 HostResults evaluate_constant_of_shape(const HostNode& node) {
-  HostWriter writer(node.outputs[0]);  // zeros
+  HostWriter writer(node.outputs[0]);  // zero-initialised
   if (const HostTensor* value = node.attributes.tensor("value"))
     for (int64_t i = 0; i < node.outputs[0].elements(); ++i) std::memcpy(writer.at(i), value->data, writer.element_bytes());
   return one(writer.take());
@@ -172,7 +172,7 @@ HostResults evaluate_non_zero(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const auto elements = node.input(0).as_double();
   const int64_t count = node.outputs[0].shape[1];
-  if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count) return {};  // counted of other elements
+  if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count) return {};  // the count is of other elements
   const Strides strides = packed_strides(shape);
   HostWriter writer(node.outputs[0]);
   int64_t column = 0;
@@ -211,7 +211,7 @@ HostResults evaluate_compress(const HostNode& node) {
   for (int64_t i = 0; i < node.input(0).desc.elements() / std::max<int64_t>(size * inner, 1); ++i)
     for (size_t k = 0; k < kept.size(); ++k)
       if (kept[k] != 0) places.push_back((i * size + static_cast<int64_t>(k)) * inner);
-  if (static_cast<int64_t>(places.size()) * inner != node.outputs[0].elements()) return {};  // counted of another condition
+  if (static_cast<int64_t>(places.size()) * inner != node.outputs[0].elements()) return {};  // the count is of another condition
   return gathered(node, places, inner);
 }
 

@@ -1,4 +1,4 @@
-// Operators whose elements are found by indices that are data themselves.
+// Gather and scatter operators, whose indices are data.
 #include <algorithm>
 
 #include "operators/geometry/index_bounds.h"
@@ -22,7 +22,7 @@ void shape_of_gather(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Indices of one axis, one for each element: the other axes are no longer than those of x.
+// One index per element along `axis`; the other axes are at most as long as those of x.
 void check_elements(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), x.size());
@@ -46,7 +46,7 @@ void shape_of_scatter_elements(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// The shape that addresses in the last axis of input 1 give: those of the addresses, then of what an address leaves open.
+// Output shape of a lookup with index tuples in the last axis of input 1: the index shape, then the axes that a tuple leaves unselected.
 Shape addressed_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
@@ -73,13 +73,13 @@ void shape_of_gather_nd(ShapeContext& node) {
   node.output(0, node.input(0).dtype, addressed_shape(node, static_cast<size_t>(batch)));
 }
 
-// The only row along an axis of one row is row 0, which indices out of range count as, too.
+// An axis of size 1 has only row 0; out-of-range indices also refer to it.
 bool keeps_axis(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
   const int64_t axis = attributes.integer("axis", 0);
   return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
 }
 
-// Indices of another shape repeat rows and leave others out.
+// With another shape, indices would repeat or omit rows.
 bool keeps_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
   return x.shape == indices.shape && keeps_axis(attributes, x, indices);
 }
@@ -102,7 +102,7 @@ void shape_of_non_zero(ShapeContext& node) {
   node.output(0, DType::int64, {node.input(0).rank(), static_cast<int64_t>(elements.size()) - zeros});
 }
 
-// The result has what is left of input 0 where a condition is true `count` times.
+// The result has the elements of input 0 for which the condition is true, `count` along the axis.
 void shape_compressed(ShapeContext& node, int64_t count) {
   const bool flat = !node.attributes().has("axis");
   Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;
@@ -123,7 +123,7 @@ void shape_of_count_non_zero(ShapeContext& node) {
   if (node.output_count() > 1) node.output(1, DType::int32, {non_zero_runs(node.input(0).elements()) + 1});
 }
 
-// Counts come from where the elements are.
+// The count is an input, computed by the device.
 void shape_of_counted_non_zero(ShapeContext& node) {
   node.output(0, DType::int64, {node.input(0).rank(), node.host_integer(1)});
 }
@@ -132,7 +132,7 @@ void shape_of_counted_compress(ShapeContext& node) {
   shape_compressed(node, node.host_integer(2));
 }
 
-// The update is as the cache but for fewer rows on the axis.
+// The update has the cache's shape, except for fewer rows on the axis.
 void shape_of_tensor_scatter(ShapeContext& node) {
   const Shape& cache = node.input(0).shape;
   Shape update = node.input(1).shape;
@@ -147,7 +147,7 @@ void shape_of_tensor_scatter(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// Along the axis that is looked up the table stays whole; along others it may be longer than the indices.
+// The table is not split along the indexed axis. Along other axes it may be longer than the indices.
 void cut_gathered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc& indices = node.input(1);
   const int bound = counted_axis(node.attributes->integer("axis", 0), indices.rank());
@@ -165,7 +165,7 @@ void cut_gathered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
     axes.push_back({x.shape[static_cast<size_t>(axis)], {axis, kWhole}, {places + axis - addressed}, {}});
 }
 
-// Axes on which the updates are as long as what they change.
+// Axes on which the updates are as long as the destination.
 void cut_scattered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc &x = node.input(kData), &indices = node.input(1);
   const int bound = counted_axis(node.attributes->integer("axis", 0), x.rank());
@@ -174,7 +174,7 @@ void cut_scattered_elements(const LowerContext& node, std::vector<CutAxis>& axes
   for (CutAxis& cut : axes) cut.inputs[1] = cut.inputs[2] = cut.inputs[kData];
 }
 
-// The axes that an address leaves open.
+// Axes that an index tuple leaves unselected.
 void cut_scattered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc& indices = node.input(1);
   const int addressed = static_cast<int>(indices.shape.back()), places = indices.rank() - 1;
@@ -182,7 +182,7 @@ void cut_scattered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
   for (CutAxis& cut : axes) cut.inputs[2] = places + cut.inputs[kData] - addressed;
 }
 
-// Caches, their updates and where these begin.
+// Splits caches, updates and write indices.
 void cut_caches(const LowerContext& node, std::vector<CutAxis>& axes) {
   const int bound = counted_axis(node.attributes->integer("axis", -2), node.input(kData).rank());
   cut_others(node, axes, [&](int axis) { return axis == bound; });
@@ -263,7 +263,7 @@ Rows indexed_rows() {
            .host_inputs = host_bits(1),
            .counted = "pumice::Compress",
            .evaluate = evaluate_compress},
-          // No lowering: the host makes it, for its shape depends on the values. A scalar has no axis: its result is [0, count].
+          // No lowering: the output shape depends on values, so the host evaluates it. A scalar has no axes: its result is [0, count].
           {.name = "NonZero",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}},

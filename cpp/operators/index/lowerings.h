@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of operators that move elements, look them up or fill name.
+// Lowerings and host evaluations of the rows that move, gather, scatter or fill elements.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -26,9 +26,9 @@ void lower_tile(LowerContext& node);
 void lower_tensor_scatter(LowerContext& node);
 void lower_bit_cast(LowerContext& node);
 void lower_expand(LowerContext& node);
-void lower_copy(LowerContext& node);  // also every `view` row whose result cannot share its input's memory
+void lower_copy(LowerContext& node);  // also for `view` rows whose output cannot alias its input
 
-// These compute outputs on the host. Indices out of range throw GraphError naming the node.
+// Host evaluations. Throw GraphError naming the node for indices out of range.
 HostResults evaluate_range(const HostNode& node);
 HostResults evaluate_view(const HostNode& node);
 HostResults evaluate_shape(const HostNode& node);

@@ -1,4 +1,4 @@
-// TensorScatter: rows of a cache made anew.
+// TensorScatter: overwrites rows of a KV cache.
 #include <algorithm>
 
 #include "core/error.h"
@@ -9,13 +9,13 @@
 namespace pumice {
 namespace {
 
-// The new rows as [images, middle, rows, inner], whose strides count elements; inner ones lie beside each other.
+// New rows as [batch, middle, rows, inner] with element strides; inner elements are contiguous.
 struct Update {
   Operand operand;
   int64_t image, middle, row;
 };
 
-// Rows of a cache [batch, heads, rows, size] are read as they lie: a part of a longer row, where keys and values come from one product.
+// Rows of a cache [batch, heads, rows, size] are read in place, because keys and values may be slices of a fused QKV projection.
 Update update_of(LowerContext& node, size_t axis) {
   const TensorDesc& update = node.input(1);
   if (update.rank() == 4 && axis == 2 && (update.strides[3] == 1 || update.shape[3] == 1))
@@ -32,7 +32,7 @@ Update update_of(LowerContext& node, size_t axis) {
 void lower_tensor_scatter(LowerContext& node) {
   const TensorDesc &cache = node.input(0), &update = node.input(1);
   if (cache.elements() == 0) return;
-  // A copy of whole words, which is left out where the output is the memory of the input.
+  // Copies whole words. Skipped if the output aliases the input.
   const auto words = static_cast<int64_t>((cache.element_bytes() + 3) / 4);
   StepBuilder copy(node.kernel("copy_words.comp", DType::float32, {{"ELEMENT_BITS", std::to_string(bits(cache.dtype)) + "u"}}));
   copy.bind("x", dense_input(node, 0)).bind("y", node.out(0)).set("words", words);

@@ -1,4 +1,4 @@
-// Operators that keep every element in its place and say its shape anew, and those whose value the host alone makes.
+// Operators that only change the shape, and operators with values known only to the host.
 #include <algorithm>
 
 #include "core/error.h"
@@ -19,7 +19,7 @@ int64_t nonzero_product(const Shape& sizes) {
   return product;
 }
 
-// Exporters split a last axis by -1 also where the batch is 0: [0, 5, 32] as [0, 5, 4, -1] is [0, 5, 4, 8].
+// Exporters also split a last axis with -1 if the batch is 0: [0, 5, 32] as [0, 5, 4, -1] becomes [0, 5, 4, 8].
 int64_t inferred_without_zeros(const Shape& x, const Shape& y) {
   const int64_t wanted = nonzero_product(x), known = nonzero_product(y);
   const bool same = std::count(x.begin(), x.end(), 0) == std::count(y.begin(), y.end(), 0);
@@ -144,18 +144,18 @@ void shape_of_bit_cast(ShapeContext& node) {
   node.output(0, *wanted, node.input(0).shape);
 }
 
-// The result has as many axes as input 1 has numbers, or as many more or fewer.
+// The output rank depends on the length of input 1.
 std::optional<size_t> rank_from_list(const Attributes&, bool lists) {
   return lists ? std::optional<size_t>(1) : std::nullopt;
 }
 
-// Without a list all axes of size 1 go.
+// Without a list, all axes of size 1 are removed.
 std::optional<size_t> rank_of_squeezed(const Attributes& attributes, bool lists) {
   if (lists) return 1;
   return attributes.has("axes") ? std::nullopt : std::optional<size_t>(0);
 }
 
-// The row with the facts that all rows share whose result is input 0 in another shape.
+// Adds the properties common to all rows that reshape input 0.
 OperatorRow view(OperatorRow row) {
   row.skeleton = Skeleton::view;
   row.lower = lower_copy;
@@ -173,7 +173,7 @@ Rows view_rows() {
                 .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
                 .shape = shape_like_input,
                 .passes = RowPasses::tensor}),
-          // Its first input, once a program's graph has checked what is asked of the others; of these the host reads the lists.
+          // Returns its first input after the program graph has checked conditions on the others. The host reads the lists.
           view({.name = "pumice::Require",
                 .schema = {.inputs = {value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices),
                                       optional_value("list2", kIndices), ValueRole{"others", kAny, true, true}},
@@ -181,11 +181,11 @@ Rows view_rows() {
                            .in_place = 0b1},
                 .shape = shape_like_input,
                 .host_inputs = host_bits(1, 2, 3)}),
-          // Its first input, whose shape is that of the second.
+          // Returns its first input, checking that the second has the same shape.
           view({.name = "pumice::Unchanged",
                 .schema = {.inputs = {value("x", kAny), value("before", kAny)}, .outputs = y, .in_place = 0b1},
                 .shape = shape_of_unchanged}),
-          // Its first input: where slices of these sizes begin on each axis of x, counted from 0.
+          // Returns its first input, the begins of slices of these sizes on each axis of x, counted from 0.
           view({.name = "pumice::SliceBegin",
                 .schema = {.inputs = {value("begin", kIndices), value("x", kAny)},
                            .outputs = y,
@@ -193,7 +193,7 @@ Rows view_rows() {
                            .in_place = 0b1},
                 .shape = shape_like_input,
                 .indices = indices_of_begins}),
-          // Its first input: indices on an axis of x, counted from 0 alone.
+          // Returns its first input, indices on an axis of x that must not be negative.
           view({.name = "pumice::Indices",
                 .schema = {.inputs = {value("indices", kIndices), value("x", kAny)},
                            .outputs = y,
@@ -244,7 +244,7 @@ Rows view_rows() {
            .lower = lower_bit_cast,
            .evaluate = evaluate_view,
            .reads_bits = true},
-          // No lowering: the value is the host's.
+          // No lowering: the value is computed on the host.
           {.name = "Shape",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = x,
@@ -259,7 +259,7 @@ Rows view_rows() {
            .shape = shape_of_size,
            .evaluate = evaluate_size,
            .reads_shapes_alone = true},
-          // A position in a list of that length, counted from its start. `past`: the one behind the last is one too.
+          // A position in a list of that length, counted from its start. `past`: the position after the end is valid too.
           {.name = "pumice::Position",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = {value("position", kInt64), value("length", kInt64)},
@@ -268,7 +268,7 @@ Rows view_rows() {
            .shape = shape_of_position,
            .host_inputs = host_bits(0, 1),
            .evaluate = evaluate_position},
-          // Axes of a tensor of that rank, counted from the first one, each once.
+          // Distinct axes of a tensor of that rank, normalised to non-negative.
           {.name = "pumice::DistinctAxes",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = {value("axes", kInt64), value("rank", kInt64)}, .outputs = {value("y", kInt64)}},

@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of elementwise operators name.
+// Lowerings and host evaluations of elementwise rows.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -9,10 +9,10 @@ namespace pumice {
 void lower_map(LowerContext& node);
 void lower_cast(LowerContext& node);
 
-// Declares what all rows of one scalar expression share, but for the expression and its value on the host.
+// Sets the properties common to rows with a scalar expression, except the expression and host evaluation.
 void declare_elementwise(OperatorRow& row);
 
-// These compute outputs on the host.
+// Host evaluations.
 HostResults evaluate_map(const HostNode& node);
 HostResults evaluate_cast(const HostNode& node);
 

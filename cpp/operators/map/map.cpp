@@ -1,4 +1,4 @@
-// The map skeleton: any row whose meaning is a scalar expression over broadcast operands.
+// The map skeleton: rows with a scalar expression over broadcast operands.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -16,18 +16,18 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4;    // axes of the usual kernel, which has up to four inputs
-constexpr size_t kMapInputs = 8;  // inputs of a kernel, at most
-constexpr size_t kFewInputs = 3;  // inputs of a kernel that walks more axes
+constexpr size_t kMapRank = 4;    // axes of the usual kernel, with up to four inputs
+constexpr size_t kMapInputs = 8;  // maximum inputs of a kernel
+constexpr size_t kFewInputs = 3;  // inputs of a kernel with more axes
 
 std::string number(size_t i) {
   return std::to_string(i);
 }
 
-// The operands that a map reads, by the names that its expression gives them.
+// Operands of a map, with their names in the expression.
 struct Inputs {
   std::vector<std::string> names;
-  std::vector<size_t> positions;  // numbers of the node's inputs
+  std::vector<size_t> positions;  // indices of the node's inputs
 };
 
 Inputs inputs_of(const LowerContext& node, size_t count) {
@@ -51,13 +51,13 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
   space.sizes = y.shape;
   for (const size_t i : inputs.positions) space.strides.push_back(broadcast_strides(node.input(i).shape, node.input(i).strides, y.shape));
   space.strides.push_back(y.strides);
-  // A broadcast axis of the operand has stride 0 whatever it was in memory.
+  // Broadcast axes get stride 0.
   for (size_t k = 0; k < inputs.positions.size(); ++k) {
     const Shape& given = node.input(inputs.positions[k]).shape;
     for (size_t axis = 0; axis < given.size(); ++axis)
       if (given[axis] == 1) space.strides[k][y.shape.size() - given.size() + axis] = 0;
   }
-  // Axes from the outermost in the output's memory to the innermost, so that a dense output is walked as it lies.
+  // Axes sorted by decreasing stride in the output, so that a dense output is written in memory order.
   std::vector<size_t> order(space.sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
@@ -71,34 +71,33 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
   return sorted;
 }
 
-// Axes that the kernel's 128 bytes of push constants hold strides for.
+// Number of axes whose strides fit into 128 bytes of push constants.
 size_t most_axes(size_t inputs) {
   constexpr size_t kPushWords = 32;
   return (kPushWords - 2 - inputs) / (inputs + 2);
 }
 
-// Axes that the kernel walks.
+// Number of axes of the kernel.
 size_t rank_of(const IndexSpace& space, size_t inputs) {
   const size_t most = most_axes(inputs);
   return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
-// Fours that an invocation makes of a dense result: 16 bytes.
+// Groups of four elements per invocation of a dense result: 16 bytes.
 int64_t quads_of(DType dtype) {
   return 32 / std::clamp(bits(dtype), 8, 32);
 }
 
-// The way in which an invocation that makes four elements at once reads an operand.
+// How an invocation that computes four elements reads an operand.
 enum class Met : uint8_t { quad, single, strided };
 
 struct MapText {
   Macros macros;
   DType storage = DType::float32;
-  bool native = false;  // float16 as the device stores it
+  bool native = false;  // float16 storage supported by the device
 };
 
-// The storage mode of the kernel, which the extension's types follow: the result's 16-bit float, else that of the first operand that is
-// one.
+// Storage type of the kernel, which determines the extension's types: the result's 16-bit float type, else that of the first such operand.
 DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
   if (is_half_width(node.output(0).dtype)) return node.output(0).dtype;
   for (const size_t i : inputs.positions)
@@ -106,10 +105,10 @@ DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
   return DType::float32;
 }
 
-// The kernel's index space: see map.comp.
+// Index space of the kernel: see map.comp.
 struct MapShape {
   bool dense = false, whole = false;
-  size_t rank = 0;       // 0: not walked
+  size_t rank = 0;       // 0: flat
   std::vector<Met> met;  // by operand
 };
 
@@ -133,7 +132,7 @@ MapShape shape_of(const LowerContext& node, const Inputs& inputs, const IndexSpa
   return shape;
 }
 
-// Writes the text of a map: what differs between its inputs, then its result.
+// Generates the GLSL of a map: its inputs, then the result.
 class MapWriter {
  public:
   MapWriter(const LowerContext& node, const Inputs& inputs, const MapShape& shape) : node_(node), inputs_(inputs), shape_(shape) {
@@ -178,14 +177,14 @@ class MapWriter {
     add_quads(k, first, element, quad);
   }
 
-  // Declares an input's element as a variable of its name.
+  // Declares an input's element as a variable with its name.
   std::string local_of(size_t k, const std::string& index, const std::string& value) const {
     const std::string& name = inputs_.names[k];
     return std::string(glsl_type(types_.at(name))) + " " + name + "; { const uint i = " + index + " + p.t" + number(k) + "_offset; " +
            name + " = " + value + "; } ";
   }
 
-  // Adds what a whole invocation holds of an input, before it goes through its elements.
+  // Adds the loads of an input for a whole invocation, before the loop over its elements.
   void add_quads(size_t k, const std::string& first, const ElementText& element, const std::optional<QuadText>& quad) {
     const std::string n = number(k), t = "t" + n, q = "q" + n, &name = inputs_.names[k];
     const std::string type(glsl_type(types_.at(name)));
@@ -204,7 +203,7 @@ class MapWriter {
     }
   }
 
-  // The expression in GLSL, of the result's type.
+  // The expression in GLSL, converted to the result's type.
   std::string result_of(const Expression& expression, DType dtype) const {
     ExprType type = ExprType::f32;
     const std::string glsl = expression.glsl(types_, &type);
@@ -241,7 +240,7 @@ class MapWriter {
     text_.macros.emplace_back("PICKS", picks_);
   }
 
-  // Adds what the text needs of types beyond 32 bits: a fused expression may have some inside.
+  // Adds macros for 64-bit types, which a fused expression may use internally.
   void add_widths(const std::string& glsl, DType dtype) {
     const bool has_int64 = has_int64_ || glsl.find("int64_t") != std::string::npos;
     const bool has_float64 = has_float64_ || glsl.find("double") != std::string::npos;
@@ -264,7 +263,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   return MapWriter(node, inputs, shape).write(expression);
 }
 
-// Adds a map of packed tensors of the result's shape, to which operands are expanded first: those have one axis.
+// Adds a map over packed tensors of the output's shape, to which operands are expanded first. It needs only one axis.
 void add_expanded(LowerContext& node, const Expression& expression, const Inputs& inputs, const IndexSpace& space) {
   const TensorDesc& y = node.output(0);
   Composition parts(node);
@@ -282,7 +281,7 @@ void add_expanded(LowerContext& node, const Expression& expression, const Inputs
   add_strided_copy(node, y.dtype, {space.sizes, {packed_strides(space.sizes), space.strides.back()}}, {made.operand}, {node.out(0)});
 }
 
-// A key of everything that the kernel of one node depends on and that may change from one binding to the next.
+// Cache key of the kernel: everything that can change between bindings of the node.
 std::string memo_key(const LowerContext& node, const Inputs& inputs, const MapShape& shape) {
   std::string key{static_cast<char>(shape.rank), static_cast<char>(2 * shape.dense + shape.whole), static_cast<char>(node.output(0).dtype)};
   for (size_t k = 0; k < inputs.names.size(); ++k) {
@@ -295,12 +294,12 @@ std::string memo_key(const LowerContext& node, const Inputs& inputs, const MapSh
 std::shared_ptr<const KernelVariant> kernel_of(LowerContext& node, const Inputs& inputs, const Expression& expression,
                                                const MapShape& shape) {
   const MapText text = map_text(node, inputs, expression, shape);
-  // Dense results of 16 bits are made of words, but where the device converts to them.
+  // Dense 16-bit results are stored as words, unless the device converts to them.
   const Storage storage = shape.dense && !text.native ? packed_storage_of(text.storage) : storage_of(node.context->info(), text.storage);
   return node.library->find(node.context, "map.comp", storage, text.macros);
 }
 
-// `count`: the first inputs, which are the operands. `expression()`: the same whenever this node is lowered with such dtypes.
+// `count`: number of inputs that are operands. `expression()` must return the same for the same node and dtypes.
 template <class MakeExpression>
 void add_map(LowerContext& node, const MakeExpression& expression, size_t count) {
   const Inputs inputs = inputs_of(node, count);
@@ -313,7 +312,7 @@ void add_map(LowerContext& node, const MakeExpression& expression, size_t count)
   std::string key = node.memo ? memo_key(node, inputs, shape) : "";
   if (const auto* known = node.memo ? node.memo->find(key) : nullptr) {
     kernel = *known;
-    (void)node.epilogue();  // is in it
+    (void)node.epilogue();  // already compiled in
   } else {
     kernel = kernel_of(node, inputs, expression(), shape);
     if (node.memo) node.memo->add(std::move(key), kernel);
@@ -332,7 +331,7 @@ void add_map(LowerContext& node, const MakeExpression& expression, size_t count)
   node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 
-// Folds a variadic row, `most` operands at a time: the result of each fold goes through scratch memory.
+// Folds a variadic row, `most` operands at a time, with intermediate results in scratch memory.
 void add_folds(LowerContext& node, size_t most) {
   const TensorDesc& y = node.output(0);
   const size_t count = node.inputs.size();
@@ -365,7 +364,7 @@ void lower_map(LowerContext& node) {
 
 void lower_cast(LowerContext& node) {
   if (is_narrow(node.input(0).dtype) || is_narrow(node.output(0).dtype)) return lower_narrow_cast(node);
-  // The store converts to the result's own type. To bool it needs a comparison: what is not zero is true.
+  // The store converts to the output's dtype, except for bool, which needs a comparison with zero.
   const bool to_bool = node.output(0).dtype == DType::bool_ && node.input(0).dtype != DType::bool_;
   add_map(node, [&] { return Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")); }, 1);
 }

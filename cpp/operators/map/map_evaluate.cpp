@@ -1,4 +1,4 @@
-// Elementwise operators computed on the host.
+// Host evaluation of elementwise operators.
 #include <algorithm>
 
 #include "core/error.h"
@@ -10,12 +10,12 @@
 namespace pumice {
 namespace {
 
-// An operand of a map: its elements, and which of them belongs to each element of the result.
+// An operand of a map: its elements, and the index of the one for each output element.
 template <typename T>
 struct MapOperand {
   std::vector<T> elements;
   std::vector<size_t> positions;
-  T* value;  // where the expression finds it
+  T* value;  // the expression's variable
 };
 
 template <typename T>

@@ -53,7 +53,7 @@ std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) 
   return names;
 }
 
-// Folds from the left: f(f(a0, a1), a2) for "f(a, b)"; where the text goes on with "; g(y, count)", g of that and the count.
+// Left fold: f(f(a0, a1), a2) for "f(a, b)"; a suffix "; g(y, count)" is applied to the result and the input count.
 Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count) {
   const size_t end = text.find(';');
   const Expression of_two = Expression::parse(text.substr(0, end));

@@ -1,4 +1,4 @@
-// The scalar expression of one node of a map row: for its kernel, its fusion and its value on the host.
+// Scalar expression of a map node, for its kernel, fusion and host evaluation.
 #pragma once
 
 #include <string>
@@ -9,21 +9,20 @@
 
 namespace pumice {
 
-// The names that the expression gives to the node's inputs, by position; those of a variadic role are numbered ("a0", "a1").
+// Names of the node's inputs in the expression, by position; inputs of a variadic role are numbered ("a0", "a1").
 std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs);
 
-// The row's expression with the node's attributes as literals, over map_input_names(). Optional inputs that are not `present` drop
-// out; a row with a variadic role states its expression for two, "a" and "b", and is folded from the left.
+// The row's expression over map_input_names(), with the node's attributes as literals. Optional inputs that are not `present` are dropped.
+// A variadic row has an expression for two operands, "a" and "b", folded from the left.
 Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present);
 
-// The fold of a variadic row's operands by their names, `count` inputs in all; 0: more of them are to come.
+// Left fold of a variadic row's operands, of `count` inputs in total; 0: more operands follow.
 Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count);
 
-// The row of a map that has an expression of its own, over "in0", "in1", .. of so many operands. Its attribute kMapDtype is the element
-// type of the result.
+// Row of a map with a custom expression over "in0", "in1", ... Its attribute kMapDtype is the output's element type.
 inline constexpr size_t kMostMapOperands = 4;
 inline constexpr std::string_view kMapDtype = "dtype";
-// Set where the functions of the expression are to be those of float32, also where the result has 16 bits.
+// If set, functions have fp32 accuracy even for 16-bit results.
 inline constexpr std::string_view kMapExact = "exact_functions";
 inline bool has_exact_functions(const Attributes& attributes) {
   return attributes.integer(kMapExact, 0) != 0;

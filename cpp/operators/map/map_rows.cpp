@@ -1,4 +1,4 @@
-// Elementwise operators: one scalar expression each. Errors of the elementary functions are stated in shaders/include/math.glsl.
+// Elementwise operators, one scalar expression each. Errors of elementary functions are stated in shaders/include/math.glsl.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -61,7 +61,7 @@ void shape_of_cast(ShapeContext& node) {
 
 using Schemas = std::vector<AttributeSchema>;
 
-// The row with the facts that all rows of one scalar expression share.
+// Adds the properties common to all rows with a scalar expression.
 OperatorRow elementwise(OperatorRow row) {
   declare_elementwise(row);
   row.evaluate = evaluate_map;
@@ -147,7 +147,7 @@ void add_activations(Rows& rows) {
   rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kReals, {real("alpha", 1)}));
   rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kReals, {real("alpha", 1)}));
   rows.push_back(unary("Celu", "x < 0 ? alpha * expm1(x / alpha) : x", kReals, {real("alpha", 1)}));
-  // The defaults are the float32 values that ONNX states.
+  // Defaults are the float32 values in the ONNX specification.
   rows.push_back(unary("Selu", "gamma * (x > 0 ? x : alpha * expm1(x))", kReals,
                        {real("alpha", 1.67326319217681884765625), real("gamma", 1.05070102214813232421875)}));
   rows.push_back(unary("HardSigmoid", "max(0, min(1, alpha * x + beta))", kReals, {real("alpha", 0.2), real("beta", 0.5)}));
@@ -178,8 +178,8 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(binary("Sub", "a - b"));
   rows.push_back(binary("Mul", "a * b"));
   rows.push_back(binary("Div", "a / b"));
-  rows.push_back(binary("pumice::FloorDivide", "floor_divide(a, b)", kIndices));                    // 0 where b is 0
-  rows.push_back(binary("pumice::RoundDivide", "(a + (a < 0 ? -(b / 2) : b / 2)) / b", kIndices));  // b above 0; halves away from 0
+  rows.push_back(binary("pumice::FloorDivide", "floor_divide(a, b)", kIndices));                    // 0 if b is 0
+  rows.push_back(binary("pumice::RoundDivide", "(a + (a < 0 ? -(b / 2) : b / 2)) / b", kIndices));  // b > 0; rounds halves away from 0
   rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kArithmetic, {integer("fmod", 0)}));
   constexpr DTypeSet bases = kFloats | kIndices;
   rows.push_back(

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kPhaseBytes = 16;  // LowerContext::input_phase counts modulo it
+constexpr uint64_t kPhaseBytes = 16;  // modulus of LowerContext::input_phase
 const std::string kNoEpilogue = "x";
 
 }  // namespace
@@ -130,12 +130,12 @@ Shape own_shape(const LowerContext& node) {
   return context.take_outputs()[0]->shape;
 }
 
-// Lowers a row and what is fused into it apart: the row's result goes to scratch memory, then a map combines it with the residual.
+// Lowers the row without its fused epilogue, into scratch memory; a map then combines the result with the residual.
 void lower_apart(LowerContext& node, Shape shape) {
   LowerContext part = node;
   part.epilogue_text = "x";
   part.expression = nullptr;
-  // A node that computes in float32 may round to 16 bits what the map makes, and no sooner.
+  // An fp32 node keeps fp32 until the map rounds its result to 16 bits.
   const DType dtype = node.float_dtype == DType::float32 ? DType::float32 : node.output(0).dtype;
   const Piece made = Composition(node).scratch(dtype, std::move(shape));
   part.outputs[0] = made.desc;
@@ -203,7 +203,7 @@ void lower_inside(LowerContext& node, DType inside) {
     const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
     if (!is_read || !is_working_float(node.input(i).dtype) || node.input(i).dtype == inside) continue;
     if (node.input(i).dtype == DType::float32 && has_bit(node.row->wide_inputs, i)) continue;
-    if (inside == DType::float32 && has_bit(node.row->narrow_inputs, i)) continue;  // two kinds of 16 bits do not mix
+    if (inside == DType::float32 && has_bit(node.row->narrow_inputs, i)) continue;  // two 16-bit float types do not mix
     const Piece converted = composition.scratch(inside, node.input(i).shape);
     composition.map("a0", {{node.input(i), node.in(i)}}, converted);
     inputs[i] = converted.operand;

@@ -1,4 +1,4 @@
-// Axes along which a row's results do not depend on each other, so that a node can be lowered in parts.
+// Axes along which a row's results are independent, used to split a node into parts.
 #pragma once
 
 #include <cstddef>
@@ -12,63 +12,62 @@
 
 namespace pumice {
 
-inline constexpr int kWhole = -1;   // stands for the axis of an operand that every part reads whole
-inline constexpr size_t kData = 0;  // the input whose axes rules count
+inline constexpr int kWhole = -1;   // axis of an operand that every part reads completely
+inline constexpr size_t kData = 0;  // input whose axes the rules refer to
 
-// Elements of one axis.
+// A range along an axis.
 struct AxisPart {
   int64_t begin = 0, count = 0;
 };
 
-// Windows over a spatial axis of input 0: a part of the results reads more elements than it has, and has padding of its own.
+// Windows over a spatial axis of input 0: parts of the output overlap in the input and have their own padding.
 struct CutWindow {
   WindowGeometry geometry;
-  size_t spatial = 0;       // which of the geometry's axes
+  size_t spatial = 0;       // axis of the geometry
   int64_t size = 0;         // of the input
-  bool transposed = false;  // the windows are those of the output
+  bool transposed = false;  // the windows are over the output
 
-  AxisPart read_inside(const AxisPart& made) const;  // without the padding; empty where a part would read none
-  int64_t most_read(int64_t count) const;            // by so many results
-  // Makes pads, and of a transposed convolution output_padding, those of the part.
+  AxisPart read_inside(const AxisPart& made) const;  // clamped to the input; may be empty
+  int64_t most_read(int64_t count) const;            // by `count` outputs
+  // Sets the part's pads and, for a transposed convolution, output_padding.
   void set_pads(const AxisPart& made, Attributes& attributes) const;
 
  private:
   int64_t extent() const;
-  AxisPart read(const AxisPart& made) const;  // may begin before the input and end behind it
+  AxisPart read(const AxisPart& made) const;  // may exceed the input on both sides
 };
 
 struct CutAxis {
-  int64_t size = 0;                  // that is cut
-  std::vector<int> inputs, outputs;  // by operand, its axis that is cut along, or kWhole
-  std::optional<CutWindow> window;   // how input 0 goes along; none: as the others
-  int64_t unit = 1;                  // elements of the operands' axes for each of `size`
-  std::string_view counts = {};      // an attribute that is how many of `size` there are
-  bool packs_vectors = false;        // inputs that go along are vectors, packed as float32 where they are constant
+  int64_t size = 0;                  // of the axis to split
+  std::vector<int> inputs, outputs;  // per operand: the axis to split, or kWhole
+  std::optional<CutWindow> window;   // how input 0 is split; none: like the others
+  int64_t unit = 1;                  // elements of the operands' axes per unit of `size`
+  std::string_view counts = {};      // attribute that contains `size`
+  bool packs_vectors = false;        // split inputs are vectors, packed as float32 if constant
 };
 
-// The axes that the rule of the node's row gives; none for a row whose results depend on all that it reads, or that cuts its tensors
-// itself.
+// Axes from the row's rule; empty if the results depend on all inputs, or if the row splits its tensors itself.
 std::vector<CutAxis> cut_axes(const LowerContext& node);
 
-// The axis of an operand that meets axis `axis` of a tensor of `rank` axes, whole where it is repeated along it.
+// The axis of an operand that broadcasts to axis `axis` of a tensor of `rank` axes; kWhole if it is repeated along it.
 int broadcast_axis(const TensorDesc& operand, int axis, int rank);
 
-// Rules for OperatorRow::cut are made of the next functions.
+// Building blocks for rules of OperatorRow::cut.
 
-// An axis of input 0 that every output has too, with all other operands whole.
+// An axis of input 0 that all outputs have; other operands are read completely.
 CutAxis own_axis(const LowerContext& node, int axis);
 
-// An axis as 0 .. rank - 1, where a negative one counts from the end.
+// Normalises an axis to 0 .. rank - 1.
 int counted_axis(int64_t axis, int rank);
 
-// Appends all axes of input 0 but those that `is_bound` names.
+// Appends all axes of input 0 except those for which `is_bound` is true.
 template <typename IsBound>
 void cut_others(const LowerContext& node, std::vector<CutAxis>& axes, const IsBound& is_bound) {
   for (int axis = 0; axis < node.input(kData).rank(); ++axis)
     if (!is_bound(axis)) axes.push_back(own_axis(node, axis));
 }
 
-// Appends the axes of input 0 that a reduction keeps; `reduced` tells of an axis whether it is folded.
+// Appends the axes of input 0 that a reduction keeps; `reduced`: whether an axis is reduced.
 template <typename IsReduced>
 void cut_kept(const LowerContext& node, std::vector<CutAxis>& axes, const IsReduced& reduced) {
   const TensorDesc &x = node.input(kData), &y = node.output(0);
@@ -82,18 +81,18 @@ void cut_kept(const LowerContext& node, std::vector<CutAxis>& axes, const IsRedu
   }
 }
 
-// Appends the spatial axes that windows of that geometry go along; those of a transposed convolution lie over its output.
+// Appends the spatial axes of windows, which for a transposed convolution are over the output.
 void cut_windows(const LowerContext& node, const WindowGeometry& geometry, std::vector<CutAxis>& axes, bool transposed = false);
 
-// Rules that rows of several families have: all axes of a map, to which its operands broadcast,
+// Rules used by several families. All axes of a map, with broadcast operands.
 void cut_maps(const LowerContext& node, std::vector<CutAxis>& axes);
-// all axes but the one that the attribute "axis" names, by default the last,
+// All axes except the attribute "axis" (default: the last).
 void cut_beside_axis(const LowerContext& node, std::vector<CutAxis>& axes);
-// the first axis (images of a batch),
+// The first axis (batch).
 void cut_images(const LowerContext& node, std::vector<CutAxis>& axes);
-// all axes before the last two,
+// All axes except the last two.
 void cut_before_matrices(const LowerContext& node, std::vector<CutAxis>& axes);
-// and images with their channels.
+// Batch and channels.
 void cut_planes(const LowerContext& node, std::vector<CutAxis>& axes);
 
 }  // namespace pumice

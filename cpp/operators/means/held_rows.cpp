@@ -10,12 +10,12 @@
 namespace pumice {
 namespace {
 
-// Teams from the smallest on, each for rows up to `most` fours.
+// Teams by increasing size, each for rows of up to `most` vec4s.
 struct Team {
   int64_t team, teams, most;
 };
 constexpr Team kTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
-constexpr int64_t kShortTeam = 16, kMostShort = 512;  // invocations that share a row that is not held, and its most elements
+constexpr int64_t kShortTeam = 16, kMostShort = 512;  // invocations that share an uncached row, and its maximum size
 constexpr Team kHalvesTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
@@ -33,7 +33,7 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool k
   if (node.prefers_lanes() || size % 4 != 0 || !begins_in_fours(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   const bool halves = keeps && is_half_width(node.input(0).dtype);
-  // Where members meet in shared memory alone, a large team has the workgroup to itself: see include/team.glsl.
+  // Without subgroup operations, a large team must have the workgroup to itself: see include/team.glsl.
   const auto meets = [&](const Team& team) { return node.subgroup() > 0 || team.team <= 16 || team.teams == 1; };
   for (const Team& team : halves ? std::span<const Team>(kHalvesTeams) : kTeams)
     if (size / 4 <= team.most && team.team * team.teams <= largest && meets(team))
@@ -52,14 +52,14 @@ uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t ro
 
 int64_t meeting_additions(int64_t team, int64_t subgroup, bool lanes) {
   constexpr int64_t kSixteen = 16;
-  if (lanes) return 7;  // one of the eight after the other
+  if (lanes) return 7;  // the eight lanes, one after the other
   const auto halvings = [](int64_t count) { return static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(count))) - 1; };
   if (subgroup > 0) return halvings(std::min(team, subgroup)) + std::max<int64_t>(team / subgroup - 1, 0);
   return (team > kSixteen ? team / kSixteen - 1 : 0) + kSixteen - 1;
 }
 
 int64_t held_additions(const NodeContext& node, const HeldRows& how) {
-  constexpr int64_t kFour = 4;  // a product and three additions at most
+  constexpr int64_t kFour = 4;  // at most one product and three additions
   return kFour + how.held + meeting_additions(how.team, node.subgroup(), false);
 }
 

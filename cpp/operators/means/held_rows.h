@@ -1,4 +1,4 @@
-// Dense rows that an invocation's registers hold, so that a kernel that needs them twice reads them once: see include/held.glsl.
+// Rows cached in registers by kernels that need them twice: see include/held.glsl.
 #pragma once
 
 #include <optional>
@@ -7,31 +7,31 @@
 
 namespace pumice {
 
-// Input 0 begins at a multiple of four of its elements, so that kernels may read it as an array of vectors.
+// Whether input 0 is aligned to four of its elements, so that kernels can read vec4s.
 bool begins_in_fours(const LowerContext& node);
 
-// The way in which invocations share the rows. held_rows() gives none on devices that prefer lanes, for rows that are too long, and for
-// rows whose size is no multiple of four or that do not begin at a boundary.
+// How invocations share the rows. held_rows() returns none on CPU drivers, for rows that are too long, and for rows whose size or start is
+// not a multiple of four elements.
 struct HeldRows {
-  int64_t team, teams, held;  // invocations a row, rows a workgroup, fours an invocation
-  bool halves = false;        // they are held as they lie, in 16 bits
+  int64_t team, teams, held;  // invocations per row, rows per workgroup, vec4s per invocation
+  bool halves = false;        // cached in their 16-bit format
 
   Macros macros() const;
 };
-// `keeps`: the kernel leaves what it holds as it is.
+// `keeps`: the kernel does not modify the cached values.
 std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool keeps);
 
-// Rows that are not held, but so short that a few invocations share each: the macro SHORT of include/row.glsl, and the workgroups for them.
+// Uncached rows so short that a few invocations share each: the macro SHORT of include/row.glsl, and the number of workgroups.
 bool has_short_rows(const NodeContext& node, int64_t size);
 uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows);
 
-// The additions that a number goes through where a team of so many meets: see include/team.glsl. `subgroup`: its SUBGROUP; `lanes`: LANES.
+// Additions per value in the reduction over a team: see include/team.glsl. `subgroup`: SUBGROUP; `lanes`: LANES.
 int64_t meeting_additions(int64_t team, int64_t subgroup, bool lanes);
-// The roundings of a term where teams fold rows of `size` elements: those of held_step(), in fours, and those of include/row.glsl.
+// Roundings of a term when teams reduce rows of `size` elements, for held_step() (vec4s) and include/row.glsl.
 int64_t held_additions(const NodeContext& node, const HeldRows& how);
 int64_t row_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size);
 
-// A step of a kernel that holds rows, on input and output 0, without its other parameters.
+// A step of a kernel that caches rows, bound to input and output 0, without its other parameters.
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size);
 
 }  // namespace pumice

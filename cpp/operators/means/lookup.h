@@ -1,4 +1,4 @@
-// Elements found by indices that the host knows: tables for some axes, the others as they are.
+// Gathers elements by host-known indices: index tables for some axes, the others unchanged.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace pumice {
 
-// The indices into x for each axis, -1 for an element outside of it; none for an axis that stays as it is.
+// Per axis, the indices into x, with -1 for an element outside; none for an unchanged axis.
 using AxisTables = std::vector<std::optional<std::vector<int32_t>>>;
 
-// Makes output 0, seen as `y`, of input 0, seen as `x`: both dense. `outside` holds the element that stands for -1.
+// Computes output 0, viewed as `y`, from input 0, viewed as `x`; both dense. `outside`: the value for index -1.
 void add_lookup(LowerContext& node, const Shape& x, const Shape& y, const AxisTables& tables, const HostTensor& outside);
 
-// Values as bytes that the device reads.
+// Uploads values as bytes that the device reads.
 template <typename T>
 Operand block_of(LowerContext& node, const std::vector<T>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));

@@ -1,4 +1,4 @@
-// Kernels whose arrays of floats need not be stored alike: see include/mixed.glsl.
+// Kernels whose float arrays have different storage types: see include/mixed.glsl.
 #pragma once
 
 #include <initializer_list>
@@ -10,14 +10,14 @@
 
 namespace pumice {
 
-// The storage that such a kernel is compiled for, the 16-bit one if there is any, and the macros of the arrays that are float32 beside it.
+// Storage type of the kernel, the 16-bit one if there is any, and macros for the arrays that are float32 instead.
 struct MixedArrays {
   DType storage = DType::float32;
   Macros macros = {};
   void tell(Macros& kernel) const;  // appends them to a kernel's macros
 };
 
-// `arrays`: what they hold, by the letter of the macro ("X" of X_FLOAT). Those of other elements than working floats say nothing.
+// `arrays`: dtype by macro letter ("X" of X_FLOAT). Dtypes other than working floats are ignored.
 MixedArrays mixed_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Casts from and to elements of 2, 4 and 8 bits: through float32 or, between integers, through int32.
+// Casts from and to 2-bit, 4-bit and 8-bit elements, via float32 or, between integers, via int32.
 #include "operators/means/narrow.h"
 
 #include "core/narrow_float.h"
@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// Whether a cast is between integers, and so goes through int32.
+// Whether a cast is between integers and therefore goes through int32.
 bool passes_integers(DType x, DType y) {
   return (is_integer(x) || x == DType::bool_) && is_integer(y);
 }

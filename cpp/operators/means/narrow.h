@@ -1,13 +1,13 @@
-// Elements of 2, 4 and 8 bits in kernels.
+// 2-bit, 4-bit and 8-bit elements in kernels.
 #pragma once
 
 #include "operators/row/lowering.h"
 
 namespace pumice {
 
-// The macros of shaders/include/narrow.glsl for a dtype of kNarrow.
+// Macros of shaders/include/narrow.glsl for a dtype of kNarrow.
 Macros narrow_macros(DType dtype);
-// Lowers a Cast or CastLike from or to a narrow dtype.
+// Lowers a Cast or CastLike from or to a sub-word dtype.
 void lower_narrow_cast(LowerContext& node);
 
 }  // namespace pumice

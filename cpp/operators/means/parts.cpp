@@ -17,9 +17,9 @@ namespace {
 
 using Lower = void (*)(LowerContext&);
 
-constexpr int64_t kGrain = 16;  // bytes that no two parts of an output share, so that kernels may write whole vectors
+constexpr int64_t kGrain = 16;  // alignment of parts of an output in bytes, so that kernels can write whole vectors
 
-// The state of a node's lowering, to which rewind() goes back.
+// Snapshot of a node's lowering, for rewind().
 struct Mark {
   explicit Mark(const LoweredNode& node)
       : steps(node.steps.size()), temporaries(node.temporaries.size()), blocks(node.host_blocks.size()) {}
@@ -35,7 +35,7 @@ bool is_packed_weight(const LowerContext& node, size_t input) {
   return input < node.constant_packed.size() && node.constant_packed[input];
 }
 
-// Bytes that an operand has, from its own beginning on; 0 for what the row has cut itself.
+// Bytes of an operand from its start on; 0 for what the row has split itself.
 uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
   const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
   switch (operand.place) {
@@ -52,7 +52,7 @@ uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
   }
 }
 
-// The most that a step binds of an operand.
+// Largest size that a step binds of an operand.
 uint64_t most_bound(const LowerContext& node, const Mark& mark) {
   uint64_t most = 0;
   for (size_t i = mark.steps; i < node.steps.size(); ++i)
@@ -60,7 +60,7 @@ uint64_t most_bound(const LowerContext& node, const Mark& mark) {
   return most;
 }
 
-// Tells each operand that is read or written whole how much that is: a tensor may lie in memory that is larger than the tensor.
+// Sets `bytes` of operands that are accessed completely, because a tensor's memory may be larger than the tensor.
 void settle_bytes(LowerContext& node, const Mark& mark) {
   for (size_t i = mark.steps; i < node.steps.size(); ++i)
     for (Operand& operand : node.steps[i].operands)
@@ -68,7 +68,7 @@ void settle_bytes(LowerContext& node, const Mark& mark) {
         operand.bytes = round_up(bytes_of(node, operand), uint64_t{kGrain});
 }
 
-// A tensor of the node and the axis that it is cut along.
+// A tensor of the node and the axis to split.
 struct CutTensor {
   bool is_input;
   size_t index;
@@ -76,7 +76,7 @@ struct CutTensor {
   int axis;  // or kWhole
 };
 
-// A node that is cut along one axis.
+// A node split along one axis.
 class Cutting {
  public:
   Cutting(LowerContext& node, Lower by, const CutAxis& axis) : node_(node), lower_(by), axis_(axis) {
@@ -89,7 +89,7 @@ class Cutting {
     for (size_t j = 0; j < node.outputs.size(); ++j) add(false, j, node.outputs[j], axis.outputs[j]);
   }
 
-  // Whether the node can be cut along the axis. A packed weight cannot be cut, nor an output that lacks the axis.
+  // Whether the node can be split along the axis. A packed weight, or an output without the axis, cannot.
   bool is_possible() const {
     if (axis_.size < 2) return false;
     for (size_t j = 0; j < axis_.outputs.size(); ++j)
@@ -99,14 +99,14 @@ class Cutting {
     return !axis_.window || keeps_packing();
   }
 
-  // Whether a cut makes a tensor smaller that is too large.
+  // Whether a split reduces a tensor that is too large.
   bool shrinks_excess(int64_t room) const {
     return std::ranges::any_of(tensors_, [&](const CutTensor& tensor) {
       return bytes_with(tensor, axis_.size) > room && bytes_with(tensor, 1) < bytes_with(tensor, axis_.size);
     });
   }
 
-  // The size of a part: at most half, and so that all tensors fit that can.
+  // Size of a part: at most half, and small enough for all tensors that can be made to fit.
   int64_t part_size(int64_t room) const {
     const auto fits = [&](int64_t count) {
       return std::ranges::all_of(
@@ -124,7 +124,7 @@ class Cutting {
     return least >= grain ? least / grain * grain : least;
   }
 
-  // Adds the steps of one part; false where the part is none that the row makes. `bound`: the bytes that the whole's steps bind.
+  // Adds the steps of one part. Returns false if the row cannot compute this part. `bound`: bytes that the unsplit steps bind.
   bool lower(const AxisPart& made, uint64_t bound) {
     LowerContext part = node_;
     part.steps.clear(), part.temporaries.clear(), part.host_blocks.clear();
@@ -166,7 +166,7 @@ class Cutting {
   }
 
  private:
-  // Copies results that were made in temporary memory to their places in the whole.
+  // Copies results from temporary memory to their part of the output.
   void copy_made(const LowerContext& part, const AxisPart& made, const std::vector<Operand>& outputs) {
     for (const CutTensor& tensor : tensors_)
       if (!tensor.is_input && outputs[tensor.index].place != Place::output)
@@ -175,7 +175,8 @@ class Cutting {
                          {outputs[tensor.index]}, {.operand = node_.out(tensor.index), .first = first_of(tensor, made), .alone = false});
   }
 
-  // Whether cutting leaves the choice of packing alone: it depends on padding, which a part may lack, and weights are packed for the whole.
+  // Whether splitting preserves the packing choice. It depends on padding, which a part may not have, but the weights are packed for the
+  // whole.
   bool keeps_packing() const {
     const WindowGeometry& geometry = axis_.window->geometry;
     const auto has_none = [](const std::vector<int64_t>& pads) { return std::ranges::all_of(pads, [](int64_t pad) { return pad == 0; }); };
@@ -193,7 +194,7 @@ class Cutting {
     return is_windowed(tensor) ? axis_.window->most_read(count) : count * axis_.unit;
   }
 
-  // The bytes of a tensor's part of `count` along the axis, without what lies between its elements.
+  // Bytes of a tensor's part with `count` along the axis, without gaps between its elements.
   int64_t bytes_with(const CutTensor& tensor, int64_t count) const {
     const auto elements = std::max<int64_t>(tensor.desc->elements(), 0);
     const int64_t size = tensor.axis == kWhole ? 1 : tensor.desc->shape[static_cast<size_t>(tensor.axis)];
@@ -204,7 +205,7 @@ class Cutting {
     return tensor.desc->strides[static_cast<size_t>(tensor.axis)] * axis_.unit * static_cast<int64_t>(bits(tensor.desc->dtype));
   }
 
-  // The size of which parts should be multiples: then outputs begin and end on boundaries that no two parts share, and inputs on bytes.
+  // Required multiple of the part size: output parts start and end on separate boundaries, input parts on bytes.
   int64_t aligned_size() const {
     int64_t size = 1;
     for (const CutTensor& tensor : tensors_) {
@@ -233,7 +234,7 @@ class Cutting {
            static_cast<int64_t>(desc.packed().bytes()) <= largest_range(*node_.context);
   }
 
-  // The place from which a part of an input is read: the input itself, or a packed copy where the part reaches too far.
+  // Operand for a part of an input: the input itself, or a packed copy if the part's range is too large.
   Operand source(const CutTensor& tensor, int64_t first, TensorDesc& desc, uint64_t& phase) {
     if (is_packed_vector(tensor.index)) return packed_numbers(tensor, first, desc);
     if (!reaches_too_far(desc)) {
@@ -251,8 +252,7 @@ class Cutting {
     return copy;
   }
 
-  // The place in which a part of an output is made: the output itself, or scratch memory where the part would reach too far or share a word
-  // with others.
+  // Operand for a part of an output: the output itself, or scratch memory if the part's range is too large or shares a word with another.
   Operand target(const CutTensor& tensor, const AxisPart& made, int64_t first, TensorDesc& desc) {
     const int64_t begin = first * static_cast<int64_t>(bits(desc.dtype)), size = axis_.size;
     const bool ends_alone =
@@ -273,7 +273,7 @@ class Cutting {
     return operand;
   }
 
-  // Copies a part of a packed vector to scratch memory, so that it begins at a boundary, as the whole does.
+  // Copies a part of a packed vector to scratch memory, so that it starts at a boundary like the whole.
   Operand packed_numbers(const CutTensor& tensor, int64_t first, const TensorDesc& desc) {
     const TensorDesc numbers(DType::float32, {desc.elements()});
     const Operand copy = scratch(numbers);
@@ -281,9 +281,9 @@ class Cutting {
     return copy;
   }
 
-  // Whether the row makes the part's outputs, by its shape rule, from the part's inputs.
+  // Whether the row's shape rule gives the part's outputs for its inputs.
   bool has_its_shape(const LowerContext& part) const {
-    if (part.row->elementwise || !part.row->filled_with.empty()) return true;  // a fused map has no rule, a fill's shape is a list of sizes
+    if (part.row->elementwise || !part.row->filled_with.empty()) return true;  // fused maps have no rule; a fill's shape is a list of sizes
     const size_t count = lower_ == lower_residual ? std::min(part.inputs.size(), kResidualInput) : part.inputs.size();
     std::vector<const TensorDesc*> inputs;
     for (size_t i = 0; i < count; ++i) inputs.push_back(part.has_input(i) ? &part.input(i) : nullptr);
@@ -307,13 +307,13 @@ class Cutting {
   std::vector<CutTensor> tensors_;
 };
 
-// Cuts the residual, too: it has the node's own shape, or is broadcast to it.
+// Splits the residual too, which has the node's shape or broadcasts to it.
 void add_residual(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
   for (CutAxis& axis : axes) axis.inputs[kResidualInput] = broadcast_axis(residual, axis.outputs[0], y.rank());
 }
 
-// Sorts axes, the one whose elements lie farthest apart in the result first: its parts reach least.
+// Sorts axes by decreasing stride in the output: splitting the first gives the smallest ranges.
 void sort_by_distance(const LowerContext& node, std::vector<CutAxis>& axes) {
   const auto stride = [&](const CutAxis& axis) {
     return axis.outputs[0] == kWhole ? 0 : node.output(0).strides[static_cast<size_t>(axis.outputs[0])];
@@ -321,8 +321,8 @@ void sort_by_distance(const LowerContext& node, std::vector<CutAxis>& axes) {
   std::ranges::stable_sort(axes, [&](const CutAxis& a, const CutAxis& b) { return stride(a) > stride(b); });
 }
 
-// A map of packed tensors of one shape, and of single elements, rewritten for vectors, which can be cut anywhere; none for another node, or
-// one of vectors already.
+// A map of packed tensors of equal shape and of scalars, flattened to vectors, which can be split anywhere. None for other nodes, or if
+// already flat.
 std::optional<LowerContext> flattened(const LowerContext& node) {
   const TensorDesc& y = node.output(0);
   if (!node.row->elementwise || !y.is_packed() || y.rank() == 1) return {};
@@ -345,7 +345,7 @@ void lower_flat(LowerContext& node, LowerContext flat) {
   adopt(node, flat, inputs, {node.out(0)});
 }
 
-// Lowers in parts along that axis; false, and nothing is added, where this does not work.
+// Splits along the axis. Returns false, adding nothing, if that fails.
 bool lower_along(LowerContext& node, Lower lower, const CutAxis& axis, uint64_t bound) {
   const Mark mark(node);
   const int64_t room = largest_range(*node.context);
@@ -355,7 +355,7 @@ bool lower_along(LowerContext& node, Lower lower, const CutAxis& axis, uint64_t 
     made.count = std::min(size, axis.size - made.begin);
     try {
       if (cutting.lower(made, bound) && most_bound(node, mark) < bound) continue;
-    } catch (const UnsupportedError&) {  // the row lacks what the part is; the whole is refused for its size
+    } catch (const UnsupportedError&) {  // the row does not support the part; report the whole's size instead
     }
     mark.rewind(node);
     return false;
@@ -377,7 +377,7 @@ void lower_in_parts(LowerContext& node, Lower lower) {
   std::exception_ptr refused;
   try {
     lower(node);
-  } catch (const UnsupportedError&) {  // perhaps for numbers that are too large as well
+  } catch (const UnsupportedError&) {  // possibly caused by the excessive size too
     if (!has_excess(node, room) || node.whole_bound != ~uint64_t{0}) throw;
     refused = std::current_exception();
     mark.rewind(node);

@@ -1,16 +1,16 @@
-// Lowers in parts what has larger tensors than a kernel binds.
+// Splits nodes whose tensors exceed a binding.
 #pragma once
 
 #include "operators/row/lowering.h"
 
 namespace pumice {
 
-// Lowers the node by `lower`: its row's own function, or lower_residual(). Where a step would read or write more of a tensor than the
-// device binds (maxStorageBufferRange), the node is lowered again in parts, each along an axis of cut_axes() and small enough, or in the
-// end only as small as can be: then the steps are left to be refused where they are bound.
+// Lowers the node with `lower`: its row's function, or lower_residual(). If a step accesses more of a tensor than the device can bind
+// (maxStorageBufferRange), the node is split along an axis of cut_axes() into parts that fit. If no split suffices, the parts are as small
+// as possible and binding fails later.
 void lower_in_parts(LowerContext& node, void (*lower)(LowerContext&));
 
-// lower_in_parts() by the row's own function.
+// lower_in_parts() with the row's own function.
 void lower_row(LowerContext& node);
 
 }  // namespace pumice

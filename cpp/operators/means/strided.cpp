@@ -12,25 +12,25 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kIndexMapRanks[] = {1, 2, 3, 4, 6, 8};  // axes that a variant of the kernel walks
+constexpr size_t kIndexMapRanks[] = {1, 2, 3, 4, 6, 8};  // supported ranks of the kernel
 constexpr size_t kPushWords = 32;
 constexpr int64_t kVectorBits = 128;  // bits that an invocation loads or stores at once
-constexpr size_t kBatchAxes = 4;      // around matrices that are transposed
-constexpr int64_t kTileSide = 16;     // matrices of less are no work for tiles
+constexpr size_t kBatchAxes = 4;      // around transposed matrices
+constexpr int64_t kTileSide = 16;     // smaller matrices are not tiled
 
-// A copy as its kernels see it. One element here may be several of the tensor's.
+// A copy as its kernels see it. An element here may be several tensor elements.
 struct Copy {
-  IndexSpace space;  // the space of x and y
+  IndexSpace space;  // of x and y
   int64_t x_first, y_first;
   uint64_t x_phase, y_phase;
   int64_t bits;
-  int64_t scale = 1;  // elements of the tensor in one
+  int64_t scale = 1;  // tensor elements per element
 
   const std::vector<int64_t>& x_strides() const { return space.strides[0]; }
   const std::vector<int64_t>& y_strides() const { return space.strides[1]; }
 };
 
-// Axes from the outermost in the target's memory to the innermost.
+// Sorts axes by decreasing stride in the destination.
 IndexSpace sorted_by_target(const IndexSpace& space) {
   std::vector<size_t> order(space.sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -47,7 +47,7 @@ bool are_multiples(std::span<const int64_t> values, int64_t n) {
   return std::all_of(values.begin(), values.end(), [n](int64_t value) { return value % n == 0; });
 }
 
-// Every row of the innermost axis is whole groups of n elements that lie side by side in both tensors.
+// Whether every row of the innermost axis consists of groups of n elements that are contiguous and aligned in both tensors.
 bool moves_in_groups(const Copy& copy, int64_t n) {
   const size_t inner = copy.space.sizes.size() - 1;
   const auto bytes = static_cast<uint64_t>(n * copy.bits / 8);
@@ -56,7 +56,7 @@ bool moves_in_groups(const Copy& copy, int64_t n) {
          copy.x_first % n == 0 && copy.y_first % n == 0 && copy.x_phase % bytes == 0 && copy.y_phase % bytes == 0;
 }
 
-// Moves as one element what moves side by side, up to 128 bits.
+// Merges contiguous elements into one, up to 128 bits.
 void widen(Copy& copy) {
   for (int64_t n = kVectorBits / copy.bits; n > 1 && n * copy.bits >= 32; n /= 2) {
     if (!moves_in_groups(copy, n)) continue;
@@ -72,8 +72,7 @@ void widen(Copy& copy) {
   }
 }
 
-// For each axis, how many neighbours make up a group of m of the target's elements that lie side by side at a boundary; empty where there
-// is no such group.
+// Number of elements per axis in a group of m elements that is contiguous and aligned in the destination; empty if there is no such group.
 std::vector<int64_t> group_of(const Copy& copy, int64_t m) {
   if (copy.y_first % m != 0 || copy.y_phase % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
   const auto& sizes = copy.space.sizes;
@@ -91,7 +90,7 @@ std::vector<int64_t> group_of(const Copy& copy, int64_t m) {
   return counts;
 }
 
-// The variant of the kernel that walks at least so many axes.
+// Kernel variant for at least this many axes.
 size_t rank_class(size_t rank) {
   for (const size_t one : kIndexMapRanks)
     if (rank <= one) return one;
@@ -102,8 +101,8 @@ size_t push_words(size_t rank) {
   return 5 + 3 * rank_class(rank);
 }
 
-// Makes several neighbours of the target at once, wherever they come from: returns the distances in the source between those whose
-// numbers differ in one bit. The target's sizes and strides then count such groups.
+// Lets an invocation write several adjacent destination elements, wherever their sources are. Returns the source distances of elements
+// whose index differs in one bit. The destination's sizes and strides then count such groups.
 std::vector<int64_t> group(Copy& copy) {
   for (int64_t m = kVectorBits / copy.bits; m > 1 && m * copy.bits >= 32; m /= 2) {
     const auto counts = group_of(copy, m);
@@ -123,7 +122,7 @@ std::vector<int64_t> group(Copy& copy) {
   return {};
 }
 
-// The tiles of transpose.comp for elements of that size (docs/tuning.md); none where it does not take them.
+// Tiles of transpose.comp by element size (docs/tuning.md); none if not supported.
 struct Tiles {
   bool in_registers;
   int64_t lanes, rows, columns;
@@ -143,7 +142,7 @@ std::optional<Tiles> tiles_of(const NodeContext& node, int64_t bits) {
   }
 }
 
-// The axis along which the source lies side by side, where it is not the target's and tiles can be made of both; -1: none.
+// The axis along which the source is contiguous, if it differs from the destination's and both can be tiled; else -1.
 std::ptrdiff_t transposed_axis(const Copy& copy, int64_t lanes) {
   const auto& sizes = copy.space.sizes;
   const size_t inner = sizes.size() - 1;
@@ -203,8 +202,7 @@ void add_transpose(LowerContext& node, const Copy& copy, const Tiles& tiles, siz
                .build());
 }
 
-// A tensor's part in a copy: its element of the lowest place, counted from where the tensor begins, and how many there are from it to the
-// last.
+// A tensor's range in a copy: its lowest element relative to the tensor's start, and the number of elements up to the last.
 struct Reach {
   int64_t lowest, span;
 };
@@ -219,8 +217,8 @@ Reach reach_of(const IndexSpace& space, size_t tensor, int64_t first) {
   return reach;
 }
 
-// The operand cut to what the copy reaches of it, from the boundary before that. It is cut only where more could not be bound from its
-// beginning; `first` moves with it.
+// The operand restricted to the accessed range, from the preceding boundary on. Moved only if the range from its start exceeds a binding;
+// `first` is adjusted.
 Operand reached(const LowerContext& node, Operand operand, DType dtype, const Reach& reach, int64_t& first) {
   constexpr int64_t kBoundary = 256;
   const auto element_bits = static_cast<int64_t>(bits(dtype));
@@ -232,7 +230,7 @@ Operand reached(const LowerContext& node, Operand operand, DType dtype, const Re
   return operand;
 }
 
-// The axis along which a tensor is to be halved that reaches farther than a kernel binds; none where all do with what they reach.
+// The axis to halve for a tensor whose range exceeds a binding; none if all fit.
 std::optional<size_t> axis_to_halve(const LowerContext& node, DType dtype, const IndexSpace& space) {
   const int64_t room = largest_range(*node.context) * 8 / static_cast<int64_t>(bits(dtype));
   for (size_t tensor = 0; tensor < 2; ++tensor) {
@@ -329,7 +327,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
   space.coalesce();
   space = sorted_by_target(space);
   space.coalesce();
-  // A copy that reaches farther than the device binds becomes two, each of half an axis.
+  // A copy whose range exceeds a binding is split in half along an axis.
   if (const auto axis = axis_to_halve(node, dtype, space)) {
     IndexSpace half = space;
     const int64_t kept = half.sizes[*axis] = space.sizes[*axis] / 2;
@@ -351,7 +349,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
       return add_transpose(node, copy, *tiles, static_cast<size_t>(axis), x, y);
   const std::vector<int64_t> steps = group(copy);
   const int64_t made = int64_t{1} << steps.size(), lanes = std::max<int64_t>(32 / copy.bits, 1);
-  // Elements of less than a word are stored by whole words where nobody else writes there; else each is put into its word atomically.
+  // Sub-word elements are stored as whole words if nothing else shares them; else each is merged into its word atomically.
   const bool words = made * copy.bits < 32 && to.alone && is_dense(copy.space.sizes, copy.y_strides()) && copy.y_first % lanes == 0 &&
                      copy.y_phase % 4 == 0;
   const int64_t elements = copy.space.elements(), piece_bits = words ? 32 : made * copy.bits;

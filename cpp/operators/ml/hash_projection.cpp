@@ -1,4 +1,4 @@
-// Signs of sums of hashes: tensors that are alike have many of them in common.
+// LSH projection: signs of hash sums, many of which agree for similar tensors.
 #include "core/rounding.h"
 #include "operators/means/strided.h"
 #include "operators/ml/lowerings.h"
@@ -7,7 +7,7 @@
 namespace pumice {
 
 void lower_hash_projection(LowerContext& node) {
-  constexpr int64_t kParts = 64, kBlock = 64;  // parts hashed side by side; bytes that one step of a hash takes
+  constexpr int64_t kParts = 64, kBlock = 64;  // parts hashed in parallel; bytes per hash step
   const TensorDesc &seeds = node.input(0), &x = node.input(1);
   if (seeds.elements() == 0) return;
   const bool is_weighted = node.has_input(2);

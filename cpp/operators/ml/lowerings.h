@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of classifiers and of hashes name.
+// Lowerings of classifier and hash rows.
 #pragma once
 
 #include "operators/row/lowering.h"

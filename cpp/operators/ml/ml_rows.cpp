@@ -1,4 +1,4 @@
-// Rows of the operators of which the importer composes classifiers of ONNX's ML domain, and of hashes.
+// Rows of operators from which the importer composes ai.onnx.ml classifiers, and of hashes.
 #include "core/error.h"
 #include "operators/means/cut_axes.h"
 #include "operators/ml/lowerings.h"
@@ -11,7 +11,7 @@ void shape_of_trees(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
   const int64_t targets = node.attributes().integer("targets");
   if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
-  const int64_t words = node.input(0).dtype == DType::float64 ? 2 : 1;  // of a number
+  const int64_t words = node.input(0).dtype == DType::float64 ? 2 : 1;  // per number
   if (nodes.size() != 2 || nodes[1] != 4 + words || nodes[0] < 1)
     node.fail("nodes of " + std::to_string(4 + words) + " words expected; given " + to_string(nodes));
   if (entries.size() != 2 || entries[1] != 1 + words)
@@ -29,7 +29,7 @@ void shape_of_pairwise_coupling(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], classes});
 }
 
-// Seeds and weights are the bits of float32; each index of the first axis of x is a part.
+// Seeds and weights are float32 bits; each index of x's first axis is a part.
 void shape_of_hash_projection(ShapeContext& node) {
   const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
   if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));

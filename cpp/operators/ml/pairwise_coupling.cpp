@@ -1,4 +1,4 @@
-// Probabilities of classes from those of pairs.
+// Class probabilities from pairwise probabilities.
 #include <algorithm>
 
 #include "core/rounding.h"
@@ -8,8 +8,8 @@
 namespace pumice {
 
 void lower_pairwise_coupling(LowerContext& node) {
-  constexpr int64_t kRounds = 100, kMostAlone = 8;  // classes that one invocation couples
-  constexpr double kEnough = 0.005;                 // an error that is small enough, over the number of classes
+  constexpr int64_t kRounds = 100, kMostAlone = 8;  // maximum iterations; classes that a single invocation handles
+  constexpr double kEnough = 0.005;                 // convergence threshold, divided by the number of classes
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const int64_t rows = y.shape[0], classes = y.shape[1];
   if (rows == 0) return;

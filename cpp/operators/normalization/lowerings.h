@@ -1,11 +1,11 @@
-// This header declares the lowerings, packings and host evaluations that rows of normalisations name.
+// Lowerings and packings of the normalisation rows.
 #pragma once
 
 #include "operators/row/lowering.h"
 
 namespace pumice {
 
-// OperatorRow::form of the rows of lower_softmax(), as softmax.comp numbers them, and of those of lower_layer_norm().
+// OperatorRow::form for lower_softmax(), with the numbering of softmax.comp, and for lower_layer_norm().
 enum SoftmaxForm : uint8_t { kSoftmax, kLogSoftmax, kHardmax };
 enum LayerNormForm : uint8_t { kPlainNorm, kCentredNorm };
 

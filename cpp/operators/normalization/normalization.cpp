@@ -1,4 +1,4 @@
-// Lowerings of the normalisations.
+// Lowers normalisations.
 #include <algorithm>
 #include <bit>
 
@@ -17,9 +17,9 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kMostStretches = 256;
-constexpr int64_t kMostHeldChannels = 128;  // channels of a group
-constexpr int64_t kFewestInStretch = 4096;  // elements that a workgroup walks
-constexpr int64_t kFewestPixels = 32;       // pixels that an invocation walks where many run at a time
+constexpr int64_t kMostHeldChannels = 128;  // channels per group
+constexpr int64_t kFewestInStretch = 4096;  // elements per workgroup
+constexpr int64_t kFewestPixels = 32;       // pixels per invocation, if many run in parallel
 
 int64_t axis_of(const LowerContext& node, int64_t fallback) {
   const int64_t axis = node.attributes->integer("axis", fallback);
@@ -30,12 +30,12 @@ std::string flag(bool set) {
   return set ? "1" : "0";
 }
 
-// Whether planes are dense, of a multiple of four elements, and begin at a boundary.
+// Whether planes are dense and aligned, with a multiple of four elements.
 bool has_quad_planes(const LowerContext& node, const Planes& x) {
   return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && begins_in_fours(node);
 }
 
-// Tells a kernel of the residual that the epilogue reads, if there is one.
+// Adds the macro for the epilogue's residual, if there is one.
 void tell_residual(const LowerContext& node, Macros& macros) {
   if (node.residual()) macros.emplace_back("RESIDUAL", "1");
 }
@@ -43,7 +43,7 @@ void bind_residual(const LowerContext& node, StepBuilder& step) {
   if (const Operand* residual = node.residual()) step.bind("residual", *residual);
 }
 
-// Adds y = (x - mean) * factor + bias for each channel; the factors are vec4s of [images, channels] or of [channels] alone.
+// Adds y = (x - mean) * factor + bias per channel; factors are vec4s of [batch, channels] or [channels].
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
@@ -77,16 +77,16 @@ bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& pac
 
 namespace {
 
-// How the pixels of channels that are the fastest axis are held: a team has four channels of an image.
+// Register caching of pixels in channels-last layout: a team processes four channels of a batch item.
 struct HeldChannels {
   int64_t team, teams, held;
   bool halves;
 };
 
 constexpr int64_t kLeastTeam = 128, kMostTeams = 4;
-constexpr int64_t kStretch = 1024;  // pixels that a team of kLeastTeam holds where it has a part of an image
+constexpr int64_t kStretch = 1024;  // pixels that a team of kLeastTeam caches when it processes part of an image
 
-// Whether kernels of teams that have four channels of an image, which lie together, can normalise it: they mix no types of elements.
+// Whether the channels-last kernels, in which a team processes four contiguous channels, support this node: no mixed dtypes.
 bool has_teams_of_channels(const LowerContext& node, const Planes& x, const Planes& y) {
   const bool is_dense = x.sh == x.w * x.sw && y.sh == y.w * y.sw;
   const DType dtype = node.input(0).dtype;
@@ -98,7 +98,7 @@ std::optional<HeldChannels> held_channels(const LowerContext& node, const Planes
   constexpr int64_t kFewHeld = 8, kMostHeld = 8, kMostHalves = 16;
   const bool halves = is_half_width(node.input(0).dtype);
   const int64_t pixels = x.h * x.w, fours = x.c / 4, most_held = halves ? kMostHalves : kMostHeld, largest = node.most_invocations();
-  // Teams of a workgroup share the sectors of memory that they read. A device is to be full all the same.
+  // Teams of a workgroup share memory sectors. Use several only if enough workgroups remain to fill the device.
   for (int64_t teams = node.subgroup() > 0 ? kMostTeams : 1; teams >= 1; teams /= 2) {
     if (teams > 1 && (fours % teams != 0 || x.n * fours / teams < node.multiprocessors())) continue;
     int64_t team = kLeastTeam;
@@ -109,7 +109,7 @@ std::optional<HeldChannels> held_channels(const LowerContext& node, const Planes
   return {};
 }
 
-// Normalises each channel of an image in one dispatch.
+// Normalises each channel of a batch item in one dispatch.
 void add_held_channels(LowerContext& node, const Planes& x, const Planes& y, const HeldChannels& how, double epsilon) {
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
   Macros macros = {{"TEAM", number(how.team)},
@@ -128,16 +128,16 @@ void add_held_channels(LowerContext& node, const Planes& x, const Planes& y, con
   node.add(step.groups(static_cast<uint64_t>(ceil_div(x.n * x.c / 4, how.teams))).build());
 }
 
-// Statistics of stretches of pixels: vec2s of [images][stretches][channels or groups of them].
+// Partial statistics over chunks of pixels: vec2s of [batch][chunks][channels or groups].
 struct Stretches {
   Operand parts;
-  int64_t pixels, count;  // pixels of a stretch, and stretches of an image
+  int64_t pixels, count;  // pixels per chunk, and chunks per image
 };
 
-// Adds the statistics of images whose channels lie together: a team has four of them, and the pixels of a stretch in registers.
+// Adds partial statistics for channels-last images: a team processes four channels and caches a chunk's pixels in registers.
 Stretches add_channel_parts(LowerContext& node, const Planes& x) {
   const int64_t fours = x.c / 4, pixels = x.h * x.w, stretch = kStretch, count = ceil_div(pixels, stretch), units = x.n * count * fours;
-  int64_t teams = node.subgroup() > 0 ? kMostTeams : 1;  // of a workgroup, which share sectors of memory
+  int64_t teams = node.subgroup() > 0 ? kMostTeams : 1;  // per workgroup, sharing memory sectors
   while (teams > 1 && (fours % teams != 0 || units / teams < node.multiprocessors() || teams * kLeastTeam > node.most_invocations()))
     teams /= 2;
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
@@ -153,9 +153,9 @@ Stretches add_channel_parts(LowerContext& node, const Planes& x) {
   return {parts, stretch, count};
 }
 
-// Normalises images whose channels lie together by the statistics of stretches, which each workgroup puts together for its channels.
+// Normalises channels-last images with partial statistics, which each workgroup merges for its channels.
 void add_channel_apply(LowerContext& node, const Planes& x, const Planes& y, const Stretches& stretches, double epsilon) {
-  constexpr int64_t kHeld = 4, kPixels = 64 * kHeld, kFours = 4;  // pixels and fours of channels of a workgroup
+  constexpr int64_t kHeld = 4, kPixels = 64 * kHeld, kFours = 4;  // pixels and vec4s of channels per workgroup
   Macros macros = {{"HELD", std::to_string(kHeld) + "u"}, {"SUBGROUP", std::to_string(node.subgroup())}, {"EPILOGUE(x)", node.epilogue()}};
   tell_residual(node, macros);
   StepBuilder step(node.kernel("norm_channels_apply.comp", node.input(0).dtype, macros));
@@ -167,7 +167,7 @@ void add_channel_apply(LowerContext& node, const Planes& x, const Planes& y, con
   node.add(step.groups(static_cast<uint64_t>(x.n * ceil_div(x.h * x.w, kPixels) * ceil_div(x.c / 4, kFours))).build());
 }
 
-// Normalises each of `groups` groups of an image's channels by its own mean and deviation; where they have several channels all is dense.
+// Normalises each of `groups` channel groups of a batch item; groups of several channels are dense.
 void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_t groups) {
   const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
   const double epsilon = node.attributes->real("epsilon", 1e-5);
@@ -183,21 +183,21 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
     StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
     bind_residual(node, step);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
-    const double plane = static_cast<double>(x.h * x.w) / 4;  // in whole fours where there are several
+    const double plane = static_cast<double>(x.h * x.w) / 4;  // a multiple of four if there are several channels
     node.tell_additions(held_additions(node, *held));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
   if (groups == x.c && has_teams_of_channels(node, x, y)) {
-    constexpr int64_t kMostMerged = 64, kFewStretches = 8;  // stretches that every workgroup puts together; those that a team walks as well
+    constexpr int64_t kMostMerged = 64, kFewStretches = 8;  // chunks that every workgroup merges; chunks that a team can also process alone
     const bool has_few = ceil_div(x.h * x.w, kStretch) <= kMostMerged && node.most_invocations() >= 256;
-    // A few teams that hold large images leave most of a device idle.
+    // A few teams with large images leave most of a device idle.
     const bool is_idle = x.h * x.w > kFewStretches * kStretch && x.n * x.c < node.multiprocessors();
     const auto held = has_few && is_idle ? std::nullopt : held_channels(node, x);
     if (held) return add_held_channels(node, x, y, *held, epsilon);
     if (has_few) return add_channel_apply(node, x, y, add_channel_parts(node, x), epsilon);
   }
-  // A plane is cut into stretches, so that one large plane still keeps many invocations busy; their statistics are combined afterwards. A
-  // stretch of 60,000 stays below the 65,535 iterations after which lavapipe ends a loop.
+  // Planes are split into chunks, so that one large plane still occupies many invocations; partial statistics are merged afterwards. Chunks
+  // of 60,000 stay below the 65,535 iterations after which lavapipe ends a loop.
   const int64_t least = quads ? kFewestInStretch : node.prefers_lanes() ? 64 : kFewestPixels;
   const int64_t most = node.prefers_lanes() || quads ? kMostStretches : kMostStretches * 4;
   const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, most), std::min(pixels, least), 60000), 4);
@@ -220,7 +220,7 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   }
   const auto units = static_cast<uint64_t>(x.n * stretches * groups);
   node.add((quads ? statistics.groups(units) : statistics.threads(units)).build());
-  constexpr int64_t kInGroup = 64, kTeam = 16;  // invocations of a workgroup, and the fewest of them that share stretches
+  constexpr int64_t kInGroup = 64, kTeam = 16;  // workgroup size, and the smallest team that shares chunks
   const int64_t team = node.prefers_lanes() || stretches <= kTeam ? 1 : stretches <= kInGroup ? kTeam : kInGroup;
   StepBuilder combine(
       node.kernel("norm_combine.comp", DType::float32, {{"TEAM", std::to_string(team)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
@@ -263,7 +263,7 @@ void lower_batch_norm(LowerContext& node) {
   add_apply(node, x, y, factors, 0);
 }
 
-// Layer normalisation in passes: its scale or bias broadcasts, or its rows are longer than a kernel walks.
+// Layer normalisation in several passes, if scale or bias broadcast or rows exceed the kernel's limit.
 static void lower_broadcast_norm(LowerContext& node, bool centred) {
   Composition parts(node);
   Piece from = parts.input(0);
@@ -318,7 +318,7 @@ void lower_layer_norm(LowerContext& node) {
     const bool wide = node.output(i).dtype == DType::float32;
     macros.emplace_back("STATISTIC", wide ? "float" : "sfp");
     macros.emplace_back("STORE_STATISTIC(t, i, v)", wide ? "t[i] = (v)" : "pm_store(t, i, v)");
-    if (node.has_output(1)) break;  // both outputs are of one dtype, so the first tells it
+    if (node.has_output(1)) break;  // both outputs have the same dtype
   }
   const int64_t rows = x.elements() / size;
   const auto finish = [&](StepBuilder step) {
@@ -329,7 +329,7 @@ void lower_layer_norm(LowerContext& node) {
     node.add(step.build());
   };
   if (const auto held = held_rows(node, size, true)) {
-    constexpr int64_t kMostHeld = 8, kFewElements = 1 << 21;  // fours of an invocation; elements that leave much of a device idle
+    constexpr int64_t kMostHeld = 8, kFewElements = 1 << 21;  // vec4s per invocation; elements below which much of the device is idle
     macros.emplace_back("CHANNELS", "0");
     macros.emplace_back("EARLY", flag(held->held <= kMostHeld && x.elements() <= kFewElements));
     node.tell_additions(held_additions(node, *held));
@@ -381,7 +381,7 @@ void lower_lp_norm(LowerContext& node) {
   parts.map("a1 == 0 ? 0 : a0 / a1", {from, norm}, parts.output(0), true);
 }
 
-// The mean of squares over neighbouring channels is an average pooling of channels as rows.
+// The mean of squares over adjacent channels is an average pooling with the channels as rows.
 void lower_lrn(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;

@@ -1,4 +1,4 @@
-// Softmax and the normalisations.
+// Rows of Softmax and the normalisations.
 #include <algorithm>
 
 #include "core/error.h"
@@ -14,7 +14,7 @@ void shape_of_softmax(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// One value per channel in each of the inputs after the first, up to `count` inputs in all.
+// Inputs 1 to `count` - 1 have one value per channel.
 template <size_t count>
 void shape_of_channel_norm(ShapeContext& node) {
   if (node.input(0).rank() < 2) node.fail("input 0 has no channels: given " + to_string(node.input(0).shape));
@@ -41,7 +41,7 @@ void shape_of_layer_norm(ShapeContext& node) {
   for (size_t i = 1; i < node.output_count(); ++i) node.output(i, DType::float32, statistics);
 }
 
-// One scale and bias for each channel. Nodes of operator sets before 21, which have them for each group, are brought into this form.
+// One scale and bias per channel. Nodes of opsets before 21, with one per group, are converted to this form.
 void shape_of_group_norm(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t groups = node.attributes().integer("num_groups"), channels = x[1];
@@ -77,7 +77,7 @@ void cut_beside_channels(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_others(node, axes, [](int axis) { return axis == 1; });
 }
 
-// Scales and the like are vectors over the channels, and are cut where these are.
+// Scale and similar inputs are per-channel vectors and are split with the channels.
 void follow_channels(const LowerContext& node, std::vector<CutAxis>& axes) {
   for (CutAxis& cut : axes) {
     if (cut.inputs[kData] != 1) continue;
@@ -92,13 +92,13 @@ void cut_batch_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   follow_channels(node, axes);
 }
 
-// Means are those of a plane, which stays whole.
+// Statistics are per plane, so planes are not split.
 void cut_instance_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_planes(node, axes);
   follow_channels(node, axes);
 }
 
-// A group norm is cut by images and by whole groups of channels: the scale and the bias have a number for each group, or for each channel.
+// Splits by batch and by whole channel groups, if scale and bias have one value per channel.
 void cut_group_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_images(node, axes);
   const int64_t channels = node.input(kData).shape[1], groups = node.attributes->integer("num_groups", 1);

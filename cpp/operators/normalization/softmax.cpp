@@ -1,4 +1,4 @@
-// Lowerings of Softmax, its logarithm, and Hardmax.
+// Lowers Softmax, LogSoftmax and Hardmax.
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/means/compose.h"
@@ -11,8 +11,8 @@
 namespace pumice {
 namespace {
 
-// Softmax over the middle axis of [outer, size, inner]: a fold finds each column's largest element and a term made of the sum of
-// exponentials relative to it, and a second kernel the results.
+// Softmax over the middle axis of [outer, size, inner]: a fold computes each column's maximum and a term from the sum of exponentials; a
+// second kernel computes the results.
 void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   const TensorDesc& x = node.input(0);
   const bool logarithm = node.row->form == kLogSoftmax;
@@ -22,13 +22,13 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   fold.finish = "(s)";
   fold.y_type = "float";
   fold.result = "vec2";
-  // A column whose largest element is infinite is NaN throughout.
+  // A column with an infinite maximum is NaN throughout.
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
   const bool fits = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8 <= largest_range(*node.context);
   if (inner % 4 == 0 && begins_in_fours(node) && fits) {
-    constexpr int64_t kRows = 8;  // rows that an invocation makes
+    constexpr int64_t kRows = 8;  // rows per invocation
     const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", node.output(0).dtype}});
     Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
     arrays.tell(macros);
@@ -46,7 +46,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
             parts.output(0).seen_as(from.desc.shape));
 }
 
-// Softmax of doubles, seen as [outer, size, inner]: every step is a pass over them.
+// fp64 Softmax on [outer, size, inner], with a separate pass per step.
 void add_doubles(LowerContext& node, int64_t size, int64_t inner) {
   const Shape whole{node.input(0).elements() / size / inner, size, inner}, columns{whole[0], 1, inner};
   Composition parts(node);
@@ -79,7 +79,7 @@ void lower_softmax(LowerContext& node) {
   const int64_t rows = x.elements() / size;
   const int form = node.row->form;
   if (x.dtype == DType::float64) return add_doubles(node, size, inner);
-  // Neighbouring columns are read side by side, which a walk along strided rows would not do.
+  // Adjacent columns are read coalesced; walking strided rows would not be.
   if (form != kHardmax && inner >= kFewestColumns) return add_columns(node, size, inner);
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
   const bool is_cut = form != kHardmax && row_bytes > largest_range(*node.context);

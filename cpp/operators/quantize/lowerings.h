@@ -1,11 +1,11 @@
-// This header declares the lowerings, packings and host evaluations that rows of quantisation name.
+// Lowerings and packings of the quantisation rows.
 #pragma once
 
 #include "operators/row/lowering.h"
 
 namespace pumice {
 
-enum QuantizeForm : uint8_t { kDequantizes, kQuantizes };  // OperatorRow::form of the rows of lower_quantize()
+enum QuantizeForm : uint8_t { kDequantizes, kQuantizes };  // OperatorRow::form for lower_quantize()
 
 void lower_quantize(LowerContext& node);
 void lower_dynamic_quantize(LowerContext& node);

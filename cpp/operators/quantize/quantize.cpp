@@ -1,4 +1,4 @@
-// Lowerings of QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
+// Lowers QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 #include "core/error.h"
 #include "operators/means/compose.h"
 #include "operators/means/narrow.h"
@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// The declared type and the load of what is quantised.
+// Declared type and load expression of quantised elements.
 std::pair<std::string, std::string> quantized_load(DType dtype, const std::string& t) {
   const bool is_signed = is_signed_integer(dtype);
   const std::string code = "NARROW_LOAD(" + t + ", i)", width = std::to_string(bits(dtype));
@@ -33,7 +33,7 @@ bool pack_quantize(const PackContext& node, size_t input, PackedWeight& packed) 
 
 namespace {
 
-// Where the scale of an element of x is: elements of `size` by their places, runs of `inner`, blocks of `block`, and the scale's strides.
+// Scale addressing: axis size, inner elements per index, block length along the axis, and strides of the scale.
 struct ScalePlaces {
   int64_t size, inner = 1, block, outer_stride = 0, block_stride = 0, inner_stride = 0;
 };
@@ -89,8 +89,8 @@ void lower_quantize(LowerContext& node) {
   node.add(step.threads(static_cast<uint64_t>((x.elements() + lanes - 1) / lanes)).build());
 }
 
-// Finds the scale and zero point for the least and the largest element of x, then quantizes as QuantizeLinear does. The scale is rounded to
-// its dtype first, so that the integers are right for the scale that is given.
+// Computes scale and zero point from the minimum and maximum of x, then quantises like QuantizeLinear. The scale is rounded to its dtype
+// first, so that the integers match the returned scale.
 void lower_dynamic_quantize(LowerContext& node) {
   Composition parts(node);
   const Piece x = parts.input(0).seen_as({node.input(0).elements()});

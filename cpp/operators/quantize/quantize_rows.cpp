@@ -1,4 +1,4 @@
-// Floats to integers and back.
+// Rows that quantise and dequantise.
 #include "core/error.h"
 #include "operators/means/cut_axes.h"
 #include "operators/quantize/lowerings.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kNarrow & ~set_of(DType::float8_e8m0fnu));
 constexpr DTypeSet kDequantized = kQuantized | set_of(DType::int32);
 
-// Scale (and zero point) are one number, a vector along the axis, or blocks of `block_size` along it.
+// Scale and zero point are scalars, vectors along the axis, or per block of `block_size` along it.
 void check_scales(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &scale = node.input(1).shape;
   const int64_t block = node.attributes().integer("block_size", 0);
@@ -30,7 +30,7 @@ void check_scales(const ShapeContext& node) {
     node.fail("zero points of shape " + to_string(scale) + " expected, as the scale; given " + to_string(node.input(2).shape));
 }
 
-// The dtype that 'output_dtype' names; none where it is 0.
+// dtype given by 'output_dtype'; none if it is 0.
 std::optional<DType> stated_dtype(const ShapeContext& node) {
   const int64_t number = node.attributes().integer("output_dtype", 0);
   if (number == 0) return {};
@@ -65,7 +65,7 @@ void shape_of_dynamic_quantize(ShapeContext& node) {
   node.output(2, DType::uint8, {});
 }
 
-// Scale and zero point are numbers, or lie along one axis, in blocks of it perhaps.
+// Scale and zero point are scalars or follow one axis, possibly in blocks.
 void cut_quantizations(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc& x = node.input(kData);
   const bool one = node.input(1).elements() == 1, blocks = node.attributes->integer("block_size", 0) != 0;

@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of random numbers name.
+// Lowerings of the random number rows.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// Random numbers: functions of a state, of the node's number in its program and of where an element is.
+// Counter-based random numbers: functions of a state, the node's stream number and the element index.
 #include "operators/random/random.h"
 
 #include "core/rounding.h"
@@ -47,7 +47,7 @@ void lower_random(LowerContext& node) {
   finish_output(node, 0, made);
 }
 
-// Draws classes: the first one whose sum of probabilities exceeds a uniform number times the sum of all.
+// Samples classes by inverse CDF: the first class whose cumulative probability exceeds a uniform number times the total.
 void lower_multinomial(LowerContext& node) {
   const TensorDesc &x = node.input(1), &y = node.output(0);
   if (y.elements() == 0) return;

@@ -1,4 +1,4 @@
-// Random numbers. The rows are functions of a state, which the caller gives: a key of two words, and the number of the run, of two.
+// Rows for random numbers, functions of a caller-provided state: a two-word key and a two-word run counter.
 #include "core/error.h"
 #include "operators/random/lowerings.h"
 #include "operators/random/random.h"
@@ -28,7 +28,7 @@ void shape_of_random(ShapeContext& node) {
   node.output(0, stated_dtype(node, kReals), node.host_integers(1));
 }
 
-// One probability for all of a shape, or one for each element.
+// A scalar probability, or one per element.
 void shape_of_random_mask(ShapeContext& node) {
   check_state(node);
   const Shape& p = node.input(1).shape;
@@ -53,7 +53,7 @@ void shape_of_multinomial(ShapeContext& node) {
   node.output(0, stated_dtype(node, kIndices), {x[0], samples});
 }
 
-// The row with the facts that all kinds share: a state is its first input, and a node draws from a stream of its own.
+// Adds the properties common to all distributions: the first input is the state, and every node has its own stream.
 OperatorRow random_row(RandomKind kind, OperatorRow row) {
   row.skeleton = Skeleton::random;
   row.schema.inputs.insert(row.schema.inputs.begin(), value("state", kState));

@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of recurrent layers name.
+// Lowerings and packings of recurrent layers.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// The activations of LSTM, GRU and RNN: mostly those of the operators of their names.
+// Activations of LSTM, GRU and RNN; most are the operators of the same name.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@ namespace {
 
 struct Activation {
   std::string_view expression;
-  std::optional<double> alpha, beta;  // defaults; none: it takes no such number
+  std::optional<double> alpha, beta;  // defaults; none: no such parameter
 };
 
 Activation activation_of(std::string_view node, const std::string& name) {
@@ -38,7 +38,7 @@ Activation activation_of(std::string_view node, const std::string& name) {
   return activation;
 }
 
-// Numbers in the order of the activations that take one.
+// Assigns parameters in order to the activations that have them.
 class Numbers {
  public:
   explicit Numbers(std::vector<double> given) : given_(std::move(given)) {}

@@ -1,5 +1,5 @@
-// LSTM, GRU and RNN: the input's products for all steps at once, then one dispatch (a GRU that resets before its product: two) for each
-// time step of all sequences and directions.
+// LSTM, GRU and RNN: one GEMM for the input of all time steps, then one dispatch per time step for all sequences and directions (two for a
+// GRU with linear_before_reset = 0).
 #include <algorithm>
 
 #include "core/rounding.h"
@@ -12,14 +12,14 @@ namespace pumice {
 namespace {
 
 enum Input : size_t { kX, kW, kR, kB, kLengths, kPeepholes = 7 };
-constexpr int64_t kUnits = 16;  // units of a workgroup
+constexpr int64_t kUnits = 16;  // units per workgroup
 
-// Sizes of a layer. ONNX lays tensors out by time or (layout 1) by sequence first.
+// Sizes of a layer. ONNX tensors are time-major, or batch-major with layout 1.
 struct Layer {
   int64_t steps, batch, inputs, directions, gates, units, width;
   bool batch_first;
 
-  int64_t state() const { return directions * batch * width; }  // elements of one kind of state
+  int64_t state() const { return directions * batch * width; }  // elements per kind of state
 };
 
 bool is_linear(const NodeContext& node) {
@@ -61,7 +61,7 @@ void pack_biases(const PackContext& node, PackedWeight& packed) {
       packing_each(kernel, count, [=](StepBuilder& step) { step.set("directions", directions).set("gates", gates).set("units", units); });
 }
 
-// The products of the input of all steps with all gates' weights, and the biases.
+// Input GEMM of all time steps with the weights of all gates, plus biases.
 Operand input_products(LowerContext& node, const Layer& layer, const std::optional<Operand>& biases) {
   const int64_t rows = layer.steps * layer.batch, columns = layer.directions * layer.gates * layer.units;
   const Operand made = node.temporary(TensorDesc(node.float_dtype, {rows, columns}).bytes());
@@ -74,7 +74,7 @@ Operand input_products(LowerContext& node, const Layer& layer, const std::option
   return made;
 }
 
-// The kernel of a step, or of many steps of a small layer, with all that they share.
+// Kernel for one time step, or for many time steps of a small layer.
 class StepKernel {
  public:
   StepKernel(LowerContext& node, const Layer& layer, const Operand& products, const Operand& state, const std::optional<Operand>& biases)
@@ -105,12 +105,12 @@ class StepKernel {
     make_step_kernels(macros);
   }
 
-  // Adds all steps, from the hidden state at 0 on; returns where the last state lies.
+  // Adds all time steps, starting from the hidden state at 0; returns the offset of the last state.
   int64_t add_all() {
     int64_t from = 0;
     for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(held_steps_, 1)) {
-      // The units of a step read each other's old states, so new ones go to the other half of the state. Two kernels need no other half:
-      // the second part of a GRU reads what the first has made of the old states, and a held kernel keeps states in shared memory.
+      // The units of a step read each other's old states, so new states are double-buffered. Two kernels need no second buffer: the second
+      // part of a GRU reads what the first computed from the old states, and the multi-step kernel keeps states in shared memory.
       const int64_t to = two_parts_ || held_steps_ > 0 ? from : layer_.state() - from;
       for (size_t part = 0; part < kernels_.size(); ++part)
         for (int64_t direction = 0; direction < (cut_ ? layer_.directions : 1); ++direction)
@@ -123,7 +123,7 @@ class StepKernel {
  private:
   static std::string told(bool value) { return value ? "1" : "0"; }
 
-  // The macros that tell the kernels of a step and of many steps of the cell.
+  // Macros shared by the single-step and multi-step kernels.
   Macros cell_macros(int form, bool hidden_bias) const {
     Macros macros = {{"CELL", form == kRnnCell    ? "kRnn"
                               : form == kLstmCell ? "kLstm"
@@ -148,14 +148,14 @@ class StepKernel {
     return macros;
   }
 
-  // Tells how an output's elements are stored, where there is the output.
+  // Adds the macros that store an output, if present.
   void add_output(const std::string& name, const std::string& array, size_t output, Macros& macros) const {
     if (!node_.has_output(output)) return;
     macros.emplace_back(name + "_TYPE", array_type(node_.output(output)));
     macros.emplace_back("STORE_" + name + "(i, v)", stored(node_.output(output), array, "i", "v"));
   }
 
-  // The recurrent weights, and whether they are more than a kernel binds: then they are bound in parts, and no state is held.
+  // Packs the recurrent weights. If they exceed a binding, they are bound in parts and the multi-step kernel is not used.
   void place_weights() {
     weights_ = node_.packed(kR);
     blocks_ = ceil_div(layer_.units, kUnits);
@@ -181,13 +181,13 @@ class StepKernel {
 
   void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
 
-  // Binds the recurrent weights of each gate apart, for some blocks of units, where all together are more than a kernel binds.
+  // Binds the recurrent weights per gate, for some blocks of units, if all together exceed a binding.
   void bind_gates(StepBuilder& builder, size_t part, int64_t direction, int64_t first_block) const {
     constexpr std::string_view kNames[] = {"r", "r1", "r2", "r3"};
     const int64_t first = part == 1 ? 2 : 0, count = !two_parts_ ? layer_.gates : part == 1 ? 1 : 2;
     const int64_t blocks = std::min(at_once_, blocks_ - first_block);
     const int four_bits = 4 * bits(node_.float_dtype);
-    const int64_t fours = block_bytes_ * 8 / four_bits;  // of a block
+    const int64_t fours = block_bytes_ * 8 / four_bits;  // per block
     for (int64_t gate = 0; gate < count; ++gate) {
       const int64_t block = (direction * layer_.gates + first + gate) * blocks_ + first_block;
       builder.bind(kNames[gate], weights_, block * fours, blocks * fours, static_cast<size_t>(four_bits));
@@ -213,15 +213,15 @@ class StepKernel {
     node_.add(builder.build());
   }
 
-  // Y is [steps, directions, batch, units], or [batch, steps, directions, units] where the batch comes first.
+  // Y is [steps, directions, batch, units], or [batch, steps, directions, units] with layout 1.
   void set_output_strides(StepBuilder& builder) const {
-    const int64_t units = layer_.units, row = apart_ ? units : layer_.directions * units;  // of a sequence's step
+    const int64_t units = layer_.units, row = apart_ ? units : layer_.directions * units;  // per time step of a sequence
     const bool rows_first = layer_.batch_first || node_.attributes->integer(kRowsFirst, 0) != 0;
     builder.set("y_stride_t", layer_.batch_first ? row : layer_.batch * row).set("y_stride_d", rows_first ? units : layer_.batch * units);
     builder.set("y_stride_b", layer_.batch_first ? layer_.steps * row : rows_first ? row : units);
   }
 
-  // The number of invocations that share one unit's dot product. Each keeps at least kLeastFours vec4s.
+  // Invocations that share the dot product of a unit, each with at least kLeastFours vec4s.
   int64_t split_of() const {
     constexpr int64_t kMostSplit = 16, kLeastFours = 4;
     int64_t split = 1;
@@ -233,9 +233,9 @@ class StepKernel {
     return split;
   }
 
-  // The steps that one dispatch computes, for a layer so small that one workgroup holds its state; 0 for a larger one.
+  // Time steps per dispatch, for layers small enough for one workgroup to keep the state; else 0.
   int64_t held_steps() const {
-    constexpr int64_t kMostIterations = 32768;  // iterations of an invocation's loops, the least that devices run
+    constexpr int64_t kMostIterations = 32768;  // loop iterations per invocation, the smallest limit of any device
     const int64_t most_units = node_.prefers_lanes() ? 128 : 64;
     if (layer_.units > most_units || layer_.steps < 2) return 0;
     return kMostIterations / (layer_.width / 2 + 16);
@@ -245,12 +245,12 @@ class StepKernel {
   const Layer& layer_;
   int64_t rows_, held_steps_;
   bool two_parts_;
-  bool apart_ = false;                                         // each direction has a tensor of results
-  Operand weights_;                                            // recurrent ones
-  int64_t blocks_ = 0, block_bytes_ = 0;                       // blocks of units, for each gate
-  int64_t at_once_ = 0;                                        // blocks that one dispatch computes
-  bool cut_ = false;                                           // a binding for each gate, dispatches for each direction
-  std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a step
+  bool apart_ = false;                                         // separate outputs per direction
+  Operand weights_;                                            // recurrent weights
+  int64_t blocks_ = 0, block_bytes_ = 0;                       // blocks of units per gate
+  int64_t at_once_ = 0;                                        // blocks per dispatch
+  bool cut_ = false;                                           // a binding per gate, and dispatches per direction
+  std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a time step
   std::vector<std::pair<std::string_view, Operand>> operands_;
 };
 

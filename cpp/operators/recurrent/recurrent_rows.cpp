@@ -1,4 +1,4 @@
-// Recurrent layers.
+// Rows of recurrent layers.
 #include "operators/geometry/index_bounds.h"
 #include "operators/means/cut_axes.h"
 #include "operators/recurrent/lowerings.h"
@@ -13,7 +13,7 @@ void check_shape_of(const ShapeContext& node, size_t input, const Shape& expecte
     node.fail(std::string(what) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
 }
 
-// States of both directions, or of each apart.
+// States of both directions, in one tensor or separate ones.
 void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view what) {
   if (node.has(input + kBackward)) {
     expected[direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
@@ -68,13 +68,13 @@ void shape_of_rnn(ShapeContext& node) {
   shape_of_recurrent(node, kRnnCell, 2);
 }
 
-// Products of each step's input, and of the state before it, with the weights of all gates.
+// GEMMs of each step's input and previous state with the weights of all gates.
 uint64_t recurrent_flop(const LowerContext& node) {
   const Shape& x = node.input(kData).shape;
   return 2 * static_cast<uint64_t>(x[0] * x[1]) * static_cast<uint64_t>(node.input(1).elements() + node.input(2).elements());
 }
 
-// Sequences of one batch do not meet.
+// Sequences of a batch are independent.
 void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
   const bool batch_first = node.attributes->integer("layout", 0) != 0;
   const int in = batch_first ? 0 : 1;
@@ -89,7 +89,7 @@ void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
     cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
 }
 
-// The row with the facts that all recurrent layers share.
+// Adds the properties common to all recurrent layers.
 OperatorRow layer(OperatorRow row) {
   row.skeleton = Skeleton::scan;
   row.schema.min_rank = row.schema.max_rank = 3;

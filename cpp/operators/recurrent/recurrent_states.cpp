@@ -10,12 +10,12 @@ namespace {
 
 constexpr int64_t kNone = -1;
 
-// A dispatch between a layer's memory and the tensors of its states.
+// A dispatch that copies between a layer's memory and its state tensors.
 class StateStep {
  public:
   StateStep(LowerContext& node, const StateSizes& sizes) : node_(node), sizes_(sizes) {}
 
-  // Adds an input or output of the node, and returns the place in it of an element: of both directions, or of one `apart`.
+  // Adds an input or output of the node. Returns the GLSL index of its element, in a tensor of both directions, or of one if `apart`.
   std::string add(const std::string& array, const TensorDesc& desc, const Operand& operand, bool apart) {
     const std::string binding = std::to_string(1 + bound_.size()), access = operand.place == Place::input ? "readonly " : "";
     declarations_ +=
@@ -27,7 +27,7 @@ class StateStep {
 
   bool is_empty() const { return bound_.empty(); }
 
-  // Adds the dispatch; `elements`: of one kind. `second`: where the second kind lies, or kNone.
+  // Adds the dispatch; `elements`: per kind of state. `second`: offset of the second kind, or kNone.
   void run(std::string_view shader, const Operand& state, const std::array<std::string, 2>& texts, int64_t elements, int64_t first,
            int64_t second) {
     const auto& [directions, batch, units, width, batch_first] = sizes_;
@@ -51,7 +51,7 @@ class StateStep {
 
 constexpr std::array<std::array<const char*, 2>, 2> kArrays{{{"h", "h_back"}, {"c", "c_back"}}};
 
-// The element of hidden states (kind 0) or cells (1) that is given.
+// GLSL that reads an initial hidden state (kind 0) or cell state (kind 1).
 std::string given_state(LowerContext& node, StateStep& step, size_t kind) {
   const size_t input = kInitialStates[kind];
   const bool apart = node.has_input(input + kBackward);
@@ -65,7 +65,7 @@ std::string given_state(LowerContext& node, StateStep& step, size_t kind) {
   return apart ? "d == 0u ? " + forward + " : " + read(input + kBackward, kArrays[kind][1]) : forward;
 }
 
-// The statement that makes an element of outputs of hidden states (kind 0) or cells (1); none where nobody wants these.
+// GLSL statement that writes a final hidden state (kind 0) or cell state (kind 1); empty if the output is unused.
 std::string made_state(LowerContext& node, StateStep& step, size_t kind) {
   const size_t output = 1 + kind;
   const bool apart = is_apart(*node.attributes, output);

@@ -1,4 +1,4 @@
-// Tensors of states and results of recurrent layers, and the dispatches that bring states to a layer's own memory and from there.
+// State and output tensors of recurrent layers, and dispatches that copy states to and from a layer's memory.
 #pragma once
 
 #include <string>
@@ -7,23 +7,21 @@
 
 namespace pumice {
 
-// The facts of a recurrent layer that its dispatches need.
+// Sizes of a recurrent layer that the dispatches need.
 struct StateSizes {
-  int64_t directions, batch, units, width;  // `width` elements in a row of the layer's memory
+  int64_t directions, batch, units, width;  // `width`: row length in the layer's memory
   bool batch_first;
 
-  int64_t elements() const { return directions * batch * width; }  // of one kind of states in the layer's memory
+  int64_t elements() const { return directions * batch * width; }  // per kind of state in the layer's memory
 };
 
-// The type of a kernel's array for a tensor, and the statement that stores `v` as element `index` of one: float32, or as the kernel
-// computes.
+// GLSL array type of a tensor, and the statement that stores `v` in element `index`, as float32 or in the kernel's storage type.
 std::string array_type(const TensorDesc& desc);
 std::string stored(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v);
 
-// Adds the dispatch that fills `state`: hidden states from 0 on, and cells from `cells` on where there are any (-1: none). States that are
-// not given are zero.
+// Adds the dispatch that fills `state`: hidden states at 0, and cell states at `cells` (-1: none). Omitted states are zero.
 void add_first_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells);
-// Adds the dispatch that makes outputs of the hidden states, which lie from `hidden` on, and of the cells; none where nobody wants them.
+// Adds the dispatch that writes the output states, from hidden states at `hidden` and cell states at `cells`. None if no output is used.
 void add_last_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of reductions and running sums name.
+// Lowerings and host evaluations of reductions and running sums.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -13,7 +13,7 @@ void lower_count_non_zero(LowerContext& node);
 void lower_non_zero(LowerContext& node);
 void lower_compress_counted(LowerContext& node);
 
-// These compute outputs on the host.
+// Host evaluations.
 HostResults evaluate_reduce(const HostNode& node);
 HostResults evaluate_scan(const HostNode& node);
 

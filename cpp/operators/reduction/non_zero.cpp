@@ -1,4 +1,4 @@
-// Elements that are not zero: how many, and where. The count is read by the host, which then knows how large the rest is.
+// Counts and locates nonzero elements. The host reads the count to determine the output sizes.
 #include "operators/reduction/non_zero.h"
 
 #include "operators/means/compose.h"
@@ -16,7 +16,7 @@ Macros run_macros(DType dtype, bool counts) {
   return {{"BITS", std::to_string(width)}, {"SIGN", sign}, {"RUN", std::to_string(kNonZeroRun) + "u"}, {"COUNTS", counts ? "1" : "0"}};
 }
 
-// Indices of the elements of input `from` that are not zero, int64[rank, count], by the runs' starts, the node's last input.
+// Indices of the nonzero elements of input `from`, int64[rank, count], using the start of each run from the node's last input.
 void add_indices(LowerContext& node, size_t from, int64_t count, const Operand& y) {
   const TensorDesc& x = node.input(from);
   Macros macros = run_macros(x.dtype, false);

@@ -1,4 +1,4 @@
-// Elements that are not zero are counted by runs, each of which one invocation walks.
+// Counts nonzero elements in runs, one invocation per run.
 #pragma once
 
 #include <cstdint>

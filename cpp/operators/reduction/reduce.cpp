@@ -17,15 +17,15 @@ namespace pumice {
 namespace {
 
 constexpr size_t kFoldRank = 4;
-constexpr int64_t kMostInOne = 4096;    // elements that one invocation folds: sums of sums lose less than one long sum
-constexpr int64_t kMostInTeam = 65536;  // and a workgroup
-constexpr int64_t kGroupSize = 256;     // invocations of one, where the device takes so many
-constexpr int64_t kSmallTeam = 16;      // invocations that share a shorter row, or a column
+constexpr int64_t kMostInOne = 4096;    // elements per invocation; hierarchical sums have smaller errors than one long sum
+constexpr int64_t kMostInTeam = 65536;  // elements per workgroup
+constexpr int64_t kGroupSize = 256;     // workgroup size, if the device supports it
+constexpr int64_t kSmallTeam = 16;      // invocations that share a short row, or a column
 constexpr int64_t kHalvesTeam = 64, kFewestInHalvesGroup = 16384;
-constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // elements of a row that are worth a small team, and a workgroup
-constexpr int64_t kManyInvocations = 262144;                  // fill a large GPU
+constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // minimum row size for a small team, and for a workgroup
+constexpr int64_t kManyInvocations = 262144;                  // enough for a large GPU
 
-// GLSL of an integer type and its ends.
+// GLSL integer type with its minimum and maximum.
 struct IntegerText {
   std::string type, lowest, highest;
 };
@@ -45,15 +45,15 @@ const IntegerText& integer_text(DType dtype) {
   return texts.at(dtype);
 }
 
-constexpr char kNoExponentials[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  // the start of a sum of them
+constexpr char kNoExponentials[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  // initial state of log-sum-exp
 
-// The largest element so far, and the sum of exponentials relative to it.
+// Running maximum and sum of exponentials relative to it.
 Fold exponentials_fold(bool wide) {
   const std::string accumulator = wide ? "dvec2" : "vec2", start = wide ? "dvec2(double(-pm_infinity), 0.0LF)" : kNoExponentials;
   return {accumulator, start, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"};
 }
 
-// The start of a fold as GLSL; "int" for example is the type of its accumulator.
+// Initial value of a fold as GLSL; `accumulator` is its type, such as "int".
 std::string start_text(FoldStart start, DType dtype, const std::string& accumulator) {
   const bool lowest = start == FoldStart::lowest;
   if (start == FoldStart::zero || start == FoldStart::one) return accumulator + (start == FoldStart::one ? "(1)" : "(0)");
@@ -62,7 +62,7 @@ std::string start_text(FoldStart start, DType dtype, const std::string& accumula
   return lowest ? integer_text(dtype).lowest : integer_text(dtype).highest;
 }
 
-// The texts are macros over s, v, t and n, whose arguments are expressions: hence the brackets.
+// The texts are macros over s, v, t and n, whose arguments are expressions, so they need parentheses.
 Fold text_of(const ReductionFold& fold, DType dtype) {
   if (fold.exponentials) return exponentials_fold(dtype == DType::float64);
   const ExprType type = expr_type(dtype == DType::bool_ ? DType::uint8 : dtype);
@@ -85,13 +85,13 @@ uint64_t accumulator_bytes(const Fold& fold) {
 
 namespace {
 
-// The type of what `finish` makes.
+// GLSL type of `finish`'s result.
 std::string result_type(const Fold& fold) {
   if (!fold.result.empty()) return fold.result;
   return fold.accumulator == "vec2" ? "float" : fold.accumulator == "dvec2" ? "double" : fold.accumulator;
 }
 
-// A number that ranks as the element v does, or against it where the least is sought, for an accumulator of positions.
+// Sort key of element v for arg-reduce, reversed if the minimum is sought.
 std::string key_text(DType dtype, bool least) {
   if (is_float(dtype)) return "pm_key(v)";
   const bool wide = bits(dtype) == 64, is_signed = is_signed_integer(dtype) || bits(dtype) < 32;
@@ -124,13 +124,13 @@ Macros width_macros(std::string_view accumulator) {
 
 namespace {
 
-// Several elements as they lie in memory and what reads the j-th of them.
+// A vector of elements as stored, and access to its j-th element.
 struct WideText {
   int64_t elements;
   std::string declared, load, pick;
 };
 
-// The ways to read several elements at once that begin at a boundary, the widest first.
+// Vector loads that are possible at aligned offsets, widest first.
 std::vector<WideText> wide_texts(const LowerContext& node, const Fold& fold, bool first) {
   const std::string fours = "x[(i) >> 2]", each = "(h)[j]";
   if (!first) return fold.accumulator == "float" ? std::vector<WideText>{{4, "vec4", fours, each}} : std::vector<WideText>{};
@@ -151,15 +151,15 @@ struct Stage {
   Operand x, y;
   IndexSpace kept, reduced;
   bool first = true, last = false;
-  bool aligned = true;  // x begins where several elements can be loaded at once, as far as the node's input does
+  bool aligned = true;  // x is aligned for vector loads if the node's input is
   int64_t parts = 1, part_size = 1, part_stride = 1;
-  int64_t group = kGroupSize;         // invocations of a workgroup
-  int64_t team = 1;                   // of these, those that fold one result
-  bool columns = false;               // neighbouring invocations take neighbouring results
-  std::optional<WideText> wide = {};  // elements that an invocation loads at once; none: one
+  int64_t group = kGroupSize;         // workgroup size
+  int64_t team = 1;                   // invocations of it that fold one result
+  bool columns = false;               // adjacent invocations compute adjacent results
+  std::optional<WideText> wide = {};  // vector load per invocation; none: scalar
 
   int64_t loaded() const { return wide ? wide->elements : 1; }
-  // The additions that an element goes through: those of one invocation, then those of its team.
+  // Additions per element: within an invocation, then within its team.
   int64_t additions(const NodeContext& node) const {
     const int64_t own = columns ? 1 : loaded(), each = ceil_div(part_size, team * own) * own;
     if (team == 1) return each;
@@ -167,21 +167,21 @@ struct Stage {
   }
 };
 
-// The first axes step by whole groups of `count`.
+// Whether the strides of the first axes are multiples of `count`.
 bool in_groups(const IndexSpace& space, size_t axes, int64_t count) {
   for (size_t axis = 0; axis < axes; ++axis)
     if (space.sizes[axis] != 1 && space.strides[0][axis] % count != 0) return false;
   return true;
 }
 
-// Invocations that fold one of `rows` rows. Those of halves take more elements each, as long as all rows keep the device busy.
+// Invocations that fold one of `rows` rows. For fp16, each folds more elements if the rows still occupy the device.
 int64_t row_team(int64_t rows, int64_t size, bool halves, int64_t group) {
   if (size < kFewestInTeam) return 1;
   if (size < kFewestInGroup) return kSmallTeam;
   return halves && size < kFewestInHalvesGroup && rows * kHalvesTeam >= kManyInvocations / 4 ? kHalvesTeam : group;
 }
 
-// How many invocations fold a result, and what each loads.
+// Chooses how many invocations fold a result, and the vector load of each.
 void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
   const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
   stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kFewestColumns && step != 1;
@@ -191,7 +191,7 @@ void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
                : stage.columns      ? (halves ? kSmallTeam / 2 : kSmallTeam)
                                     : row_team(stage.kept.elements(), size, halves, stage.group);
   const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
-  // Invocations of software devices walk columns one by one: that reads their caches better.
+  // On software devices, invocations process columns one by one, which uses their caches better.
   if (!stage.aligned || across.strides[0].back() != 1 || (stage.columns && stage.team == 1)) return;
   for (const WideText& text : wide_texts(node, fold, stage.first)) {
     const int64_t count = text.elements;
@@ -201,7 +201,7 @@ void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
   }
 }
 
-// Elements of a result that a team folds: all of them, or fewer where the teams would be too few or too slow.
+// Elements of a result that a team folds: all, or fewer if that gives too few or too slow teams.
 int64_t part_size_of(const Stage& stage) {
   const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
   if (stage.team > 1 && stage.team < stage.group && !stage.columns) return size;
@@ -234,8 +234,8 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
           {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
-  const bool searches_halves = fold.is_position && stage.first && is_half_width(x);  // which takes many registers
-  const bool is_narrow = width_macros(fold.accumulator).empty();                     // subgroups exchange 32 bits everywhere
+  const bool searches_halves = fold.is_position && stage.first && is_half_width(x);  // which needs many registers
+  const bool is_narrow = width_macros(fold.accumulator).empty();                     // 32-bit subgroup operations are supported everywhere
   append({{"ONE_AXIS", one_axis ? "1" : "0"},
           {"COLUMNS", stage.columns ? "1" : "0"},
           {"TEAM", std::to_string(stage.team)},
@@ -278,7 +278,7 @@ std::vector<bool> reduced_axes(const LowerContext& node) {
   return reduced;
 }
 
-// The kept axes with the strides of x and y, and the reduced ones with those of x.
+// The kept axes with strides of x and y, and the reduced axes with strides of x.
 std::pair<IndexSpace, IndexSpace> spaces_of(const TensorDesc& x, const TensorDesc& y, const std::vector<bool>& reduced) {
   IndexSpace kept{{}, {{}, {}}}, folded{{}, {{}}};
   const bool keeps_axes = y.rank() == x.rank();
@@ -300,7 +300,7 @@ Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype) {
     throw UnsupportedError("node '" + std::string(node.node) + "': a fold of " + std::string(name(dtype)));
   if (!is_working_float(dtype)) node.check_arithmetic(dtype);
   const DType computed = is_working_float(dtype) ? DType::float32 : dtype;
-  // Texts are kept because a node is lowered for every new shape.
+  // Cached, because a node is lowered again for every new shape.
   static std::mutex mutex;
   static std::map<std::pair<const ReductionFold*, DType>, Fold> known;
   const std::lock_guard lock(mutex);
@@ -308,7 +308,7 @@ Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype) {
   return found != known.end() ? found->second : known.emplace(std::pair(&fold, computed), text_of(fold, computed)).first->second;
 }
 
-// The spaces as a kernel walks them, and in how many parts.
+// Coalesces the spaces for the kernel and determines the number of parts.
 static void divide(const LowerContext& node, const Fold& fold, Stage& stage) {
   for (IndexSpace* space : {&stage.kept, &stage.reduced}) {
     space->coalesce();
@@ -326,9 +326,9 @@ static int64_t span_of(const IndexSpace& space) {
   return span;
 }
 
-// The runs of a result's elements that lie within `most` each, with the place of the first.
+// Splits a result's elements into runs with a span of at most `most` each, with the offset of the first element.
 static void cut_runs(IndexSpace space, int64_t first, int64_t most, std::vector<std::pair<IndexSpace, int64_t>>& runs) {
-  constexpr int64_t kGrain = 256;  // neighbours that stay together, so that several are loaded at once
+  constexpr int64_t kGrain = 256;  // adjacent elements that stay together for vector loads
   size_t widest = 0;
   for (size_t axis = 1; axis < space.sizes.size(); ++axis)
     if (space.strides[0][axis] * (space.sizes[axis] - 1) > space.strides[0][widest] * (space.sizes[widest] - 1)) widest = axis;
@@ -341,7 +341,7 @@ static void cut_runs(IndexSpace space, int64_t first, int64_t most, std::vector<
   cut_runs(space, first + half * space.strides[0][widest], most, runs);
 }
 
-// Results of more elements than a kernel binds: each run of them is folded in parts of its own, all of which are what is left to be folded.
+// Results over more elements than fit into a binding: each run is folded into its own parts, which are folded afterwards.
 static void add_runs(LowerContext& node, const Fold& fold, Stage& whole) {
   const int64_t element_bits = bits(node.input(0).dtype), most = largest_range(*node.context) * 8 / element_bits;
   if (span_of(whole.reduced) <= most || span_of(whole.reduced) <= 1) return;
@@ -386,11 +386,11 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
   int64_t additions = 0;
   Stage stage{node.in(0), y, std::move(kept), std::move(reduced)};
   if (!fold.is_position) add_runs(node, fold, stage);
-  const bool tells = stage.first && fold.accumulator == "float";  // runs have parts of several sizes
+  const bool tells = stage.first && fold.accumulator == "float";  // runs have parts of different sizes
   while (!stage.last) {
     divide(node, fold, stage);
     stage.last = stage.parts == 1;
-    // Parts of rows lie side by side, those of columns by columns.
+    // Parts of rows are contiguous; parts of columns are column by column.
     const Strides y_strides = stage.kept.strides[1];
     Strides packed = packed_strides(stage.kept.sizes);
     stage.part_stride = stage.columns ? results : 1;
@@ -408,13 +408,13 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
   node.tell_additions(tells ? additions : kAsLongAsTheSum);
 }
 
-// Axes of strided tensors that do not merge into as few as the kernel walks: the same of packed ones, whose do. False: they merge.
+// Packs strided tensors whose axes do not merge to the kernel's rank. Returns false if they do merge.
 static bool lower_packed(LowerContext& node, const std::vector<bool>& reduced, IndexSpace kept, IndexSpace folded) {
   kept.coalesce();
   folded.coalesce();
   if (std::max(kept.sizes.size(), folded.sizes.size()) <= kFoldRank) return false;
   Attributes attributes = *node.attributes;
-  if (node.row->fold) {  // else a position, whose axis is an attribute already
+  if (node.row->fold) {  // arg-reduce already has its axis as an attribute
     std::vector<int64_t> axes;
     for (size_t axis = 0; axis < reduced.size(); ++axis)
       if (reduced[axis]) axes.push_back(static_cast<int64_t>(axis));
@@ -447,7 +447,7 @@ void lower_arg(LowerContext& node) {
   const bool least = node.row->form == kArgMin, wide = bits(x.dtype) == 64;
   Fold fold{wide ? "uvec4" : "uvec2", wide ? "uvec4(0u, 1u << 31, 0u, 0u)" : "uvec2(1u << 31, 0u)",
             "pm_better(s, PLACE(" + key_text(x.dtype, least) + ", i))", "pm_best(s, t)", wide ? "(s).z" : "(s).y"};
-  fold.y_type = "uvec2";  // int64, whatever the elements are
+  fold.y_type = "uvec2";  // int64, regardless of the element dtype
   fold.store = "y[i] = uvec2(v, 0u)";
   fold.result = "uint";
   fold.is_position = true;

@@ -1,4 +1,4 @@
-// Reductions and running sums computed on the host.
+// Host evaluation of reductions and running sums.
 #include <algorithm>
 #include <limits>
 

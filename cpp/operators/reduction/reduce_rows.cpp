@@ -1,4 +1,4 @@
-// Reductions over axes, which are an attribute or input 1.
+// Reductions over axes, given as an attribute or input 1.
 #include "operators/host/host_node.h"
 #include "operators/means/cut_axes.h"
 #include "operators/reduction/lowerings.h"
@@ -30,7 +30,7 @@ void shape_of_reduce(ShapeContext& node) {
   node.output(0, x.dtype, y);
 }
 
-// A result that keeps no axis of size 1 has fewer axes, by as many as there are numbers in input 1.
+// Without keepdims, the output rank depends on the length of input 1.
 std::optional<size_t> rank_of_reduced(const Attributes& attributes, bool lists) {
   return lists && attributes.integer("keepdims", 1) == 0 ? std::optional<size_t>(1) : std::nullopt;
 }

@@ -1,4 +1,4 @@
-// Lowerings of running sums and products along one axis.
+// Lowers running sums and products along an axis.
 #include <algorithm>
 
 #include "core/error.h"
@@ -11,13 +11,13 @@ namespace pumice {
 namespace {
 
 constexpr size_t kRowRank = 4;
-constexpr int64_t kMostScanned = 4096, kFewestInOne = 64;  // elements that one invocation walks
-// Rows are cut into parts until about so many invocations walk them.
+constexpr int64_t kMostScanned = 4096, kFewestInOne = 64;  // elements per invocation
+// Rows are split into parts until about this many invocations process them.
 constexpr int64_t kWantedUnits = 4096;
 
-// Rows of one axis in two tensors.
+// Rows along an axis in two tensors.
 struct ScannedRows {
-  IndexSpace space;  // the rows, with the strides of x and y
+  IndexSpace space;  // the rows, with strides of x and y
   int64_t size, x_step, y_step;
   bool exclusive, backwards;
 };
@@ -26,7 +26,7 @@ class Scan {
  public:
   Scan(LowerContext& node, Fold fold) : node_(node), fold_(std::move(fold)) {}
 
-  // Adds the scan. `x` and `y` hold elements of the dtypes, or accumulators where there is none.
+  // Adds the scan. `x` and `y` have these dtypes, or contain accumulators if there is none.
   void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows) {
     const int64_t count = rows.space.elements();
     const int64_t part_size =
@@ -47,7 +47,7 @@ class Scan {
   }
 
  private:
-  // Elements and their dtype; none: values as the accumulator has them.
+  // Elements and their dtype; none: accumulators.
   struct Elements {
     const Operand& operand;
     std::optional<DType> dtype;
@@ -97,7 +97,7 @@ void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_
   Scan(node, fold_of(node, kSumFold, dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
 }
 
-// The rows of two tensors of one shape along an axis.
+// The rows of two tensors of equal shape along an axis.
 static ScannedRows rows_along(const LowerContext& node, const TensorDesc& x, const TensorDesc& y, size_t scanned) {
   ScannedRows rows{{{}, {{}, {}}},
                    x.shape[scanned],
@@ -126,7 +126,7 @@ void lower_scan(LowerContext& node) {
   IndexSpace merged = rows.space;
   merged.coalesce();
   if (merged.sizes.size() <= kRowRank) return Scan(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
-  // The axes of packed tensors merge into those before the scanned one and those behind it.
+  // The axes of packed tensors merge into one before and one after the scanned axis.
   const Operand from = dense_input(node, 0), to = dense_output(node, 0);
   Scan(node, fold).add(from, x.dtype, to, y.dtype, rows_along(node, x.packed(), y.packed(), scanned));
   finish_output(node, 0, to);

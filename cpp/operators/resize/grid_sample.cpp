@@ -1,4 +1,4 @@
-// GridSample: elements at places that the device knows.
+// GridSample: interpolates at coordinates known to the device.
 #include "operators/means/strided.h"
 #include "operators/resize/lowerings.h"
 #include "operators/row/operator_table.h"

@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of resizing name.
+// Lowerings of resize rows.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// Resize: nearest elements are looked up, all axes at once; sums of several are made axis by axis. The tables are made here, in double
+// Resize: nearest mode is a lookup on all axes at once; interpolation runs axis by axis. Tables are computed on the host in double
 // precision.
 #include <algorithm>
 
@@ -37,7 +37,7 @@ void add_nearest(LowerContext& node, const std::vector<ResizeAxis>& axes) {
   add_lookup(node, node.input(0).shape, node.output(0).shape, tables, outside.take());
 }
 
-// Resizes one axis after the other, those that shrink most first, so that what lies between them stays small.
+// Resizes axis by axis, those that shrink most first, to keep intermediates small.
 void add_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
   const DType dtype = node.output(0).dtype;
   std::vector<size_t> order;

@@ -9,7 +9,7 @@ std::string_view name_of(const AttributeValue& value) {
   return name(static_cast<AttributeKind>(value.index()));
 }
 
-// The value as T, or null where there is none.
+// Returns the value as T, or null if it is not set.
 template <typename T>
 const T* find(const std::map<std::string, AttributeValue, std::less<>>& values, std::string_view name) {
   const auto found = values.find(name);

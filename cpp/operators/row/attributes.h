@@ -1,4 +1,4 @@
-// Attribute values of a node, by ONNX name.
+// Attribute values of a node, keyed by ONNX name.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace pumice {
 using AttributeValue =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>, HostTensor>;
 
-// The kinds, in the order of the variant's alternatives.
+// In the order of the variant's alternatives.
 enum class AttributeKind : uint8_t { integer, real, text, integers, reals, texts, tensor };
 std::string_view name(AttributeKind kind);  // "a number"
 
-// ONNX's attributes are float32: operators of float64 compute with that number, 0.00999999977648258 where a file says 0.01.
+// ONNX attributes are float32. float64 operators compute with the rounded value: 0.01 in a file becomes 0.00999999977648258.
 inline double attribute_real(double value) {
   return static_cast<double>(static_cast<float>(value));
 }
@@ -29,7 +29,7 @@ class Attributes {
  public:
   void set(std::string name, AttributeValue value);
   bool has(std::string_view name) const;
-  // Each returns the given value, or `fallback`. Throws GraphError where the value is of another kind.
+  // Each returns the attribute, or `fallback` if it is not set. Throws GraphError if the value has another kind.
   int64_t integer(std::string_view name, int64_t fallback = 0) const;
   double real(std::string_view name, double fallback = 0) const;
   std::string text(std::string_view name, std::string_view fallback = {}) const;

@@ -1,4 +1,4 @@
-// Floating-point operations of a node, for profiles.
+// Floating-point operation counts of nodes, for profiles.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 
 namespace pumice {
 
-// The number of floating-point operations of a node: what its row's `flop` counts, a multiplication and an addition for each term of each
-// result of a product or a convolution. For a row that has none of its own it is one operation for each element that a map makes, and that
-// a reduction, a window or a scan reads. Nodes that only move elements have 0.
+// Returns the floating-point operations of a node, as counted by its row's `flop`: 2 per multiply-add of a GEMM or convolution. Rows
+// without one count one operation per output element (map) or per input element (reduction, window, scan). Nodes that only move elements
+// count 0.
 uint64_t node_flop(const LowerContext& node);
 
-// Functions that several rows give as their `flop`.
+// `flop` functions shared by several rows.
 
-// Products of the rows of input 0, the columns of it where the attribute "transA" is set, with columns of a matrix.
+// GEMM of the rows of input 0 (its columns if "transA" is set) with a matrix.
 uint64_t product_flop(const LowerContext& node);
-// Two products of attention whose queries are input 0: with so many keys, and with as many values.
+// Both GEMMs of attention, Q*K^T and P*V, with input 0 as the queries and the given number of keys.
 uint64_t attention_flop(const LowerContext& node, int64_t keys);
 
-// A convolution with input `kFilters`: each is used at every place of the result, or of the image where it is `transposed`.
+// A convolution whose filters are input `kFilters`, applied at each output position, or at each input position if `transposed`.
 template <size_t kFilters = 1, bool transposed = false>
 uint64_t convolution_flop(const LowerContext& node) {
   const TensorDesc &filters = node.input(kFilters), &places = transposed ? node.input(0) : node.output(0);

@@ -23,7 +23,7 @@ HostWriter::HostWriter(TensorDesc desc)
 void HostWriter::store(int64_t element, int64_t value) {
   if (is_float(desc_.dtype)) return store(element, static_cast<double>(value));
   if (desc_.dtype == DType::bool_) value = value != 0;
-  std::memcpy(at(element), &value, element_bytes_);  // little-endian: the low bytes
+  std::memcpy(at(element), &value, element_bytes_);  // little-endian: copies the low bytes
 }
 
 void HostWriter::store(int64_t element, double value) {

@@ -1,4 +1,4 @@
-// Tensors in the making on the host: elements are stored as their dtype, and moved by strides.
+// Builds tensors on the host: stores elements in the tensor's dtype and copies them by strides.
 #pragma once
 
 #include <array>
@@ -11,13 +11,13 @@
 
 namespace pumice {
 
-// Memory for a packed tensor whose elements are written one by one. Dtypes of less than a byte are not stored.
+// Memory of a packed tensor, written element by element. Sub-byte dtypes are not supported.
 class HostWriter {
  public:
   explicit HostWriter(TensorDesc desc);
   size_t element_bytes() const { return element_bytes_; }
   std::byte* at(int64_t element) { return bytes_.get() + static_cast<size_t>(element) * element_bytes_; }
-  // Integers wrap to the dtype's bits, reals round to nearest as floats and are saturated() as integers; of a bool what is not 0 is 1.
+  // Integers wrap to the dtype's width. Reals round to nearest for floats and are saturated() for integers. Nonzero becomes true for bool.
   void store(int64_t element, int64_t value);
   void store(int64_t element, double value);
   HostTensor take();
@@ -28,7 +28,7 @@ class HostWriter {
   std::shared_ptr<std::byte[]> bytes_;
 };
 
-// All elements, as int64 (of integers and bools) or as double.
+// All elements, as int64 (for integers and bools) or as double.
 template <typename T>
 std::vector<T> elements_of(const HostTensor& tensor) {
   static_assert(std::is_same_v<T, int64_t> || std::is_same_v<T, double>);
@@ -38,13 +38,13 @@ std::vector<T> elements_of(const HostTensor& tensor) {
     return tensor.as_double();
 }
 
-// The elements of `x` at first + sum(index * stride), for all indices of `desc` in row-major order; strides may be negative.
+// Gathers x[first + sum(index * stride)] for all indices of `desc` in row-major order. Strides may be negative.
 HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
 
-// The bits of the first element, as words that kernels take as parameters.
+// Bits of the first element, as uint32 words for push constants.
 std::array<uint32_t, 2> element_bits_of(const HostTensor& tensor);
 
-// Calls visit(i, offset) for the row-major indices i of `shape`, offset being the sum of index * stride.
+// Calls visit(i, offset) for each index of `shape` in row-major order, with offset = sum(index * stride).
 template <typename Visit>
 void for_each_index(const Shape& shape, const Strides& strides, const Visit& visit) {
   const int64_t count = element_count(shape);

@@ -1,4 +1,4 @@
-// Index rules say which integers a row takes in its input of indices.
+// Index rules: which integers are valid in a row's index input.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,20 @@
 
 namespace pumice {
 
-// These numbers stand in for the size of an axis that is not known yet, of elements that are no indices, and of integers without a limit.
+// Placeholders for an unknown axis size, for elements that are not indices, and for unbounded integers.
 inline constexpr int64_t kNotKnown = -1, kNoIndex = -2, kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The numbers of an input name elements of axes: those at k, k + sizes.size(), .. of an axis of sizes[k]. Without sizes any number will
-// do. Numbers that are floats are truncated.
+// Valid range of an input's indices. Element k of an index vector indexes an axis of sizes[k]; the pattern repeats every sizes.size()
+// elements. Without sizes any value is valid. Float indices are truncated.
 struct IndexBounds {
   size_t input = 0;
   std::vector<int64_t> sizes;
-  bool from_end = true;  // negative ones count from the end
+  bool from_end = true;  // negative indices count from the end
 
   bool any() const { return !sizes.empty(); }
 };
 
-// A row's rule gives the bounds of a node of these attributes whose inputs have these shapes (those that are absent are empty), where sizes
-// below 0 are not known.
+// Returns the bounds of a node with these attributes and input shapes. Absent inputs have empty shapes; unknown sizes are negative.
 using IndexRule = IndexBounds (*)(const Attributes&, const std::vector<Shape>&);
 
 }  // namespace pumice

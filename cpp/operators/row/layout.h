@@ -1,4 +1,4 @@
-// Which layout a value inside a program has: row-major, or channels-last for images between operators that read any strides.
+// Layouts of values inside a program: row-major, or channels-last for images between operators that accept any strides.
 #pragma once
 
 #include "core/tensor_desc.h"
@@ -6,16 +6,16 @@
 
 namespace pumice {
 
-// The row's kernels take an input, or make an output, of any strides.
+// Whether the row's kernels read an input, or write an output, with arbitrary strides.
 bool takes_strides(const OperatorRow& row, size_t input);
 bool makes_strides(const OperatorRow& row, size_t output);
 
-// The row's kernels read, or make, images (rank 3 and 4) channels last as well as row-major. An operator that takes such images need not
-// take such weights.
+// Whether the row's kernels read or write images (rank 3 and 4) channels-last as well as row-major. This need not hold for the weights of
+// such an operator.
 bool takes_any_layout(const OperatorRow& row, size_t input);
 bool makes_any_layout(const OperatorRow& row, size_t output);
 
-// Channels are neighbours in memory, four to an aligned vector: what the contraction and window kernels are fastest with.
+// Whether the channels form aligned vec4s in channels-last layout, which the GEMM, convolution and window kernels run fastest with.
 bool suits_channels_last(DType dtype, const Shape& shape);
 Strides channels_last_strides(const Shape& shape);
 

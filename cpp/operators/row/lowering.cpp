@@ -124,7 +124,7 @@ StepBuilder& StepBuilder::variant(std::string name, std::string spilled) {
 }
 
 Step StepBuilder::build() {
-  if (!step_.variant.empty()) step_.kernel->ask_with_pipeline();  // of the form that the grid takes
+  if (!step_.variant.empty()) step_.kernel->ask_with_pipeline();  // of the form chosen for the grid
   const Interface& interface = step_.kernel->interface();
   for (size_t i = 0; i < bound_.size(); ++i)
     if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");
@@ -146,7 +146,7 @@ std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_
 
 std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
                                                          const SpecValues& spec) const {
-  for (const auto& [macro, value] : macros)  // a fused expression may compute in 64 bits where no tensor has them
+  for (const auto& [macro, value] : macros)  // a fused expression may compute in fp64 even if no tensor does
     if (macro == "PM_HAS_FLOAT64") check_arithmetic(DType::float64);
   return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);
 }
@@ -217,7 +217,7 @@ void NodeContext::check_loops(int64_t iterations) const {
 }
 
 int64_t largest_range(const Context& context) {
-  constexpr uint64_t kBoundaries = 1024;  // what a range may have before and after what is meant, on any device
+  constexpr uint64_t kBoundaries = 1024;  // alignment slack before and after the wanted range, on any device
   const uint64_t largest = context.limit("maxStorageBufferRange");
   return static_cast<int64_t>(largest > 2 * kBoundaries ? largest - kBoundaries : largest);
 }
@@ -232,7 +232,7 @@ Operand LowerContext::packed(size_t i) {
   PackContext pack;
   static_cast<NodeContext&>(pack) = *this;
   pack.inputs = inputs;
-  pack.shapes.clear();  // what is packed at every execution is packed as it comes
+  pack.shapes.clear();  // non-constant weights are packed without knowledge of other shapes
   PackedWeight weight;
   if (!row->pack || !row->pack(pack, i, weight)) return in(i);
   const Operand target = temporary(weight.desc.bytes());

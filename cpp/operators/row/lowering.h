@@ -1,4 +1,4 @@
-// How an operator turns into dispatches: at compile its weights' packed form, at bind (all shapes known) its steps.
+// Lowers an operator to dispatches. Weights are packed at compile time; steps are built at bind time, when all shapes are known.
 #pragma once
 
 #include <algorithm>
@@ -21,39 +21,39 @@
 
 namespace pumice {
 
-// Which memory a step's operand lives in. Indices count values of the node; a graph renumbers them.
+// Memory that a step's operand lives in. Indices are local to the node; a graph renumbers them.
 enum class Place : uint8_t { none, input, output, temporary, persistent, host };
 
 struct Operand {
   Place place = Place::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
-  uint64_t bytes = 0;         // that a step reads or writes from there on; 0: all up to the end
-  uint32_t element_bits = 0;  // of a tensor in scratch memory, which no description tells of; 0: as the kernel declares its array
-  bool is_exact = false;      // `bytes` are all that is bound: the kernel may ask for its array's length
-  uint32_t part = 0;          // of a result: steps that write parts with other numbers write no element of this one; 0: the whole
+  uint64_t bytes = 0;         // accessed by the step from byte_offset on; 0: all up to the end
+  uint32_t element_bits = 0;  // element size of a tensor in scratch memory, which has no TensorDesc; 0: as the kernel declares its array
+  bool is_exact = false;      // bind exactly `bytes`, because the kernel may query its array's length
+  uint32_t part = 0;          // steps that write different parts of an output write disjoint elements; 0: the whole output
 };
 
-// One dispatch before its memory is known. Built through LowerContext::dispatch().
+// A dispatch without assigned memory. Built with LowerContext::dispatch().
 struct Step {
   std::shared_ptr<const KernelVariant> kernel;
   std::vector<Operand> operands;  // by position in kernel->interface().bindings
   std::vector<std::byte> push;
   std::array<uint32_t, 3> groups{1, 1, 1};
-  std::shared_ptr<const StepChoice> choice = nullptr;  // where the program was told of measured variants
-  std::string variant = {};  // the name of the variant that it runs, where a node could take others; "": it has none
-  std::string spilled = {};  // the one that stands back for it, since its kernel spills; "" where none does
+  std::shared_ptr<const StepChoice> choice = nullptr;  // set if the program was compiled with measured variants
+  std::string variant = {};                            // name of the kernel variant that runs, if the node has several; else ""
+  std::string spilled = {};                            // variant that was skipped because its kernel spills; "" if none
 };
 
-inline constexpr uint64_t kBindingBoundary = 256;  // bytes; no device binds at a coarser one
+inline constexpr uint64_t kBindingBoundary = 256;  // bytes; maximum binding alignment on any device
 
-// Fills a step by the names that the shader itself declares. Throws Error for unknown or missing names (our own mistakes).
+// Fills a step using the names that the shader declares. Throws Error for unknown or missing names (internal errors).
 class StepBuilder {
  public:
   explicit StepBuilder(std::shared_ptr<const KernelVariant> kernel);
   StepBuilder& bind(std::string_view name, const Operand& operand);
-  // From element `first` on, of so many bits, of which `count` are read or written: from the boundary before it, which every device binds
-  // at; what lies between them is told to `<name>_offset`.
+  // Binds `count` elements of `element_bits` bits from element `first` on. The binding starts at the previous kBindingBoundary, which every
+  // device supports; the shader gets the remaining distance in `<name>_offset`.
   StepBuilder& bind(std::string_view name, Operand operand, int64_t first, int64_t count, size_t element_bits);
   template <std::integral T>
   StepBuilder& set(std::string_view name, T value) {
@@ -61,13 +61,13 @@ class StepBuilder {
   }  // push constant, converted to the reflected type
   StepBuilder& set(std::string_view name, double value);
   StepBuilder& set(std::string_view name, std::span<const int64_t> values);
-  // Workgroup counts so that every axis has at least that many invocations; the kernel takes its folded form where the device takes no such
-  // grid: see launch_of(), also for what is thrown.
+  // Sets workgroup counts to cover at least this many invocations per axis. The kernel uses its folded form if the grid exceeds device
+  // limits: see launch_of(), also for exceptions.
   StepBuilder& threads(uint64_t x, uint64_t y = 1, uint64_t z = 1);
   StepBuilder& groups(uint64_t x, uint64_t y = 1, uint64_t z = 1);
-  // The variant that the step runs, of several that its node could take. The driver will be asked whether its kernel spills.
+  // Names the variant that the step runs, if its node has several. The driver is then queried for register spills.
   StepBuilder& variant(std::string name, std::string spilled);
-  Step build();  // checks that everything declared was given
+  Step build();  // checks that all declared bindings and push constants are set
 
  private:
   const PushConstant& member(std::string_view name);
@@ -78,91 +78,89 @@ class StepBuilder {
   std::vector<bool> pushed_;
 };
 
-// A weight's packed form: made once on the device from the constant, or at every execution where the weight is not constant.
+// Packed form of a weight: packed once on the device if constant, else at every execution.
 struct PackedWeight {
-  TensorDesc desc;  // dtype, shape and so bytes of the packed form (row-major)
-  // Adds the steps from `source` (as described by PackContext::input) to `target`.
+  TensorDesc desc;  // dtype and shape of the packed form (row-major)
+  // Appends the steps that pack `source` (described by PackContext::input) into `target`.
   std::function<void(std::vector<Step>&, const Operand& source, const Operand& target)> steps;
 };
 
-// Steps of one kernel, which makes each of `count` elements of `y` from `x`; `set` gives it its push constants.
+// Packs with one kernel that computes each of `count` elements of `y` from `x`. `set` fills its push constants.
 std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_each(std::shared_ptr<const KernelVariant> kernel,
                                                                                      int64_t count, std::function<void(StepBuilder&)> set);
 
-// The input of a node whose epilogue reads a second tensor, of the result's shape or one that broadcasts with it.
+// Index of the residual: a second tensor that the epilogue reads, of the output's shape or broadcast to it.
 inline constexpr size_t kResidualInput = 3;
 
-// HalvesOfFactors tells of a product in float32 that the elements of its constant factor, times 2^-exponent, fit sums of two halves
-// (shaders/include/halves.glsl).
+// An fp32 GEMM whose constant operand, scaled by 2^-exponent, fits into sums of two fp16 values (shaders/include/halves.glsl).
 struct HalvesOfFactors {
   int exponent;
-  bool exact_left;  // the other factor is of halves; else its rows are split too
+  bool exact_left;  // the other operand is exact in fp16; otherwise it is split too
 };
 
-// Facts that both packing and lowering decide by, so that they decide alike.
+// Facts used by both packing and lowering, which must make the same decisions.
 class NodeContext {
  public:
   std::shared_ptr<Context> context;
   KernelLibrary* library = nullptr;
   const Attributes* attributes = nullptr;
   std::string_view node;
-  DType float_dtype = DType::float32;          // of float values inside the program
-  bool deterministic = false;                  // results are the same bits in every run
-  const MeasuredVariants* measured = nullptr;  // variants of steps that were measured on this device; none: the engine chooses
-  const VariantNames* spilled = nullptr;       // variants of this node's steps whose kernels spill; none: not known of any
-  std::optional<HalvesOfFactors> halves;       // of a node whose row splits factors; none where they do not fit
-  std::vector<std::optional<Shape>> shapes;    // of the inputs of a graph's node: those that are known before it is bound
+  DType float_dtype = DType::float32;          // dtype of float values inside the program
+  bool deterministic = false;                  // results are bitwise reproducible across runs
+  const MeasuredVariants* measured = nullptr;  // kernel variants measured on this device; null: the engine chooses
+  const VariantNames* spilled = nullptr;       // variants of this node whose kernels spill; null: none known
+  std::optional<HalvesOfFactors> halves;       // set if the node's row splits operands into fp16 and the values fit
+  std::vector<std::optional<Shape>> shapes;    // input shapes of a graph node known before binding
 
-  // The kernel of an embedded shader whose values are stored as `dtype`; see storage_of().
+  // Returns the kernel of an embedded shader that stores values as `dtype`; see storage_of().
   std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {},
                                               const SpecValues& spec = {}) const;
-  // Family by device facts: a software device with subgroups of 8 has kernels in registers ("lanes"), any other device ones that work
-  // through shared memory ("tiled").
+  // Whether to use the SIMD kernels of a software device with subgroups of 8, which work in registers ("lanes"). Other devices use kernels
+  // that work in shared memory ("tiled").
   bool prefers_lanes() const;
-  // Invocations of a subgroup that exchange values, a power of two from 16 on; 0 where a device has none, or several sizes of them.
+  // Subgroup size: a power of two, at least 16. 0 if the device lacks shuffles or full subgroups of a fixed size.
   int64_t subgroup() const;
-  // Invocations that a workgroup of one axis may have, and the largest power of two of them up to `wanted`.
+  // Maximum invocations of a one-dimensional workgroup, and the largest power of two within that limit and `wanted`.
   int64_t most_invocations() const;
   int64_t workgroup(int64_t wanted) const;
   bool is_spilled(std::string_view variant) const { return spilled && spilled->contains(variant); }
-  // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
+  // Whether the device has 16x16x16 cooperative matrices of the program's float type with fp32 accumulation.
   bool has_matrices() const;
-  // Matrix units of halves whose components lie as attention_quads.comp and product_quads.comp take them to lie.
+  // Whether fp16 cooperative matrices have the m16n8k16 fragment layout that attention_quads.comp and product_quads.comp assume.
   bool has_quads() const;
-  // Whether the device has such units of halves, or tests have them emulated (Quirk::emulated_fragments).
+  // As has_quads(), or emulated for tests (Quirk::emulated_fragments).
   bool has_fragments() const { return has_quads() || emulates_fragments(); }
   bool emulates_fragments() const;
-  // Bytes of shared memory of so many invocations whose units are emulated: both operands, and values that they give each other.
+  // Shared memory for emulated fragments: both operands, and the values exchanged between invocations.
   int64_t emulated_bytes(int64_t invocations) const { return emulates_fragments() ? invocations * 68 : 0; }
-  // Whether a product in float32 can be one of halves in fragments, whatever the floats are otherwise.
+  // Whether an fp32 GEMM can run as fp16 fragment GEMMs, regardless of the program's float type.
   bool takes_halves() const;
-  // Multiprocessors of the device, for models of what a choice costs: as many as an H200 has where it does not tell.
+  // Number of multiprocessors for cost models; the H200's number if the device does not report it.
   int64_t multiprocessors() const;
-  // Throws UnsupportedError where the device has no arithmetic on such elements (shaderFloat64).
+  // Throws UnsupportedError if the device has no arithmetic for this dtype (shaderFloat64).
   void check_arithmetic(DType dtype) const;
-  // Throws UnsupportedError where an invocation's loops would run too often in all: some drivers (Quirk::loop_limit) end them silently
-  // after 65,535 iterations, nested or one after the other. Unrolled loops do not count.
+  // Throws UnsupportedError if an invocation would exceed the driver's loop limit. Some drivers (Quirk::loop_limit) silently end loops
+  // after 65,535 iterations in total, nested or sequential. Unrolled loops do not count.
   void check_loops(int64_t iterations) const;
-  std::optional<int64_t> loop_limit() const;  // how often an invocation's loops may run in all, where this driver ends longer ones
+  std::optional<int64_t> loop_limit() const;  // total loop iterations per invocation, on drivers that end longer loops
 
  private:
-  mutable std::optional<bool> prefers_lanes_;  // once asked
+  mutable std::optional<bool> prefers_lanes_;  // cached
 };
 
-// Bytes that a kernel can bind of a tensor that begins anywhere.
+// Largest range in bytes that a kernel can bind of a tensor with an arbitrary start.
 int64_t largest_range(const Context& context);
 
 class PackContext : public NodeContext {
  public:
-  std::vector<std::optional<TensorDesc>> inputs;  // known for constants; others may be empty
+  std::vector<std::optional<TensorDesc>> inputs;  // set for constants; others may be empty
   const TensorDesc& input(size_t i) const { return *inputs.at(i); }
 };
 
-// Packs constant input `input` to float32, times `scale`: biases, scales and statistics, which kernels read as they accumulate.
+// Packs constant input `input` as float32, times `scale`. For biases, scales and statistics, which kernels read at accumulator precision.
 void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed);
 
-// The kernels that a node was lowered to before, keyed by the facts of its shapes that chose them. There are few: other shapes mostly
-// share one.
+// Kernels that a node was lowered to before, keyed by the shape facts that selected them. The list is short: most shapes share a kernel.
 class KernelMemo {
  public:
   const std::shared_ptr<const KernelVariant>* find(std::string_view key) const;
@@ -172,20 +170,20 @@ class KernelMemo {
   std::vector<std::pair<std::string, std::shared_ptr<const KernelVariant>>> kernels_;
 };
 
-inline constexpr int64_t kAsLongAsTheSum = INT64_MAX;  // additions of what does not tell of them
+inline constexpr int64_t kAsLongAsTheSum = INT64_MAX;  // for kernels that do not report additions
 
-// A LoweredNode is what a node is lowered to.
+// Result of lowering a node.
 struct LoweredNode {
   std::vector<Step> steps;
-  std::vector<uint64_t> temporaries;  // bytes of each
+  std::vector<uint64_t> temporaries;  // size in bytes of each
   std::vector<std::vector<std::byte>> host_blocks;
-  // The most roundings that one term goes through in the sums of the node's kernels: its own product's and those of the additions behind
-  // it. 0: no kernel has told; it is as many as a sum has terms.
+  // Longest chain of roundings of one term in the node's sums: its multiplication and all later additions. 0: not reported; assume as many
+  // as a sum has terms.
   int64_t additions = 0;
-  uint64_t flop = 0;  // of the node: node_flop()
+  uint64_t flop = 0;  // of the node, from node_flop()
 };
 
-// One node at bind. The descs of inputs and outputs are concrete; float values have dtype float_dtype, or float32 at the border.
+// A node at bind time. All TensorDescs are concrete; floats have dtype float_dtype, or float32 at the graph's inputs and outputs.
 class LowerContext : public NodeContext, public LoweredNode {
  public:
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].has_value(); }
@@ -193,7 +191,7 @@ class LowerContext : public NodeContext, public LoweredNode {
   const TensorDesc& input(size_t i) const { return *inputs.at(i); }
   const TensorDesc& output(size_t i) const { return *outputs.at(i); }
   const HostTensor* host(size_t i) const { return i < hosts.size() ? hosts[i] : nullptr; }
-  // Bytes from the last 16-byte boundary to where input i begins.
+  // Offset of input i from the last 16-byte boundary.
   uint64_t input_phase(size_t i) const { return i < input_phases.size() ? input_phases[i] : 0; }
   Operand in(size_t i) const { return {Place::input, static_cast<uint32_t>(i), 0}; }
   Operand out(size_t i) const { return {Place::output, static_cast<uint32_t>(i), 0}; }
@@ -202,52 +200,51 @@ class LowerContext : public NodeContext, public LoweredNode {
     temporaries.push_back(bytes);
     return {Place::temporary, static_cast<uint32_t>(temporaries.size() - 1), 0};
   }
-  // Bytes made here that the device reads: tables and other parameters past what push constants hold.
+  // Host-built bytes that the device reads: tables, and parameters that exceed push constants.
   Operand host_block(std::vector<std::byte> bytes) {
     host_blocks.push_back(std::move(bytes));
     return {Place::host, static_cast<uint32_t>(host_blocks.size() - 1), 0};
   }
-  // Input i in its packed form: the persistent copy where it is constant, else packed here into a temporary.
+  // Input i in packed form: the persistent copy if constant, else packed into a temporary.
   Operand packed(size_t i);
-  // GLSL for a fused epilogue as the body of a macro over `x` ("x" where nothing is fused); contraction, window, reduce and map rows honour
-  // it.
+  // Fused epilogue as the GLSL body of a macro over `x` ("x" if nothing is fused). Used by contraction, window, reduce and map rows.
   const std::string& epilogue() const {
     epilogue_read = true;
     return epilogue_text;
   }
-  // The macros of the epilogue of a kernel that computes no elementary functions but its: those are the shorter ones where results have 16
-  // bits, as in a map of its own.
+  // Epilogue macros for kernels that compute no other elementary functions. If results have 16 bits, the short approximations are used, as
+  // in a separate map.
   Macros epilogue_macros() const {
     Macros macros{{"EPILOGUE(x)", epilogue()}};
     const bool is_brief = !exact_epilogue && !outputs.empty() && outputs[0] && is_half_width(outputs[0]->dtype);
     if (is_brief && epilogue_text.find("pm_") != std::string::npos) macros.emplace_back("PM_BRIEF", "1");
     return macros;
   }
-  // What the epilogue calls `residual`: it lies as the output does and begins at a boundary.
+  // The tensor called `residual` in the epilogue. It has the output's layout and starts at a binding boundary.
   const Operand* residual() const {
     residual_read = true;
     return residual_operand ? &*residual_operand : nullptr;
   }
-  // The dtype of its elements; `otherwise` where there is no residual.
+  // dtype of the residual's elements; `otherwise` if there is none.
   DType residual_dtype(DType otherwise) const { return residual() ? input(kResidualInput).dtype : otherwise; }
   void add(Step step) { steps.push_back(std::move(step)); }
-  // Tells of the longest chain of additions in a sum of the node. Only a lowering that knows all of the node's sums may.
+  // Reports the longest chain of additions in the node's sums. Call only from a lowering that knows all of them.
   void tell_additions(int64_t most) { additions = std::max(additions, most); }
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;
   std::vector<const HostTensor*> hosts;
-  std::vector<uint64_t> input_phases;  // empty: all begin at a boundary
+  std::vector<uint64_t> input_phases;  // empty: all inputs start at a boundary
   std::vector<bool> constant_packed;   // input i is already packed in the persistent resource
-  std::vector<bool> constant;          // input i lies in it, packed or as it is; of nodes of programs alone
+  std::vector<bool> constant;          // input i is in the persistent resource, packed or not; set only for nodes of programs
   const struct OperatorRow* row = nullptr;
   std::string epilogue_text = "x";
-  bool exact_epilogue = false;  // its functions are to be those of float32
-  int64_t concurrent = 1;       // products of the same rows with matrices of one size that run beside each other, this one among them
+  bool exact_epilogue = false;  // use fp32-accurate functions in the epilogue
+  int64_t concurrent = 1;       // number of equal-sized GEMMs on the same rows that run concurrently, including this one
   std::optional<Operand> residual_operand = {};
   mutable bool epilogue_read = false, residual_read = false;
-  const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own. With a residual: the epilogue
-  KernelMemo* memo = nullptr;              // of this very node, or none
-  uint64_t whole_bound = ~uint64_t{0};     // where this is a part of a node that is lowered in parts: bytes that its steps would bind whole
+  const Expression* expression = nullptr;  // fused map or, with a residual, epilogue; null: the row's
+  KernelMemo* memo = nullptr;              // of this node, or null
+  uint64_t whole_bound = ~uint64_t{0};     // for a part of a node that is split for size: bytes that the unsplit node would bind
 };
 
 }  // namespace pumice

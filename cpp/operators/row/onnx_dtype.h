@@ -1,4 +1,4 @@
-// Element types as ONNX numbers them (TensorProto.DataType).
+// Element types by ONNX number (TensorProto.DataType).
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace pumice {
 
-// The dtype of ONNX's number for it; none where that is no element type of the engine.
+// Returns the dtype of an ONNX number; none if the engine does not support it.
 std::optional<DType> dtype_from_onnx(int64_t number);
-// ONNX's number for a dtype. Throws UnsupportedError where it has none.
+// Returns the ONNX number of a dtype. Throws UnsupportedError if it has none.
 int64_t onnx_number(DType dtype);
 
 }  // namespace pumice

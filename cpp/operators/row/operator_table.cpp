@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// The families' rows are declared here because this table lies below the families.
+// Declared here because the families include this table, not the reverse.
 Rows map_rows();
 Rows contraction_rows();
 Rows joint_rows();
@@ -50,13 +50,13 @@ std::string counted(size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
-// The role of value i, or null past the last.
+// The role of value i; null past the last.
 const ValueRole* role_of(const std::vector<ValueRole>& roles, size_t i) {
   if (i < roles.size()) return &roles[i];
   return !roles.empty() && roles.back().variadic ? &roles.back() : nullptr;
 }
 
-// The value as the kind that the schema asks for: integers stand for reals, and empty lists for lists of any kind.
+// Converts the value to the kind in the schema: integers to reals, and empty lists to lists of any kind.
 AttributeValue converted(const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
   const auto given = static_cast<AttributeKind>(value.index());
   if (given == schema.kind) return value;
@@ -82,7 +82,7 @@ std::string described(const AttributeValue& value) {
   return std::to_string(std::get<int64_t>(value));
 }
 
-// Refuses a value outside what the row supports.
+// Throws if the row does not support the value.
 void check_choice(const OperatorRow& row, const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
   const auto same = [&](const AttributeValue& choice) {
     if (const auto* text = std::get_if<std::string>(&choice)) return *text == std::get<std::string>(value);
@@ -146,7 +146,7 @@ Attributes checked_attributes(const OperatorRow& row, std::string_view node, con
   return checked;
 }
 
-// Inputs of one type letter must have one dtype.
+// Inputs with the same type letter must have the same dtype.
 static void check_letters(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs) {
   std::map<char, std::pair<size_t, DType>> known;
   for (size_t i = 0; i < inputs.size(); ++i) {

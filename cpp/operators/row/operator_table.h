@@ -1,5 +1,5 @@
-// The one table of operators: exact ONNX name, schema, shape rule, lowering. Adding an operator is a row here, a shader (or an
-// expression) and a row in the test table.
+// The operator table: ONNX name, schema, shape rule, lowering. To add an operator, add a row here, a shader (or an expression) and a row in
+// the test table.
 #pragma once
 
 #include <span>
@@ -13,15 +13,15 @@
 namespace pumice {
 
 std::span<const OperatorRow> operators();                 // sorted by name
-const OperatorRow* find_operator(std::string_view name);  // null for an unknown one
+const OperatorRow* find_operator(std::string_view name);  // null if unknown
 
-// Checks attributes against the schema; fills defaults. Throws GraphError (unknown, missing, of another kind) or UnsupportedError (a
-// value that the row lacks).
+// Checks attributes against the schema and fills in defaults. Throws GraphError (unknown, missing, wrong kind) or UnsupportedError (value
+// not supported by the row).
 Attributes checked_attributes(const OperatorRow& row, std::string_view node, const Attributes& given);
-// Checks counts, dtypes and rank; null for an optional input left out. Throws GraphError (wrong) or UnsupportedError (a dtype, or an
-// optional input or output, that the row lacks).
+// Checks counts, dtypes and rank; omitted optional inputs are null. Throws GraphError (invalid) or UnsupportedError (dtype or optional
+// input or output not supported by the row).
 void check_inputs(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs, size_t outputs);
-// Runs the shape rule of the row, whose input 0 has to be of a rank that it takes. Throws GraphError.
+// Checks the rank of input 0 and runs the row's shape rule. Throws GraphError.
 void find_outputs(const OperatorRow& row, ShapeContext& node);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// How a device runs operators at a precision, and what it lacks for more.
+// Device support for each precision, and the features it is missing.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace pumice {
 
 struct PrecisionSupport {
   std::string_view precision;       // "fp32", "fp16", "bf16"
-  Storage storage = Storage::fp32;  // of the floats inside
-  bool matrices = false;            // matrix units multiply them, 16 by 16 by 16, and sum in float32
-  std::vector<std::string> lacks;   // features of the device and extensions of the compiler, where storage is packed or units are idle
+  Storage storage = Storage::fp32;  // storage type of floats inside a program
+  bool matrices = false;            // 16x16x16 cooperative matrices with fp32 accumulation are used
+  std::vector<std::string> lacks;   // missing features and extensions: storage is packed or cooperative matrices are unused
 };
 
 PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype);

@@ -1,4 +1,4 @@
-// The size of the floats that a row makes.
+// Float width of a row's results.
 #pragma once
 
 #include "core/dtype.h"
@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// The dtype of the floats that the row makes where all that it reads are `inside`: float32 where float16 would soon overflow.
+// Returns the float dtype of the row's results if its inputs are `inside`: float32 if float16 would easily overflow.
 DType float_made_of(const OperatorRow& row, DType inside);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// What the row files of the operator table share: short forms of schemas, and shape rules that many rows have.
+// Helpers for the row files of the operator table: schema shorthands and common shape rules.
 #pragma once
 
 #include <string>
@@ -17,14 +17,14 @@ inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int
 inline constexpr DTypeSet kIntegers = kSigned | set_of(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
 inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
 inline constexpr DTypeSet kDouble = set_of(DType::float64);
-inline constexpr DTypeSet kReals = kFloats | kDouble;  // for operators that compute in double precision too
+inline constexpr DTypeSet kReals = kFloats | kDouble;  // for operators that also compute in fp64
 inline constexpr DTypeSet kBool = set_of(DType::bool_);
 inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64);
 inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
 inline constexpr DTypeSet kInt64 = set_of(DType::int64);
 inline constexpr DTypeSet kInt32 = set_of(DType::int32);
 
-// Inputs and outputs; those of one `type` letter have one dtype.
+// Inputs and outputs. The same `type` letter means the same dtype.
 inline ValueRole value(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {name, dtypes, false, false, type};
 }
@@ -36,9 +36,9 @@ inline ValueRole variadic_value(std::string_view name, DTypeSet dtypes, char typ
 }
 inline ValueRole unsupported_value(std::string_view name) {
   return {name, 0, true};
-}  // ONNX has it, the row does not
+}  // defined by ONNX, not supported by the row
 
-// Attributes with a default, and those that may be left out.
+// Attributes with a default, required ones and optional ones.
 inline AttributeSchema integer(std::string_view name, int64_t fallback) {
   return {name, AttributeKind::integer, fallback};
 }
@@ -58,22 +58,21 @@ inline AttributeSchema optional(std::string_view name, AttributeKind kind) {
   return {name, kind, {}, true};
 }
 
-// Bits of OperatorRow::host_inputs.
+// Bit mask for OperatorRow::host_inputs.
 template <typename... Index>
 constexpr uint32_t host_bits(Index... index) {
   return ((1u << index) | ...);
 }
 
-// An axis as 0 .. rank - 1 (rank itself where `end` is set); GraphError where it is out of range.
+// Normalises an axis to 0 .. rank - 1 (rank included if `end` is set). Throws GraphError if it is out of range.
 size_t checked_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end = false);
-// Distinct axes, each as 0 .. rank - 1.
+// Normalises distinct axes to 0 .. rank - 1.
 std::vector<size_t> checked_axes(const ShapeContext& node, const std::vector<int64_t>& axes, size_t rank);
-// GraphError naming the input unless it is [length].
+// Throws GraphError naming the input unless its shape is [length].
 void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view what);
-// The shape that all present inputs broadcast to.
+// Broadcast shape of all present inputs.
 Shape broadcast_inputs(const ShapeContext& node);
 
-// Shape rules.
-void shape_like_input(ShapeContext& node);  // output 0 is as input 0
+void shape_like_input(ShapeContext& node);  // output 0 has the shape and dtype of input 0
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Variants of steps that are not taken, since a driver told that their kernels spill.
+// Variants that are skipped because the driver reports register spills in their kernels.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@ using VariantNames = std::set<std::string, std::less<>>;
 
 class SpilledVariants {
  public:
-  // The variants of a node's steps that spill; null where there are none.
+  // Spilling variants of a node's steps; null if there are none.
   const VariantNames* of(std::string_view node) const {
     const auto found = nodes_.find(node);
     return found == nodes_.end() ? nullptr : &found->second;
   }
-  // False where the variant was there before.
+  // Returns false if the variant was already known.
   bool add(const std::string& node, const std::string& variant) { return nodes_[node].insert(variant).second; }
 
  private:

@@ -1,4 +1,4 @@
-// Discrete Fourier transforms of any length, as passes of small radices.
+// Discrete Fourier transforms of any length, as passes of small radices (mixed-radix FFT).
 #include "operators/signal/dft.h"
 
 #include <cmath>
@@ -13,10 +13,10 @@
 namespace pumice {
 namespace {
 
-// Larger radices save passes over memory, but an element costs as many products as the radix.
+// Larger radices need fewer passes over memory, but each element costs as many products as the radix.
 constexpr int64_t kWantedRadix = 32;
 
-// Prime factors joined to radices of up to kWantedRadix; a larger prime is one by itself.
+// Combines prime factors into radices of up to kWantedRadix; a larger prime is its own radix.
 std::vector<int64_t> radices_of(int64_t length) {
   std::vector<int64_t> primes, radices;
   for (int64_t p = 2; p * p <= length; ++p)
@@ -115,7 +115,7 @@ Transform stft_of(std::string_view node, const Attributes& attributes, const Sha
   if (window && window->size() != 1) fail("a window of shape " + to_string(*window));
   const bool onesided = attributes.integer("onesided") != 0;
   Transform t;
-  t.components = x.size() == 3 ? x[2] : 1;  // exporters leave the axis of real numbers out
+  t.components = x.size() == 3 ? x[2] : 1;  // exporters omit the axis for real inputs
   t.length = numbers.length ? *numbers.length : window ? (*window)[0] : x[1];
   if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
   if (t.length < 1 || t.length > x[1] || *numbers.step < 1)
@@ -138,8 +138,8 @@ static Transform stft_of(const LowerContext& node) {
   return stft_of(node.node, *node.attributes, node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)});
 }
 
-// Flop of the passes of add_transform(): each element of a pass sums as many products as its radix. One of complex numbers is 4
-// multiplications and 4 additions, one whose factor or whose result is real half of that.
+// FLOPs of the passes of add_transform(): each element of a pass sums as many products as its radix. A complex product takes 4
+// multiplications and 4 additions; half if a factor or the result is real.
 static uint64_t transform_flop(const Transform& t) {
   const auto radices = radices_of(t.length);
   int64_t flop = 0;
@@ -166,7 +166,7 @@ void lower_stft(LowerContext& node) {
   add_transform(node, stft_of(node), node.has_input(2));
 }
 
-// Edges are at equal distances on the mel scale, rounded down to frequencies of the spectrum.
+// Edges are equidistant on the mel scale, rounded down to spectrum bins.
 void lower_mel_weights(LowerContext& node) {
   const auto real = [&](size_t i) { return node.host(i)->as_double().at(0); };
   const int64_t bins = node.output(0).shape[1];

@@ -1,4 +1,4 @@
-// The geometry of discrete Fourier transforms, which shape rules and lowerings share.
+// Geometry of discrete Fourier transforms, shared by shape rules and lowerings.
 #pragma once
 
 #include "operators/row/operator_table.h"
@@ -10,12 +10,12 @@ class LowerContext;
 // A transform of [outer, size, inner, components] along the second axis.
 struct Transform {
   int64_t outer = 1, size = 0, inner = 1, components = 1;
-  int64_t length = 0, made = 0, result = 2;  // made: frequencies or elements; of `result` components
+  int64_t length = 0, made = 0, result = 2;  // made: output frequencies or elements, with `result` components each
   bool inverse = false, symmetric = false;   // symmetric: the second half of x is the conjugate of the first
   int64_t frames = 1, batch_step = 0, frame_step = 0;
 };
 
-// The numbers that the host reads, where they are given.
+// Host-read inputs, if given.
 struct TransformNumbers {
   std::optional<int64_t> length, axis, step;
 };
@@ -24,7 +24,7 @@ Transform dft_of(std::string_view node, const Attributes& attributes, const Shap
 Transform stft_of(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
                   const TransformNumbers& numbers);
 
-// Products of complex numbers, or of real ones with complex ones, in all passes of a transform.
+// FLOPs of the complex, or real times complex, multiply-adds in all passes of a transform.
 uint64_t dft_flop(const LowerContext& node);
 uint64_t stft_flop(const LowerContext& node);
 

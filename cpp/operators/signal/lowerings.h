@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of signals name.
+// Lowerings of signal rows.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of sorting name.
+// Lowerings and host evaluations of sorting rows.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -8,7 +8,7 @@ namespace pumice {
 
 void lower_topk(LowerContext& node);
 
-// These compute outputs on the host.
+// Host evaluations.
 HostResults evaluate_topk(const HostNode& node);
 
 }  // namespace pumice

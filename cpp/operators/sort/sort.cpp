@@ -1,6 +1,6 @@
-// The lowering of TopK, and orders. The elements of a short row find their places one by one. Workgroups sort longer rows, several at once
-// where they are shorter than a block, else in blocks. Where few are wanted, the first of every block are sorted again until one block is
-// left; else the sorted blocks are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
+// TopK and argsort. Short rows are sorted by rank: each element counts the smaller ones. Longer rows are sorted by workgroups, several rows
+// at once if shorter than a block, else in blocks. For a small k, the first k of every block are sorted again until one block is left; else
+// the sorted blocks are merged by a bitonic network, whose merges leave every run ascending.
 #include "operators/sort/sort.h"
 
 #include <algorithm>
@@ -16,15 +16,14 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // BLOCK of sort.comp
+constexpr int64_t kBlock = 1024;  // BLOCK in sort.comp
 
-// The longest row whose elements each compare themselves with all others. It is longer for a software device, where every barrier of a sort
-// costs a switch of each invocation.
+// Maximum row size for rank sorting. Larger on software devices, where every barrier costs a switch of each invocation.
 int64_t most_ranked(const LowerContext& node) {
   return node.context->info().kind == DeviceKind::software ? 256 : 32;
 }
 
-// Pairs of keys and indices in scratch memory, in rows of `pitch`.
+// Key-index pairs in scratch memory, in rows of `pitch`.
 struct Pairs {
   Operand keys, indices;
   int64_t pitch = 0;
@@ -57,7 +56,7 @@ struct Sort {
     return {node.temporary(elements * (bits(dtype) == 64 ? 8 : 4)), node.temporary(elements * 4), pitch};
   }
 
-  // Sorts blocks of `x` (the operator's where `from` is null) and keeps the first pairs of each.
+  // Sorts blocks of `x` (the operator's input if `from` is null) and keeps the first pairs of each.
   Pairs blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
     const int64_t size = from ? from->pitch : count;
     const auto block = std::min<int64_t>(kBlock, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))));
@@ -73,7 +72,7 @@ struct Sort {
     return made;
   }
 
-  // Finds the first indices of short rows; there are no keys.
+  // Computes the first indices of short rows, without keys.
   Pairs ranked(const Operand& x, int64_t k) const {
     const Pairs made{{}, node.temporary(static_cast<uint64_t>(rows * k) * 4), k};
     StepBuilder step(node.kernel("sort.comp", DType::float32, macros(3, true)));
@@ -99,7 +98,7 @@ struct Sort {
   Pairs first(const Operand& x, int64_t k) const {
     if (count <= most_ranked(node)) return ranked(x, k);
     if (2 * k > kBlock && count > kBlock) {
-      // All pairs, the row padded to a power of two with pairs that come last.
+      // Sorts all pairs; the row is padded to a power of two with pairs that sort last.
       const auto number = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_in(count))));
       const Pairs all = blocks(x, nullptr, kBlock, number);
       merge(all);
@@ -118,7 +117,7 @@ void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& so
   });
 }
 
-// Lowers rows of one element: the elements themselves, at place 0.
+// Lowers rows of one element: the element itself, with index 0.
 void lower_single(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (node.has_output(0)) add_strided_copy(node, x.dtype, {x.shape, {x.strides, node.output(0).strides}}, {node.in(0)}, {node.out(0)});

@@ -1,4 +1,4 @@
-// Sorting computed on the host.
+// Host evaluation of sorting.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Places = std::vector<int64_t>;
 
-// The places along an axis in the order of their elements, NaN last, or first where the largest is.
+// Argsort along an axis; NaN sorts last, or first if `largest`.
 template <typename T>
 Places sorted_axis(const std::vector<T>& elements, const Places& axis, bool largest) {
   Places order(axis.size());

@@ -1,4 +1,4 @@
-// Operators that order elements.
+// Rows of sorting operators.
 #include <algorithm>
 
 #include "operators/host/host_node.h"

@@ -1,4 +1,4 @@
-// This header declares what the row of users' kernels names.
+// Shape rule and lowering of the row for user kernels.
 #pragma once
 
 #include "operators/row/lowering.h"

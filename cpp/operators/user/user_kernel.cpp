@@ -1,4 +1,4 @@
-// The dispatch of a user's kernel for one node: which tensor goes to which array, and what its numbers and its launch are.
+// Dispatch of a user kernel for a node: which tensor is bound to which array, its parameters and its launch size.
 #include <algorithm>
 #include <optional>
 
@@ -14,12 +14,12 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 16;  // bytes; where tensors begin in a program's memory
+constexpr uint64_t kGrain = 16;  // bytes; alignment of tensors in a program's memory
 constexpr std::string_view kReal = "r:";
 
 using Texts = std::vector<std::string>;
 
-// The facts that a node's attributes tell of its kernel.
+// Kernel description from a node's attributes.
 struct NodeKernel {
   explicit NodeKernel(const Attributes& given)
       : op(given.text("operator")),
@@ -38,7 +38,7 @@ struct NodeKernel {
 
   std::string op;
   KernelText text;
-  Texts inputs, outputs;  // names of arrays, by input and output of the node
+  Texts inputs, outputs;  // array names, by input and output of the node
   Macros macros;
   std::vector<std::pair<std::string, std::string>> constants, numbers;  // names -> expressions
 
@@ -47,7 +47,7 @@ struct NodeKernel {
     const auto found = given.all().find(name);
     return found == given.all().end() ? Texts() : std::get<Texts>(found->second);
   }
-  // Names and values that stand by turns in one list.
+  // Names and values alternating in a list.
   static std::vector<std::pair<std::string, std::string>> pairs(const Attributes& given, std::string_view name) {
     const Texts both = list(given, name);
     std::vector<std::pair<std::string, std::string>> made;
@@ -63,7 +63,7 @@ Number number_of(const std::string& text, const RuleSizes& sizes) {
   return sizes.real(real);
 }
 
-// "[a;b]" is a list, "a" one number.
+// "[a;b]" is a list, "a" a scalar.
 Numbers numbers_of(const std::string& text, const RuleSizes& sizes) {
   Numbers made;
   if (!text.starts_with('[')) {
@@ -83,7 +83,7 @@ Numbers shape_numbers(const Shape& shape) {
   return made;
 }
 
-// Lowers one node. Tensors are converted where an array is declared with another type of floats than the program keeps them in.
+// Lowers one node. Converts tensors if an array is declared with a different float type than the program stores.
 class UserLowering {
  public:
   explicit UserLowering(LowerContext& node)
@@ -108,7 +108,7 @@ class UserLowering {
     Operand operand;
   };
 
-  // The sizes that rules name, and the outputs that nothing reads but the kernel makes.
+  // Collects the sizes used by rules, and the outputs that the kernel writes but nothing reads.
   void describe() {
     std::vector<const TensorDesc*> descs;
     for (size_t i = 0; i < node_.inputs.size(); ++i) {
@@ -132,7 +132,7 @@ class UserLowering {
     return DType::float32;
   }
 
-  // The type in which an array keeps a tensor's floats.
+  // dtype in which an array stores a tensor's floats.
   DType dtype_in(const KernelVariant& build, const std::string& name, DType given) {
     const BindingInterface* binding = build.interface().find_binding(name);
     if (!binding || !is_working_float(given)) return given;
@@ -227,9 +227,9 @@ class UserLowering {
   std::vector<TensorDesc> made_;
   SpecValues spec_;
   KernelArguments arguments_;
-  std::vector<std::pair<std::string, Numbers>> defaults_;  // numbers that a kernel may ask for by an array's name
+  std::vector<std::pair<std::string, Numbers>> defaults_;  // parameters that a kernel may declare by an array's name
   std::vector<Bound> bound_;
-  std::vector<std::pair<size_t, Piece>> finished_;  // outputs that are moved to their place in the end
+  std::vector<std::pair<size_t, Piece>> finished_;  // outputs that are copied to their destination at the end
 };
 
 }  // namespace

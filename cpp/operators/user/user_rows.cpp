@@ -1,5 +1,5 @@
-// The row of nodes that run a kernel of the user's. The importer writes such a node for an operator that load(kernels=) has a kernel for;
-// all that it is told of the kernel stands in its attributes.
+// Row of nodes that run a user kernel. The importer creates such a node for an operator with a kernel in load(kernels=); its attributes
+// contain everything about the kernel.
 #include <optional>
 
 #include "core/error.h"
@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-// The input that a text names as "=2"; none where it says something else.
+// The input referred to by a text such as "=2"; none for other texts.
 std::optional<size_t> like_input(const std::string& text) {
   if (!text.starts_with('=')) return {};
   return std::stoul(text.substr(1));

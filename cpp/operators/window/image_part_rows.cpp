@@ -1,4 +1,4 @@
-// Parts of images: regions of interest, blocks, and what a kernel with moving elements meets.
+// Rows on image regions: regions of interest, col2im blocks and deformable convolution.
 #include <algorithm>
 
 #include "operators/geometry/index_bounds.h"
@@ -88,7 +88,7 @@ void cut_deformed_columns(const LowerContext& node, std::vector<CutAxis>& axes) 
     if (node.has_input(i)) axes.back().inputs[i] = 0;
 }
 
-// Boxes [images, count, 4], their scores [images, classes, count] from the best on, and where each of these is among the boxes.
+// Boxes [batch, count, 4], scores [batch, classes, count] in descending order, and the box index of each score.
 void shape_of_select_boxes(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape;
   if (scores.size() != 3 || boxes[2] != 4 || boxes[0] != scores[0] || boxes[1] != scores[2])
@@ -102,7 +102,7 @@ void shape_of_select_boxes(ShapeContext& node) {
   node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(most, 0, scores[2])});
 }
 
-// Boxes of each row and class [rows, classes, 4], scores [rows, classes] and the images of the rows; class 0 is the background.
+// Boxes per row and class [rows, classes, 4], scores [rows, classes] and the batch item of each row; class 0 is the background.
 void shape_of_suppress_boxes(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape, &images = node.input(2).shape;
   if (scores.size() != 2 || scores[1] < 2 || boxes != Shape{scores[0], scores[1], 4} || images != Shape{scores[0]})
@@ -193,9 +193,9 @@ Rows image_part_rows() {
            .shape = shape_of_select_boxes,
            .lower = lower_select_boxes,
            .host_inputs = host_bits(3, 4, 5)},
-          // The outputs have a slot for each box that is chosen of a row and a class, the best first, by image and class, with zeros behind
-          // those of a class: its place among the scores plus 1; its score as it was lowered, as the bits of float32; the first slot of its
-          // image; and that of its class.
+          // Soft-NMS. Each output has a slot per selected row and class, ordered by batch item and class, then by descending score, with
+          // zeros after a class's last one: the score's index plus 1; its lowered score as float32 bits; the first slot of its batch item;
+          // and the first slot of its class.
           {.name = "pumice::SuppressBoxes",
            .skeleton = Skeleton::scan,
            .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("images", kInt32)},

@@ -1,4 +1,4 @@
-// Parts of images: regions of interest, blocks, and the places of deformable convolutions.
+// Image regions: regions of interest, col2im blocks and the samples of deformable convolutions.
 #include <algorithm>
 
 #include "core/error.h"
@@ -12,14 +12,14 @@
 namespace pumice {
 namespace {
 
-// The numbers of rows and columns that an invocation may loop over.
+// Loop lengths of an invocation.
 struct LoopSizes {
   int64_t rows, columns;
 };
 
-// Makes the output with a kernel of include/each_float.glsl, in one pass where an invocation may loop over all of `sizes`. A driver
-// with a limit on loops gets a pass for each stretch of rows, and a variadic row combines their results. `set`: also told the first row of
-// a pass, and how many it has.
+// Computes the output with a kernel of include/each_float.glsl, in one pass if an invocation may loop over all of `sizes`. On drivers with
+// loop limits, each pass processes a range of rows, and a variadic row combines the results. `set`: also receives the first row of a pass
+// and its row count.
 void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, const LoopSizes& sizes, std::string_view combine,
                 const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
   const int64_t rows = sizes.rows, columns = sizes.columns;
@@ -42,9 +42,9 @@ void add_passes(LowerContext& node, std::string_view shader, const Macros& macro
   parts.add(combine, {}, made, {y, node.out(0)}, true);
 }
 
-constexpr int64_t kMostSamples = 4096;  // samples that a node may ask for on an axis; a hostile file must not run for ever
+constexpr int64_t kMostSamples = 4096;  // maximum samples per axis; protects against hostile files
 
-// The most samples on an axis of a cell that may lie within the image, and a few more that the kernel looks at.
+// Maximum samples per axis of a cell inside the image, plus a few more that the kernel examines.
 int64_t most_samples(int64_t samples, int64_t size) {
   constexpr int64_t kMore = 8;
   return samples > 0 ? samples : 2 * size + kMore;  // as many as the cell is long: more than half an element apart

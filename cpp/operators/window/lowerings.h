@@ -1,14 +1,13 @@
-// This header declares the lowerings, packings and host evaluations that rows of pools, regions and boxes name.
+// Lowerings of pooling, region and box rows.
 #pragma once
 
 #include "operators/row/lowering.h"
 
 namespace pumice {
 
-// OperatorRow::form of the rows of lower_pool() and lower_global_pool(), as pool.comp numbers them, and powers, which are
-// pool_volume.comp's.
+// OperatorRow::form for lower_pool() and lower_global_pool(), with the numbering of pool.comp; powers are only in pool_volume.comp.
 enum PoolForm : uint8_t { kPoolsLargest, kPoolsMean, kPoolsSum, kPoolsPowers };
-enum RoiForm : uint8_t { kOnnxRegions, kClampedRegions };  // likewise, of lower_roi_align()
+enum RoiForm : uint8_t { kOnnxRegions, kClampedRegions };  // the same for lower_roi_align()
 
 void lower_pool(LowerContext& node);
 void lower_global_pool(LowerContext& node);

@@ -1,4 +1,4 @@
-// Lowerings of pooling.
+// Lowers pooling.
 #include <algorithm>
 
 #include "core/error.h"
@@ -29,7 +29,7 @@ Window window_of(const WindowGeometry& geometry) {
           first_of(geometry.pads_end, 0),  geometry.pads_end.back()};
 }
 
-// The steps of a window's axis that can lie within an input of `size`, whatever the window's own size.
+// Window steps on an axis that can lie within an input of `size`, regardless of the window size.
 int64_t steps_within(int64_t kernel, int64_t dilation, int64_t size) {
   return std::min(kernel, ceil_div(size, dilation));
 }
@@ -63,14 +63,14 @@ void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   node.add(step.build());
 }
 
-// Iterations of an invocation's loops over a window.
+// Loop iterations of an invocation over a window.
 int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
   int64_t taps = 1;
   for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x[i + 2]);
   return taps * 3;
 }
 
-// Pooling that pool.comp lacks: three axes, indices, integers and powers.
+// Pooling that pool.comp does not support: three axes, indices, integers and powers.
 void add_volume_pool(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
@@ -100,8 +100,8 @@ void add_volume_pool(LowerContext& node) {
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
 }
 
-// Folds the first `rows` by `columns` of each plane into one element. False, and nothing is added, where these are too few to be worth a
-// workgroup, or few enough for one invocation of a CPU driver.
+// Folds the first `rows` x `columns` of each plane into one element. Returns false, adding nothing, if these are too few for a workgroup,
+// or few enough for one invocation of a CPU driver.
 bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kFewest = 32, kMostInLanes = 16384;
   if (rows * columns <= (node.prefers_lanes() ? kMostInLanes : kFewest) || node.output(0).elements() == 0) return false;
@@ -112,12 +112,11 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   return true;
 }
 
-// Windows of more elements than an invocation should walk, or may on this driver, are pooled along their longest axis first, and the
-// results along the others: a mean is the mean of the means of its rows, which lie in equally many padded columns. False where this is not
-// needed, or not possible: the places of the largest elements cannot be pooled twice.
+// Pools very large windows, or those above the driver's loop limit, along their longest axis first, then along the others. The mean is the
+// mean of the row means, which have equal padded lengths. Returns false if not needed, or with index outputs, which cannot be pooled twice.
 bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  constexpr int64_t kMostAtOnce = 3 * 4096;  // one sum of more numbers is neither as exact nor as quick as sums of sums
+  constexpr int64_t kMostAtOnce = 3 * 4096;  // hierarchical sums are faster and more accurate than one long sum
   const int64_t most = std::min(node.loop_limit().value_or(kMostAtOnce), kMostAtOnce);
   if (iterations_of(window, x.shape) <= most || node.has_output(1) || y.elements() == 0) return false;
   const auto taps = [&](size_t i) { return steps_within(window.kernel[i], window.dilations[i], x.shape[i + 2]); };
@@ -139,7 +138,7 @@ bool pool_twice(LowerContext& node, const WindowGeometry& window) {
     made.set("strides", strides);
     made.set("pads", pads);
     if (node.row->form != kPoolsSum) made.set("dilations", dilations);
-    if (made.text("auto_pad", "NOTSET") != "NOTSET") {  // auto_pad ignores ceil_mode, the pads that replace it would not
+    if (made.text("auto_pad", "NOTSET") != "NOTSET") {  // auto_pad ignores ceil_mode, but explicit pads would not
       made.set("auto_pad", std::string("NOTSET"));
       made.set("ceil_mode", int64_t{0});
     }
@@ -149,7 +148,7 @@ bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   Shape shape = x.shape;
   shape[longest + 2] = y.shape[longest + 2];
   Piece from{x, node.in(0)};
-  if (is_working_float(x.dtype)) {  // sums of sums keep float32
+  if (is_working_float(x.dtype)) {  // keep sums in fp32
     from = parts.scratch(DType::float32, x.shape);
     parts.map("a0", {{x, node.in(0)}}, from);
   }
@@ -164,7 +163,7 @@ bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   return true;
 }
 
-// Folds a single window over each plane whose mean is that of the elements inside, which are the first of the plane.
+// Folds a single window per plane, if its mean covers only elements inside, which are the first of the plane.
 bool fold_window(LowerContext& node, const Window& window, bool count_padding) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   if (y.h * y.w != 1 || window.dilation_h != 1 || window.dilation_w != 1) return false;

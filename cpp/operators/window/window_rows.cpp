@@ -1,4 +1,4 @@
-// Pooling.
+// Rows of pooling.
 #include <algorithm>
 
 #include "operators/geometry/index_bounds.h"
@@ -51,7 +51,7 @@ void shape_of_max_unpool(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Places of the largest elements are counted over the whole input.
+// Not split with index outputs, which refer to the whole input.
 void cut_pools(const LowerContext& node, std::vector<CutAxis>& axes) {
   if (node.has_output(1)) return;
   cut_planes(node, axes);
@@ -71,7 +71,7 @@ OperatorRow pool(std::string_view name, PoolForm form, Schema schema) {
           .epilogue = true};
 }
 
-// The windows of a pooling over two axes that lie side by side and within the image; what is left of it at its ends counts for nothing.
+// Adjacent 2D max-pooling windows inside the image; incomplete windows at the ends are dropped.
 std::optional<PoolWindow> windows_of_max_pool(const Attributes& attributes) {
   const auto kernel = attributes.integers("kernel_shape"), strides = attributes.integers("strides", {1, 1});
   const auto all = [&](std::string_view name, int64_t value) {
@@ -110,7 +110,7 @@ Rows window_rows() {
   return {max_pool({.inputs = maxima, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
           pool("AveragePool", kPoolsMean,
                {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
-          // The sum over a window, in which padding counts as zero; over one or two axes.
+          // Sum over 1D or 2D windows, with zero padding.
           pool("pumice::SumPool", kPoolsSum,
                {.inputs = x,
                 .outputs = y,
