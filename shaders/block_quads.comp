@@ -43,7 +43,7 @@ layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 K steps prefet
 layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: vec8s of x in shared memory; rows are padded by one
 layout(constant_id = 5) const uint WHOLE = 0u;   // 1: equal, full chunks for all subgroups, so no load goes past K
 layout(constant_id = 6) const uint TURNS = 1u;   // 2: the next chunks are loaded while the current ones are multiplied
-layout(constant_id = 7) const uint SPARED = 0u;  // 1 (TURNS 1): skip the prefetch after the last iteration; 0: always prefetch, without a branch
+layout(constant_id = 7) const uint SPARED = 0u;  // 1: skip the prefetch after the last iteration; 0: no branch
 layout(constant_id = 8) const uint PARTS = 1u;   // NORMED: max vec8s of a row that an invocation stages
 #include "include/fragments.glsl"
 

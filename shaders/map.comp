@@ -65,7 +65,7 @@ RESULT_TYPE picked(uint k, uint j) {
   return FINISHED(made);
 }
 
-// Fours that are all there. All are read before one is stored.
+// Computes complete vec4s. All are loaded before the first store.
 void make_quads(uint first, uint apart) {
   [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
     locate(first + k * apart);
