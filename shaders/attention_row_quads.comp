@@ -62,7 +62,7 @@ shared bool is_last;
 const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // K and V vec8s of one iteration
 K_TYPE held_k[HELD_K], held_v[HELD_V];
 #if INT8
-// Scales of one key and one value per lane: lane i holds those of key i of the (at most two) blocks.
+// Scales of one key and one value per lane: lane i has the scales of key i of the (at most two) blocks.
 float held_k_scale, held_v_scale;
 #endif
 float scores[BLOCKS * kComponents];  // then probabilities

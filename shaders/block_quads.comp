@@ -205,7 +205,7 @@ float share_of(float sum) {
   return pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.depth)) + p.epsilon));
 }
 
-// vec8 index i of the row elements that this invocation stages: those of its subgroup's chunks.
+// vec8 index i of the row elements that this invocation stages, within its subgroup's chunks.
 uint own_eight(uint i) {
   const uint n = i * 2u + LANE / 16u;
   return ((n / AHEAD * SPLIT + SUBGROUP_NUMBER) * AHEAD + n % AHEAD) * 16u + LANE % 16u;

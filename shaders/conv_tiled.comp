@@ -3,7 +3,7 @@
 // See include/contraction.glsl for the geometry. K runs over (tap, input channel), channels fastest. w: packed as
 // [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 // Workgroup = TILE_P pixels (M) x TILE_C output channels (N), z = group. An invocation accumulates REGISTERS_P x REGISTERS_C. SPLIT parts
-// of the workgroup take every SPLIT-th K tile of 16, each in its own shared memory.
+// of the workgroup process every SPLIT-th K tile of 16, each in its own shared memory.
 //   prefetch the first K tile
 //   for each K tile of this part:
 //     store x and w to shared memory; barrier; prefetch the next K tile
@@ -142,7 +142,7 @@ void main() {
   const uint part = gl_LocalInvocationIndex / PART, id = gl_LocalInvocationIndex % PART;
   const uint first_pixel = grid_group().x * TILE_P, first_channel = grid_group().y * TILE_C;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
-  // Position in the tile. An invocation's vec4s of rows are ROWS apart, those of columns COLUMNS apart, so that adjacent invocations read
+  // Position in the tile. The vec4s of an invocation are ROWS apart down and COLUMNS apart across, so that adjacent invocations read
   // adjacent words.
   const uint row = id / COLUMNS, column = id % COLUMNS;
   const uint part_x = part * kDepth * ROW_X, part_w = part * QUADS_W;

@@ -20,7 +20,7 @@
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint AHEAD = 8u;
-layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the vec8s of a column are a multiple of those that a subgroup loads at once
+layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the vec8s of a column are a multiple of the vec8s that a subgroup loads at once
 
 #if PM_GRAIN == 2 && !X_FLOAT && W_FLOAT
 layout(binding = 0) readonly buffer X { uvec4 x[]; };

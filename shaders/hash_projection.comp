@@ -3,7 +3,7 @@
 // seeds: [seed_count], 32 bits. x: parts of part_bytes bytes; ITEM: bytes of an element. weights (WEIGHTED): float, one per part. y: uint.
 // The hash is FarmHash's 64-bit fingerprint of the seed's four bytes and the part, as a signed integer. The sum has the rounding and order
 // of doubles; it is computed with 53-bit mantissas in integers, so devices without doubles give the same result.
-// Workgroup = one seed. Each of 64 invocations hashes a part, and the first one adds the products in order.
+// Workgroup = one seed. Each of 64 invocations hashes a part, and the first adds the products in order.
 //
 // Requires 64-bit integers (or their emulation by word pairs). Selected in cpp/operators/ml/hash_projection.cpp.
 #version 450

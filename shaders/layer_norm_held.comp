@@ -58,7 +58,7 @@ layout(binding = 6) readonly buffer R { RFP4 residual[]; };
 shared vec2 lines[TEAMS * MOST_CHANNELS];  // (factor, bias) of each channel of a group's row
 #endif
 
-// Scale, bias and residual. EARLY: loaded together with the row, to hide their latency; costs registers that many rows use better.
+// Scale, bias and residual. EARLY: loaded together with the row, to hide their latency; costs registers, and so occupancy with many rows.
 #ifndef EARLY
 #define EARLY 0
 #endif

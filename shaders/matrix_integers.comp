@@ -38,7 +38,7 @@ layout(binding = 2) writeonly buffer Y { int y[]; };
 layout(binding = 3) readonly buffer XSums { int x_sums[]; };  // row sums
 #endif
 #if ADD_W_SUMS
-layout(binding = 4) readonly buffer WSums { int w_sums[]; };  // the sum of each column
+layout(binding = 4) readonly buffer WSums { int w_sums[]; };  // column sums
 #endif
 #if X_ZERO
 layout(binding = 5) readonly buffer XZero { int x_zero[]; };

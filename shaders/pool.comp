@@ -22,7 +22,7 @@ layout(binding = 1) buffer Y { sfp y[]; };
 #define LOAD(i) pm_load(x, i)
 #endif
 layout(push_constant) uniform parameter {
-  uint elements;               // in units of what an invocation computes
+  uint elements;               // output elements, or vec4s with VEC4
   uint channels;               // in the same units
   uint out_h, out_w;
   int in_h, in_w;

@@ -108,9 +108,9 @@ void main() {
   for (uint i = 0u; i < p.columns; ++i) largest = pm_max(largest, results[i]);
   precise float apart = results[min(column, p.columns - 1u)] - largest;
   const float own = exp(apart);
-  barrier();  // nobody reads the results any more: their exponentials take their place
+  barrier();  // wait until all have read the results; exponentials reuse the memory
   if (column < p.columns) results[column] = own;
-  barrier();  // all exponentials are there
+  barrier();
   float sum = 0.0;
   for (uint i = 0u; i < p.columns; ++i) sum += results[i];
   if (column < p.columns) SET_OF(y, p.y_offset + row * p.columns + column, own / sum);

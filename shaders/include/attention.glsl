@@ -171,7 +171,7 @@ float mask_at(uint at) { return pm_load_bool(mask, at) == MASK_SHOWS ? 1.0 : 0.0
 float masked(float score, float has) { return has != 0.0 ? score : HIDDEN; }
 #else
 float mask_at(uint at) { return pm_load(mask, at); }
-// -65504, the lowest fp16, stands for -infinity and any lower value: it replaces the score.
+// -65504, the lowest fp16, is treated as -infinity: it replaces the score.
 #if NCNN_fp16_packed || NCNN_fp16_storage
 float masked(float score, float has) { return has == -65504.0 ? has : score + has; }
 #else

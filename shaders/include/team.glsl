@@ -42,7 +42,7 @@ uint pm_turn = 0u;
 // Two steps of 16 values need fewer barriers than a tree. Groups larger than 16 fill their workgroup.
 #define PM_GATHER(name, type, array, merge)                                               \
   type name(type v) {                                                                     \
-    if (TEAM <= 16u) barrier(); /* after the last call; larger teams meet in between */   \
+    if (TEAM <= 16u) barrier(); /* array is reused; larger groups wait below */           \
     array[gl_LocalInvocationID.x] = v;                                                    \
     barrier();                                                                            \
     uint first = TEAM_NUMBER * TEAM;                                                      \
