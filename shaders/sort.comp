@@ -114,7 +114,7 @@ shared uint indices[BLOCK];
 
 // Compare-exchange of pairs `stride` apart; mirrored: the first of each 2 * stride with the last, and so on.
 void exchange(uint pairs, uint stride, bool mirrored) {
-  barrier();
+  barrier();  // the pairs are where the last step put them
   for (uint k = gl_LocalInvocationID.x; k < pairs / 2u; k += gl_WorkGroupSize.x) {
     const uint at = k & (stride - 1u), group = (k - at) * 2u;  // stride is a power of two
     const uint low = group + at, high = mirrored ? group + 2u * stride - 1u - at : low + stride;
