@@ -14,11 +14,11 @@
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(push_constant) uniform parameter {
-  uint results;  // rows of all heads, times fours of a head's values
+  uint results;  // batch * heads * rows * vec4s per row
   uint rows, heads, size, parts;
   uint y_batch, y_head, y_row;
 #if TERMS
-  uint first_term;  // the number of the first row
+  uint first_term;  // index of the first row
 #endif
   uint y_offset;
 } p;

@@ -38,10 +38,10 @@ layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
 
 const uint kKeys = 32u, kMatrices = kKeys / 16u;
-const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
+const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // fragments along the head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
-const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // one more, so that rows begin in different banks
-const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // words of a strip: 32 scores, or as many exponentials and 16 times the factor
+const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // padded by one to avoid bank conflicts
+const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // per row: 32 scores, or P and 16 copies of the factor
 const uint LOADS_K = (kKeys * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (kKeys * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
 const uint OWN_ROWS = 16u, PER = SUBGROUP / OWN_ROWS, OWN_FOURS = kKeys / 4u / PER;
 const uint SUBGROUPS = INVOCATIONS / SUBGROUP, ROWS = SUBGROUPS * OWN_ROWS;
@@ -56,7 +56,7 @@ coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_STEPS];
 uint pack_two(float a, float b) {
 #if NCNN_bf16_storage
   uvec2 bits = floatBitsToUint(vec2(a, b));
-  bits += 0x7fffu + (bits >> 16 & 1u);  // to nearest even
+  bits += 0x7fffu + (bits >> 16 & 1u);  // round to nearest even
   return bits.x >> 16 | (bits.y & 0xffff0000u);
 #else
   return packHalf2x16(vec2(a, b));
@@ -68,8 +68,7 @@ void meet() {
   subgroupBarrier();
 }
 
-// The loads have no branch that depends on the invocation's place: past the last key the last one is loaded, and elements past a head
-// become zero.
+// Branch-free loads: keys past the end repeat the last key, elements past the head become zero.
 #define FETCH(name, x, next, loads, eights, size)                                                     \
   void name(uint at, uint row_stride, int key, int end) {                                             \
     [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
@@ -97,13 +96,13 @@ void load_queries(uint at, uint first_row) {
   const uint own = gl_SubgroupID * OWN_ROWS;
   for (uint first = 0u; first < ROWS; first += kKeys) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
-    barrier();  // nobody reads the queries staged before
+    barrier();  // wait until no subgroup is still loading the previous queries
     store_k();
     if (own >= first && own < first + kKeys)
       [[unroll]] for (uint step = 0u; step < STEPS; ++step)
         coopMatLoad(queries[step], staged, (own - first) * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutRowMajor);
   }
-  barrier();  // the queries are in registers: keys take their place
+  barrier();  // Q is in registers; K reuses the buffer
 }
 
 void multiply_keys(uint strip) {
@@ -147,7 +146,7 @@ void main() {
   const int begin = max(seen_keys(image, first_row).x, own_part.x), end = min(seen_keys(image, last_row).y, own_part.y);
   const uint at_k = first_k(image, head), at_v = first_v(image, head);
   const uint strip = gl_SubgroupID * OWN_ROWS * ROW_S;
-  // The row that this invocation shares, and its part of it.
+  // The row that this invocation works on, and its part of the row.
   const uint own_row = gl_SubgroupInvocationID / PER, part = gl_SubgroupInvocationID % PER, own = strip + own_row * ROW_S;
   const uint row = first_row + gl_SubgroupID * OWN_ROWS + own_row;
   ivec2 seen = seen_keys(image, min(row, last_row));
@@ -161,7 +160,7 @@ void main() {
     store_k();
     fetch_v(at_v, p.v_row, key, end);
 #if MASKED == 2
-    vec4 added[OWN_FOURS];  // by the mask: read early, and whatever lies past it
+    vec4 added[OWN_FOURS];  // additive mask, prefetched; out-of-range keys read the last element
     [[unroll]] for (uint i = 0u; i < OWN_FOURS * 4u; ++i) {
       const uint at = min(uint(key) + part * OWN_FOURS * 4u + i, last_masked());
       added[i / 4u][i % 4u] = mask_at(mask_index(image, head, min(row, last_row), at));
@@ -192,17 +191,17 @@ void main() {
       scores[i] = exp(scores[i] - reference);
       sum += (scores[i].x + scores[i].y) + (scores[i].z + scores[i].w);
     }
-    meet();  // all scores are read
+    meet();  // scores are read; P and the factor reuse the memory
     [[unroll]] for (uint i = 0u; i < OWN_FOURS / 2u; ++i) {
       const vec4 a = scores[i * 2u], b = scores[i * 2u + 1u];
       strips[own + part * (OWN_FOURS / 2u) + i] = uvec4(pack_two(a.x, a.y), pack_two(a.z, a.w), pack_two(b.x, b.y), pack_two(b.z, b.w));
       strips[own + FACTORS + part * (OWN_FOURS / 2u) + i] = uvec4(floatBitsToUint(factor));
     }
-    barrier();  // every invocation is done with the keys, whose memory the values take
+    barrier();  // wait until no subgroup is still reading K; V reuses the buffer
     store_v();
     fetch_k(at_k, p.k_row, key + int(kKeys), end);
     multiply_values(strip);
-    barrier();  // nobody reads the values any more: the next keys take their place
+    barrier();  // wait until no subgroup is still reading V; the next K tile reuses the buffer
   }
   [[unroll]] for (uint mask_of = 1u; mask_of < PER; mask_of <<= 1) sum += subgroupShuffleXor(sum, mask_of);
   const uint at = first_y(image, head, min(row, last_row));

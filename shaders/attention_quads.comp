@@ -40,38 +40,38 @@
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
 layout(constant_id = 3) const uint KEYS = 32u;
-layout(constant_id = 4) const uint STRIPS = 1u;  // of 16 rows of a subgroup
-layout(constant_id = 5) const uint SHARES = 1u;  // subgroups that have the same rows, KEYS keys of a turn each
+layout(constant_id = 4) const uint STRIPS = 1u;  // tiles of 16 queries per subgroup
+layout(constant_id = 5) const uint SHARES = 1u;  // subgroups that share queries and split the keys of an iteration, KEYS each
 #include "include/fragments.glsl"
 
-const uint TEAMS = INVOCATIONS / kLanes / SHARES, STRETCH = SHARES * KEYS;  // of subgroups with the same rows; keys of a turn
+const uint TEAMS = INVOCATIONS / kLanes / SHARES, STRETCH = SHARES * KEYS;  // subgroups with distinct queries; keys per iteration
 const uint OWN_ROWS = STRIPS * 16u, ROWS = TEAMS * OWN_ROWS;
-const uint BUFFERS = STRIPS > 1u ? 2u : 1u;  // 2: keys are staged where nobody reads those before them, which spares a barrier
-const uint BLOCKS = KEYS / 16u;                                         // matrices of a subgroup's keys
-const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
+const uint BUFFERS = STRIPS > 1u ? 2u : 1u;  // 2: double-buffered, which saves a barrier per iteration
+const uint BLOCKS = KEYS / 16u;                                         // fragments along a subgroup's keys
+const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // fragments along the head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
-const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // one more, so that rows begin in different banks
+const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // padded by one to avoid bank conflicts
 const uint LOADS_K = (STRETCH * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (STRETCH * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
 const uint FIRST_V = STRETCH * ROW_K, BUFFER = FIRST_V + STRETCH * ROW_V, STAGED = BUFFERS * BUFFER;
-// Results on their way out: as many matrices of a strip at once as there is room for anyway, so that a row's results lie together. Rows are
+// Output staging: as many fragments of a row tile at once as fit into the existing shared memory, for longer contiguous stores. Rows are
 // padded.
 const uint OUT_ROWS = INVOCATIONS / kLanes * 16u;
 const uint ROOM_FOR = OUT_ROWS * 17u <= STAGED ? 4u : OUT_ROWS * 9u <= STAGED ? 2u : 1u;
 const uint OUT_STEPS = V_STEPS % ROOM_FOR == 0u ? ROOM_FOR : V_STEPS % 2u == 0u ? 2u : 1u;
 const uint OUT_FOURS = OUT_STEPS * 4u, ROW_OUT = OUT_FOURS + 1u, OUT = OUT_ROWS * ROW_OUT;
-// What subgroups hand over to the one that has their rows too: sums, and of each strip the largest score and the sum of weights.
+// Partial results of split-K subgroups, reduced by the first: accumulators, and per row tile the maximum and the sum.
 const uint MET = STRIPS * (V_STEPS * 2u + 1u) * kLanes, MEETING = (SHARES - 1u) * TEAMS * MET;
 const uint MOST = MEETING > OUT ? MEETING : OUT;
 
 shared uvec4 staged[STAGED > MOST ? STAGED : MOST];
 
-uvec4 next_k[LOADS_K], next_v[LOADS_V > LOADS_K ? LOADS_V : LOADS_K];  // of these two, also queries
+uvec4 next_k[LOADS_K], next_v[LOADS_V > LOADS_K ? LOADS_V : LOADS_K];  // also stage the queries
 LEFT(queries[STRIPS * STEPS]);
 SUMS_OF(sums, STRIPS * V_STEPS);
 
 #if EMULATED
 #define FOR(i, count) for (uint i = 0u; i < (count); ++i)
-// The components of an operand whose lines, or whose steps, are rows of what is staged from `at` on.
+// Loads an operand whose lines (LOAD_LINES) or K steps (LOAD_STEPS) are rows of `staged` from `at` on.
 #define LOAD_LINES(matrix, at, row)                                                                   \
   for (uint i = 0u; i < kComponents; ++i)                                                             \
     matrix[i] = staged_half((at) + ROW_OF(i) * (row), COLUMN_OF(i));
@@ -94,21 +94,19 @@ float staged_half(uint at, uint column) { return unpackHalf2x16(staged[at + colu
 #define STORE_SUMS(matrix, at, row) coopMatStore(matrix, staged, at, row, gl_CooperativeMatrixLayoutRowMajor)
 #endif
 
-// Which of the two rows of a strip component i of a matrix is in.
+// Which of the two rows of a tile component i belongs to.
 #define HALF_OF(i) ((i) >> 2)
 
-// Exponentials of scores relative to a reference. Without a mask, scores stay the products of keys and queries times p.scale, and `unit`
-// takes them to powers of two in the multiply-add that takes the reference off. BY_SCORE: each is scaled first. A mask adds numbers as low as the lowest float, which
-// such a unit would take to minus infinity.
+// exp(score - reference). Without a mask, the scores stay unscaled and `unit` = scale * log2(e) is folded into the fma with the reference.
+// BY_SCORE: scores are scaled first. Masked scores use exp: a mask may add the lowest float, which `unit` would turn into -infinity.
 #if MASKED
 #define POWER(score, reference, unit) exp((score) - (reference))
 #else
 #define POWER(score, reference, unit) exp2(fma(score, unit, -(reference) * (unit)))
 #endif
-const float kPowersOfTwo = 1.44269504;  // of two, in a power of e: log2(e)
+const float kPowersOfTwo = 1.44269504;  // log2(e)
 
-// The loads have no branch that depends on the invocation's place: past the last key the last one is loaded, and elements past a head
-// become zero.
+// Branch-free loads: keys past the end repeat the last key, elements past the head become zero.
 #define FETCH(name, x, next, loads, eights, size)                                                     \
   void name(uint at, uint row_stride, int key, int end) {                                             \
     FOR(i, loads) {                                                                                   \
@@ -136,24 +134,24 @@ STORE(store_more_q, next_v, LOADS_K, EIGHTS_K, ROW_K)
 #define TEAM (SUBGROUP_NUMBER % TEAMS)
 #define SHARE (SUBGROUP_NUMBER / TEAMS)
 
-// Twice as many queries as keys at a time where the values' room takes as many, so that all are on their way at once. Two strips leave no
-// registers for that: attention of 32 heads of 64 takes 3% longer then.
+// Stage twice as many queries per round if the V buffer has room for them, so that all loads are in flight at once. With two row tiles
+// registers are short: 32 heads of 64 were 3% slower.
 const bool PAIRED = STRIPS == 1u && ROW_V >= ROW_K;
 const uint ROUND = PAIRED ? 2u * STRETCH : STRETCH;
 
-// Brings the queries into registers, and asks for the first keys and values, from `begin` on.
+// Loads the Q fragments, and prefetches the first K and V tiles from `begin` on.
 void load_queries(uint at, uint first_row, uint at_k, uint at_v, int begin, int end) {
   for (uint first = 0u; first < ROWS; first += ROUND) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
     if (PAIRED) fetch_more_q(at, p.q_row, int(first_row + first + STRETCH), int(p.rows));
-    if (first > 0u) barrier();  // nobody reads the queries staged before
+    if (first > 0u) barrier();  // wait until no subgroup is still loading the previous queries
     store_k(0u);
     if (PAIRED) store_more_q(FIRST_V);
     if (first + ROUND >= ROWS && begin < end) {
       fetch_k(at_k, p.k_row, begin, end);
       fetch_v(at_v, p.v_row, begin, end);
     }
-    barrier();  // these queries are staged
+    barrier();
     FOR(s, STRIPS) {
       const uint strip = TEAM * OWN_ROWS + s * 16u - first;
       const uint from = strip < STRETCH ? strip * ROW_K : FIRST_V + (strip - STRETCH) * ROW_K;
@@ -161,11 +159,11 @@ void load_queries(uint at, uint first_row, uint at_k, uint at_v, int begin, int 
         FOR(step, STEPS) LOAD_QUERIES(queries[s * STEPS + step], from + step * 2u, ROW_K);
     }
   }
-  if (gl_LocalInvocationIndex < BUFFERS) staged[gl_LocalInvocationIndex * BUFFER + EIGHTS_K] = uvec4(0u);  // for zero_of_turn()
-  barrier();  // the queries are in registers: keys take their place
+  if (gl_LocalInvocationIndex < BUFFERS) staged[gl_LocalInvocationIndex * BUFFER + EIGHTS_K] = uvec4(0u);  // read by zero_of_turn()
+  barrier();  // Q is in registers; K reuses the buffer
 }
 
-// The largest and the sum of a row lie in the four invocations that share it.
+// Row reductions over the four lanes that share a row.
 vec2 largest_of_row(vec2 v) {
   v = max(v, vec2(FROM_OTHER(v.x, 1u), FROM_OTHER(v.y, 1u)));
   return max(v, vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u)));
@@ -177,12 +175,12 @@ vec2 sum_of_row(vec2 v) {
 }
 
 #if PARTS
-#define TOGETHER 1u  // where keys come in parts, tiles are few
+#define TOGETHER 1u  // with split-K there are few tiles
 #else
 #define TOGETHER p.together
 #endif
 
-// The head of all images and the tile of its rows that are this workgroup's. Workgroups begin in the order of their numbers.
+// Maps the workgroup to (head of a batch item, row tile); workgroups start in index order.
 uvec2 place_of_group() {
   const uint heads = grid_size().y, tiles = grid_size().x, number = grid_group().y * tiles + grid_group().x;
   const uint chunk = number / (tiles * TOGETHER), first = chunk * TOGETHER, own = number - tiles * first;
@@ -190,20 +188,20 @@ uvec2 place_of_group() {
   return uvec2(first + own % width, tiles - 1u - own / width);
 }
 
-// What an invocation's rows see, and the part of the keys that the workgroup has.
+// Visible key ranges, and the workgroup's split of the keys.
 struct Seen {
   uint image, head;
-  int end;         // of the part
-  ivec2 whole;     // keys that all rows of the workgroup see
-  ivec2 all, any;  // keys that all and that any row of the subgroup sees
-  float unit;      // of scores as powers of two
+  int end;         // of the split
+  ivec2 whole;     // keys visible to all rows of the workgroup
+  ivec2 all, any;  // keys visible to all and to any rows of the subgroup
+  float unit;      // scale * log2(e)
 };
 
 Seen seen;
-uvec2 row[STRIPS];                     // the two rows of a strip that this invocation has a share in
-ivec2 sees[STRIPS * 2u];               // the keys that each of them sees
-vec2 largest[STRIPS], sum[STRIPS];     // what scores are taken relative to, and the sums of exponentials so far
-float scores[STRIPS * BLOCKS * 8u];    // and then weights
+uvec2 row[STRIPS];                     // the two rows of each tile that this lane holds
+ivec2 sees[STRIPS * 2u];               // visible keys of each of these rows
+vec2 largest[STRIPS], sum[STRIPS];     // running maximum and sum
+float scores[STRIPS * BLOCKS * 8u];    // then probabilities
 
 void multiply_keys(uint stage) {
   SUMS_OF(products, STRIPS * BLOCKS);
@@ -217,9 +215,9 @@ void multiply_keys(uint stage) {
 }
 
 #if MASKED && !MASK_BY_ROW
-uint of_columns[BLOCKS * 2u];  // what the mask has for the columns of this invocation, the same for all rows: pairs of halves
+uint of_columns[BLOCKS * 2u];  // mask of this lane's columns, the same for all rows: fp16 pairs
 
-// Asks for it before the keys are multiplied, so that it is there behind the products.
+// Prefetches the mask before Q K^T, to hide its latency.
 void fetch_mask(int key) {
   FOR(i, BLOCKS * 2u) {
     vec2 pair;
@@ -232,7 +230,7 @@ void fetch_mask(int key) {
 }
 #endif
 
-// Brings the scores of a turn's keys to what weigh() takes. Not `is_limited`: all rows see all of these keys.
+// Applies scale, mask and visible range to the scores. is_limited = false: all keys of the iteration are visible to all rows.
 void limit_scores(int key, bool is_limited) {
 #if MASKED
   FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
@@ -256,11 +254,11 @@ void limit_scores(int key, bool is_limited) {
     }
 }
 
-// Makes weights of the scores of a strip, relative to the largest ones so far, and the sums before relative to those too.
+// Online softmax of a row tile: rescales the running sum and the accumulators to the new maximum; scores become probabilities.
 void weigh(uint s) {
   const float unit = seen.unit;
   vec2 now = largest[s];
-  FOR(j, BLOCKS) {  // of four numbers at a time, so that they do not wait for each other
+  FOR(j, BLOCKS) {  // max over groups of four, to shorten the dependency chain
     const uint at = (s * BLOCKS + j) * 8u;
     FOR(h, 2u)
       now[h] = max(now[h], max(max(scores[at + h * 4u], scores[at + h * 4u + 1u]), max(scores[at + h * 4u + 2u], scores[at + h * 4u + 3u])));
@@ -290,19 +288,19 @@ void multiply_values(uint stage) {
   }
 }
 
-uint stage = 0u;  // the buffer of this turn
-// Two strips leave so few registers that it costs more, but where no turn has a branch.
+uint stage = 0u;  // shared memory buffer of this iteration
+// With two row tiles registers are too few for it, unless the loop has no branches.
 const bool HAS_ZEROS = STRIPS == 1u || TURNS == ALL_WHOLE;
 
-// Zero, which a driver cannot know before it has been read from shared memory: behind a barrier. The next keys are asked for with it, so that
-// they take the registers of those that were staged. A driver that asks for them earlier needs twice as many, and copies them in each turn.
+// Zero, but read from shared memory after the barrier, so that the driver cannot hoist the prefetch above it. The prefetched tile then
+// reuses the registers of the tile just stored. A hoisted prefetch needs twice the registers and copies them in every iteration.
 int zero_of_turn() { return HAS_ZEROS ? int(staged[stage + EIGHTS_K].x) : 0; }
 
-// Takes the keys of one turn, from `first` on, and asks for those of the next one.
+// Main-loop iteration: processes the keys from `first` on and prefetches the next tile.
 void take_turn(uint at_k, uint at_v, int first, bool is_limited) {
   store_k(stage);
   store_v(stage + FIRST_V);
-  barrier();  // the keys and their values are staged
+  barrier();
   const int next = first + int(STRETCH) + zero_of_turn(), key = first + int(SHARE * KEYS);
   fetch_k(at_k, p.k_row, next, seen.end);
   fetch_v(at_v, p.v_row, next, seen.end);
@@ -321,13 +319,13 @@ void take_turn(uint at_k, uint at_v, int first, bool is_limited) {
     multiply_values(stage + FIRST_V + SHARE * KEYS * ROW_V);
   }
   if (BUFFERS == 1u)
-    barrier();  // nobody reads the keys and values any more: the next ones take their place
+    barrier();  // wait until no subgroup is still reading K and V
   else
     stage = BUFFER - stage;
 }
 
-// Takes all keys from `begin` on. The second text of WHOLE_FIRST spares the first one a branch, behind which registers are copied. Where units
-// are emulated there is none, since drivers take minutes for twice the barriers.
+// Main loop from `begin` on. WHOLE_FIRST runs unmasked iterations in a specialised loop, without the branch and the register copies after
+// it. Not with EMULATED: drivers take minutes to compile twice the barriers.
 void take_keys(uint at_k, uint at_v, int begin) {
   const int end = seen.end, step = int(STRETCH);
   int first = begin;
@@ -335,10 +333,10 @@ void take_keys(uint at_k, uint at_v, int begin) {
   for (; first >= seen.whole.x && first + step <= seen.whole.y; first += step) take_turn(at_k, at_v, first, false);
 #endif
   for (; first < end; first += step) take_turn(at_k, at_v, first, TURNS != ALL_WHOLE);
-  if (BUFFERS > 1u) barrier();  // nobody reads the keys and values any more: results take their place
+  if (BUFFERS > 1u) barrier();  // the output staging reuses the K and V buffers
 }
 
-// Subgroups that have the same rows put their sums together in the first of them.
+// Reduces the partial results of split-K subgroups into the first.
 void meet() {
   if (SHARES == 1u) return;
   FOR(s, STRIPS) {
@@ -349,7 +347,7 @@ void meet() {
       if (SHARE > 0u) staged[first + (j + 1u) * kLanes] = floatBitsToUint(four);
     }
   }
-  barrier();  // what the others have is there
+  barrier();  // partial results are stored
   FOR(share, SHARES - 1u) FOR(s, STRIPS) {
     const uint first = ((share * TEAMS + TEAM) * STRIPS + s) * (V_STEPS * 2u + 1u) * kLanes + LANE;
     const vec4 other = uintBitsToFloat(staged[first]);
@@ -366,10 +364,10 @@ void meet() {
       }
     }
   }
-  barrier();  // they are read: results take their place
+  barrier();  // partial results are read; the output staging reuses the memory
 }
 
-// Stores the results of a strip of rows, OUT_STEPS matrices at a time: neighbouring invocations have neighbouring columns of a row.
+// Stores the output of a row tile, OUT_STEPS fragments at a time; adjacent lanes store adjacent columns.
 void store_strip(uint s, uint first_row, uint last_row) {
   const uint strip = SUBGROUP_NUMBER * 16u * ROW_OUT;
   const vec2 all = sum_of_row(sum[s]);

@@ -37,36 +37,36 @@
 
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 256u;
-layout(constant_id = 3) const uint ROWS = 4u;         // of all heads that share keys: at most sixteen
-layout(constant_id = 4) const uint BLOCKS = 1u;       // of sixteen keys
+layout(constant_id = 3) const uint ROWS = 4u;         // query rows, including grouped heads: at most 16
+layout(constant_id = 4) const uint BLOCKS = 1u;       // blocks of 16 keys per subgroup
 #include "include/fragments.glsl"
 
 const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS = BLOCKS * 16u;
-const uint K_STEPS = (SIZE + 31u) / 32u, V_STEPS = (V_SIZE + 63u) / 64u;  // of four eights, and of eight
-const uint SCORED = ROWS > 8u ? 8u : 4u;                                   // components of scores that are of rows
-const uint HALVES = SCORED / 4u;                                           // of the sixteen rows
-const uint TILES = V_STEPS * 4u;                                           // of results, sixteen columns of each
-const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // of a row; and of its part, with its terms
-const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // fours of all rows, and those that all subgroups have of them
-const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // invocations that share the parts of a four
-// The results of a row, whose terms lie once, are those of one subgroup, which puts the parts of them together and waits for no other.
+const uint K_STEPS = (SIZE + 31u) / 32u, V_STEPS = (V_SIZE + 63u) / 64u;  // vec8 loads; 4 lanes per K row, 8 per V row
+const uint SCORED = ROWS > 8u ? 8u : 4u;                                   // score components that belong to queries
+const uint HALVES = SCORED / 4u;                                           // row halves of 8 in use
+const uint TILES = V_STEPS * 4u;                                           // output tiles of 16 columns
+const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // vec4s per row; per partial result, with maximum and sum
+const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // vec4s of all rows, and of all subgroups' partial results
+const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // invocations that share the splits of a vec4
+// A subgroup covers whole rows, so it merges the splits of its rows without waiting for other subgroups.
 const bool APART = kLanes % FOURS == 0u;
-const uint AT_ONCE = 16u;               // parts that an invocation reads at once
-const float kHeadroom = 4096.0;         // weights are so many times larger than exponentials: small ones stay whole as halves
-const float kPowersOfTwo = 1.44269504;  // of two, in a power of e: log2(e)
+const uint AT_ONCE = 16u;               // split-K partials loaded at once
+const float kHeadroom = 4096.0;         // scales probabilities, so that small ones stay normal in fp16
+const float kPowersOfTwo = 1.44269504;  // log2(e)
 
 shared vec4 meeting[MERGED > INVOCATIONS ? MERGED : INVOCATIONS];
 shared vec2 met_terms[INVOCATIONS];
 shared bool is_last;
 
-const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // of a turn
+const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // K and V vec8s of one iteration
 K_TYPE held_k[HELD_K], held_v[HELD_V];
 #if INT8
-// The scales of one key and of one value. These have the invocation's number among the keys of all blocks, which are two blocks at most.
+// Scales of one key and one value per lane: lane i has the scales of key i of the (at most two) blocks.
 float held_k_scale, held_v_scale;
 #endif
-float scores[BLOCKS * kComponents];  // and then weights
-vec2 largest, sum;                   // of the invocation's two rows: the largest score and the sum of weights so far
+float scores[BLOCKS * kComponents];  // then probabilities
+vec2 largest, sum;                   // running maximum and sum of this lane's two rows
 #if QUERIES_SHARED
 shared uvec4 shared_queries[K_STEPS * HALVES * kLanes];
 #else
@@ -80,17 +80,17 @@ SUMS_OF(sums, TILES);
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 #endif
 
-// Exponentials of scores relative to a reference; see attention_quads.comp.
+// exp(score - reference); see attention_quads.comp.
 #if MASKED
 #define POWER(score, reference, unit) exp((score) - (reference))
 #else
 #define POWER(score, reference, unit) exp2(fma(score, unit, -(reference) * (unit)))
 #endif
 
-// Whether there is an r-th row of the workgroup's.
+// Whether row r of the workgroup exists.
 bool has_row(uint r) { return r < ROWS && grid_group().x * ROWS + r < p.group * p.rows; }
 
-// The head of q and the row in it that are the workgroup's r-th of those that share keys.
+// (query head, query) of row r of the workgroup.
 uvec2 place_of(uint r, uint kv_head) {
   const uint row = min(grid_group().x * ROWS + min(r, ROWS - 1u), p.group * p.rows - 1u);
   return uvec2(kv_head * p.group + row / p.rows, row % p.rows);
@@ -99,16 +99,16 @@ uvec2 place_of(uint r, uint kv_head) {
 uvec4 or_zeros(uvec4 words, bool inside) { return inside ? words : uvec4(0u); }
 
 #if INT8
-// The scales of the four keys or values of a block that an invocation has scores of.
+// Scales of the four keys of a block in this lane's score columns.
 vec4 scales_of_block(float held, uint block) {
   const uint first = block * 16u + LANE % 4u * 2u;
   return vec4(FROM_LANE(held, first), FROM_LANE(held, first + 1u), FROM_LANE(held, first + 8u), FROM_LANE(held, first + 9u));
 }
 
-// Bytes 0 and 2 of a word as two elements: a half of 1024 and more has whole numbers as its last bits.
+// Converts bytes 0 and 2 of a word to fp16: the low mantissa bits of an fp16 in [1024, 2048) are an integer.
 Pair pair_of(uint word) { return PAIR((word & 0x00ff00ffu) ^ 0x64806480u) - Pair(1152.0); }
 
-// Pairs of neighbours as pairs of every other one, as those of keys are.
+// Reorders adjacent pairs to every-other-element pairs, to match pair_of().
 uvec4 regrouped(uvec4 words) {
   const uvec2 low = words.xz & 0xffffu | words.yw << 16, high = words.xz >> 16 | words.yw & 0xffff0000u;
   return uvec4(low.x, high.x, low.y, high.y);
@@ -117,7 +117,7 @@ uvec4 regrouped(uvec4 words) {
 #define regrouped(words) (words)
 #endif
 
-// The rows as left operands; those past the last are zeros.
+// Loads the queries as A fragments; rows past the last are zero.
 void load_queries(uint image, uint kv_head) {
   const uint r = LANE / 4u;
   const uvec2 place_a = place_of(r, kv_head), place_b = place_of(r + 8u, kv_head);
@@ -136,11 +136,11 @@ void load_queries(uint image, uint kv_head) {
 #endif
   }
 #if QUERIES_SHARED
-  barrier();  // the rows are there
+  barrier();
 #endif
 }
 
-// The loads have no branch: past the last key the last one is loaded, and past the elements of a head its last ones.
+// Branch-free loads: keys past the end repeat the last key, elements past the head repeat its last vec8.
 void load_keys(uint at, int key, int end) {
   FOR(i, BLOCKS * 2u) {
     const uint row = uint(min(key + int(i * 8u + LANE / 4u), end - 1));
@@ -167,7 +167,7 @@ void load_values(uint at, int key, int end) {
 #endif
 }
 
-// The products of the rows with the sixteen keys of a block.
+// S = Q K^T for a block of 16 keys.
 void multiply_keys(uint block) {
   SUMS(products);
   FOR(step, K_STEPS) {
@@ -213,7 +213,7 @@ void multiply_keys(uint block) {
 #define PAIR_OF_VALUES(i) PAIR(held_v[first + (i)][word])
 #endif
 
-// Adds the values of a block's keys, by their weights.
+// acc^T += V^T P^T for a block.
 void multiply_values(uint block) {
   RIGHT(shares);
   FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
@@ -229,7 +229,7 @@ void multiply_values(uint block) {
   }
 }
 
-// Four invocations share a row: the largest number and the sum of all that they have.
+// Row reductions over the four lanes that share a row.
 vec2 largest_of_row(vec2 v) {
   v = max(v, vec2(FROM_OTHER(v.x, 1u), FROM_OTHER(v.y, 1u)));
   return max(v, vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u)));
@@ -240,7 +240,7 @@ vec2 sum_of_row(vec2 v) {
   return v + vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u));
 }
 
-// Four results, or a part of them: the sums of values, and of weights, that are relative to the largest score.
+// Four outputs, unnormalised, with the maximum and the sum of exponentials.
 struct Four {
   vec4 sums;
   float largest, sum;
@@ -248,7 +248,7 @@ struct Four {
 
 Four none() { return Four(vec4(0.0), minus_infinity, 0.0); }
 
-// Puts `count` of them together that lie in shared memory, `stride` apart from `first` on; their terms lie from `first_term` on.
+// Merges `count` partial results in shared memory, `stride` apart from `first` on; their maxima and sums start at `first_term`.
 Four met(uint first, uint first_term, uint stride, uint term_stride, uint count) {
   Four whole = none();
   FOR(i, count) whole.largest = max(whole.largest, met_terms[first_term + i * term_stride].x);
@@ -268,12 +268,12 @@ void store_whole(uint item, uint image, uint kv_head, Four whole) {
 }
 
 #if MEETS
-// The number of the workgroup's rows among all workgroups'.
+// Index of the workgroup's row tile.
 uint number_of_rows() { return grid_group().y * grid_size().x + grid_group().x; }
 
 uint place_of_part(uint part) { return (number_of_rows() * grid_size().z + part) * ROWS * PART; }
 
-// The parts first, first + step, ... below `count` of an item. Several are read before the first of them is needed.
+// Merges the splits first, first + step, ... below `count` of an item, AT_ONCE loads at a time to hide latency.
 Four of_parts(uint item, uint first, uint step, uint count) {
   Four whole = none();
   for (uint begin = first; begin < count; begin += step * AT_ONCE) {
@@ -301,13 +301,13 @@ Four of_parts(uint item, uint first, uint step, uint count) {
   return whole;
 }
 
-// The same as meet() of a subgroup's own results. FROM_LANE of an emulated subgroup waits for the whole workgroup.
+// meet() for a single subgroup's rows. With EMULATED, FROM_LANE has a workgroup barrier, so no subgroup may leave early.
 void meet_apart(uint image, uint kv_head, uint count) {
 #if EMULATED
-  barrier();  // this subgroup's part is there
+  barrier();  // this subgroup's partial result is written
 #else
   if (SUBGROUP_NUMBER * kLanes >= ITEMS) return;
-  subgroupBarrier();  // this subgroup's part is there
+  subgroupBarrier();  // this subgroup's partial result is written
 #endif
   memoryBarrierBuffer();
   const uint place = number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER;
@@ -320,16 +320,16 @@ void meet_apart(uint image, uint kv_head, uint count) {
     store_whole(item, image, kv_head, of_parts(item, 0u, 1u, count));
 }
 
-// Puts the parts of the rows together, where no other workgroup has a part of them still to finish.
+// Merges the splits of the rows if this workgroup is the last to finish.
 void meet(uint image, uint kv_head, uint count) {
   memoryBarrierBuffer();
-  barrier();  // this workgroup's part is there
+  barrier();  // this workgroup's partial result is written
   if (gl_LocalInvocationIndex == 0u) {
-    memoryBarrierBuffer();  // barrier() orders shared memory alone
+    memoryBarrierBuffer();  // barrier() orders only shared memory
     is_last = atomicAdd(finished[number_of_rows()], 1u) + 1u == count;
     if (is_last) atomicExchange(finished[number_of_rows()], 0u);
   }
-  barrier();  // all know whether it was the last
+  barrier();
   if (!is_last) return;
   memoryBarrierBuffer();
   const uint share = gl_LocalInvocationIndex / ITEMS;
@@ -340,7 +340,7 @@ void meet(uint image, uint kv_head, uint count) {
     if (SPREAD > 1u) {
       meeting[gl_LocalInvocationIndex] = whole.sums;
       met_terms[gl_LocalInvocationIndex] = vec2(whole.largest, whole.sum);
-      barrier();  // what all of them have of the parts is there
+      barrier();
       whole = met(item, item, ITEMS, ITEMS, SPREAD);
     }
     if (share == 0u && item < ITEMS) store_whole(item, image, kv_head, whole);
@@ -348,11 +348,11 @@ void meet(uint image, uint kv_head, uint count) {
 }
 #endif
 
-// A subgroup stores the largest scores, the sums and the results of its keys to shared memory.
+// Stores a subgroup's maximum, sum and accumulators to shared memory.
 void store_own(vec2 largest, vec2 sum, float unit) {
   FOR(h, ROWS > 8u ? 2u : 1u) {
     const uint r = LANE / 4u + h * 8u;
-    // The largest score is told in powers of e.
+    // Convert the maximum to base e.
     if (LANE % 4u == 0u && r < ROWS) met_terms[SUBGROUP_NUMBER * ROWS + r] = vec2(largest[h] * (unit / kPowersOfTwo), sum[h]);
   }
   FOR(c, SCORED / 2u) {
@@ -371,18 +371,18 @@ void store_own(vec2 largest, vec2 sum, float unit) {
   }
 }
 
-// What an invocation's two rows see, and the part of the keys that the workgroup has.
+// Visible key ranges, and the workgroup's split of the keys.
 struct Seen {
-  uint image, at_k, at_v;      // at_k, at_v: where the head's keys and values begin
-  int end;                     // of the part
-  ivec2 all, row_a, row_b;     // keys that all rows see, and those that each of the two does
+  uint image, at_k, at_v;      // at_k, at_v: start of the head's K and V
+  int end;                     // of the split
+  ivec2 all, row_a, row_b;     // visible keys of all rows, and of this lane's two rows
   uvec2 place_a, place_b;
-  float unit;                  // of scores as powers of two
+  float unit;                  // scale * log2(e)
 };
 
 Seen seen;
 
-// Brings the scores of a turn's keys to what weigh() takes.
+// Applies scale, mask and visible range to the scores.
 void limit_scores(int key) {
 #if MASKED
   FOR(b, BLOCKS) FOR(i, SCORED) {
@@ -401,7 +401,7 @@ void limit_scores(int key) {
     }
 }
 
-// Makes weights of the scores, relative to the largest ones so far, and the sums before relative to those too.
+// Online softmax: rescales the running sum and the accumulators to the new maximum; scores become probabilities.
 void weigh() {
   const float unit = seen.unit;
   vec2 now = largest;
@@ -423,15 +423,15 @@ void weigh() {
   }
 }
 
-// Whether a turn reads the keys of the next one where there is none. SPARED: it does not, at the price of a branch; a subgroup that reads
-// waits for what it has read before its registers serve for what comes behind the last turn.
+// SPARED skips the prefetch after the last iteration, at the cost of a branch. Without it, the subgroup waits for useless loads before it
+// can reuse their registers.
 #if SPARED
 #define IS_READ(next) ((next) < seen.end)
 #else
 #define IS_READ(next) true
 #endif
 
-// Adds the keys of one turn, from `key` on, and reads those of the next one, from `next` on, as soon as these have been taken.
+// Main-loop iteration for the keys from `key` on; prefetches those from `next` on as soon as the registers are free.
 void take(int key, int next) {
   FOR(b, BLOCKS) multiply_keys(b);
   if (IS_READ(next)) load_keys(seen.at_k, next, seen.end);
@@ -443,7 +443,7 @@ void take(int key, int next) {
 
 void main() {
   const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
-  // The keys that any row sees and that all see, and those of this workgroup's part.
+  // Keys visible to any and to all queries, and this workgroup's split of them.
   const ivec2 seen_first = seen_keys(image, 0u), seen_last = seen_keys(image, p.rows - 1u);
   const uint keys = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
   const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;
@@ -467,7 +467,7 @@ void main() {
     load_values(seen.at_v, key, end);
   }
   load_queries(image, kv_head);
-  // Subgroups of emulated units wait for each other, so that none of them is done before the others.
+  // EMULATED multiplications have workgroup barriers: all subgroups must run the same number of iterations.
 #if EMULATED
   const int own = int(SUBGROUP_NUMBER * KEYS);
 #else
@@ -477,7 +477,7 @@ void main() {
   for (; key - own < end; key += step) take(key, key + step);
   sum = sum_of_row(sum);
   store_own(largest, sum, seen.unit);
-  barrier();  // what the subgroups have is there
+  barrier();
   for (uint item = gl_LocalInvocationIndex; item < ITEMS; item += INVOCATIONS) {
     const Four whole = met(item, item / FOURS, ITEMS, ROWS, SUBGROUPS);
 #if MEETS

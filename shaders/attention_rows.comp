@@ -42,7 +42,7 @@ shared vec4 team_sums[ROWS * TEAMS * TEAM * HELD];
 shared vec2 team_terms[ROWS * TEAMS];
 #endif
 
-// The head of q and the row in it that are the workgroup's r-th.
+// (query head, query) of row r of the workgroup.
 uvec2 place_of(uint r, uint kv_head) {
   const uint row = min(grid_group().x * ROWS + r, p.group * p.rows - 1u);
   return uvec2(kv_head * p.group + row / p.rows, row % p.rows);
@@ -59,17 +59,17 @@ void store_row(uint r, uint image, uint kv_head, vec4 sums[HELD], float largest,
 #if MEETS
 shared bool is_last;
 
-// Puts the `count` parts of the workgroup's rows together, where no other workgroup has a part of them still to finish.
+// Merges the `count` splits of the rows if this workgroup is the last to finish.
 void meet(uint image, uint kv_head, uint count) {
   memoryBarrierBuffer();
-  barrier();  // this workgroup's part is there
+  barrier();  // this workgroup's partial result is written
   if (gl_LocalInvocationIndex == 0u) {
-    memoryBarrierBuffer();  // barrier() orders shared memory alone
+    memoryBarrierBuffer();  // barrier() orders only shared memory
     const uint place = grid_group().y * grid_size().x + grid_group().x;
     is_last = atomicAdd(finished[place], 1u) + 1u == count;
     if (is_last) atomicExchange(finished[place], 0u);
   }
-  barrier();  // all know whether it was the last
+  barrier();
   if (!is_last) return;
   memoryBarrierBuffer();
   const uint fours = (V_SIZE + 3u) / 4u;
@@ -104,7 +104,7 @@ void main() {
     largest[r] = minus_infinity;
     sum[r] = 0.0;
   }
-  // The keys that are seen, which may be few of them, are shared out among the workgroups of the third axis.
+  // Split-K over the visible keys, which may be few.
   const uint seen_by_any = uint(max(all.y - all.x, 0)), least = min(TEAMS * 4u, p.stretch);
   const uint stretch = max(((seen_by_any + grid_size().z - 1u) / grid_size().z + 3u) / 4u * 4u, least);
   const int begin = all.x + int(grid_group().z * stretch), end = min(all.y, begin + int(stretch));
@@ -149,8 +149,8 @@ void main() {
     if (TEAM_MEMBER == 0u) team_terms[r * TEAMS + TEAM_NUMBER] = vec2(largest[r], sum[r]);
     FOR_HELD(h) team_sums[((r * TEAMS + TEAM_NUMBER) * HELD + h) * TEAM + TEAM_MEMBER] = sums[r * HELD + h];
   }
-  barrier();  // the sums of all teams are there
-  // Each team puts another row together, so that the rows do not wait for each other.
+  barrier();  // partial results of all groups are stored
+  // Each group merges different rows, so the rows are merged in parallel.
   for (uint r = TEAM_NUMBER; r < ROWS; r += TEAMS) {
     float most = minus_infinity, whole = 0.0;
     vec4 merged[HELD];

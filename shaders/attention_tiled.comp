@@ -17,10 +17,10 @@
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
 layout(local_size_x = 256) in;
-layout(constant_id = 2) const uint FOURS = 1u;  // fours of values of an invocation: 64 columns each
+layout(constant_id = 2) const uint FOURS = 1u;  // vec4s of V per invocation; each covers 64 columns
 
 const uint kRows = 64u, kKeys = 32u, kDepth = 16u;
-const uint kRowQ = kDepth + 1u, kRowP = kKeys + 1u, kColumns = FOURS * 64u;  // one more, so that rows begin in different banks
+const uint kRowQ = kDepth + 1u, kRowP = kKeys + 1u, kColumns = FOURS * 64u;  // padded by one to avoid bank conflicts
 const uint kKeysQ = kRows * kRowQ, kStagedQ = kKeysQ + kKeys * kRowQ, kStagedV = kDepth * kColumns;
 shared float staged[kStagedQ > kStagedV ? kStagedQ : kStagedV];
 shared float scores[kRows * kRowP];
@@ -36,14 +36,14 @@ void main() {
   const int begin = seen_keys(image, first_row).x, end = seen_keys(image, last_row).y;
   vec4 sums[4u * FOURS];
   [[unroll]] for (uint i = 0u; i < 4u * FOURS; ++i) sums[i] = vec4(0.0);
-  // The state of the row whose exponentials this invocation shares.
+  // Softmax state of the row that this invocation shares.
   float largest = minus_infinity, sum = 0.0;
   const uint own_row = gl_LocalInvocationIndex / 4u, own_part = gl_LocalInvocationIndex % 4u;
   for (int key = begin; key < end; key += int(kKeys)) {
     float products[8];
     [[unroll]] for (uint i = 0u; i < 8u; ++i) products[i] = 0.0;
     for (uint depth = 0u; depth < SIZE; depth += kDepth) {
-      barrier();  // nobody reads what was staged before
+      barrier();  // wait until no invocation is still reading the previous tile
       {
         const uint row = gl_LocalInvocationIndex / 4u, column = gl_LocalInvocationIndex % 4u * 4u;
         const vec4 four = load_q(first_q(image, head, min(first_row + row, last_row)), depth + column);
@@ -53,7 +53,7 @@ void main() {
           for (uint j = 0u; j < 4u; ++j) staged[kKeysQ + row * kRowQ + column + j] = other[j];
         }
       }
-      barrier();  // the stretch of queries and keys is staged
+      barrier();
       [[unroll]] for (uint d = 0u; d < kDepth; ++d) {
         const float a = staged[kKeysQ + across * kRowQ + d], b = staged[kKeysQ + (across + 16u) * kRowQ + d];
         [[unroll]] for (uint i = 0u; i < 4u; ++i) {
@@ -69,11 +69,11 @@ void main() {
       const ivec2 seen = seen_keys(image, row);
       scores[own * kRowP + column] = at >= seen.x && at < seen.y ? score_of(image, head, row, uint(at), products[i]) : minus_infinity;
     }
-    barrier();  // all scores of the 32 keys are there
+    barrier();
     float now = largest;
     [[unroll]] for (uint i = 0u; i < kKeys / 4u; ++i) now = max(now, scores[own_row * kRowP + own_part + i * 4u]);
     met[gl_LocalInvocationIndex] = now;
-    barrier();  // each invocation's largest score is there
+    barrier();
     for (uint i = 0u; i < 4u; ++i) now = max(now, met[own_row * 4u + i]);
     const float reference = reference_of(now), factor = exp(largest - reference);
     largest = now;
@@ -86,13 +86,13 @@ void main() {
     }
     if (own_part == 0u) factors[own_row] = factor;
     [[unroll]] for (uint half_of = 0u; half_of < kKeys; half_of += kDepth) {
-      barrier();  // the exponentials are there, and nobody reads what was staged before
+      barrier();  // P is stored, and no invocation is still reading the previous tile
       for (uint i = 0u; i < FOURS; ++i) {
         const uint row = gl_LocalInvocationIndex / 16u, column = across * 4u + i * 64u;
         const vec4 four = load_v(at_v + uint(min(key + int(half_of + row), end - 1)) * p.v_row, first_column + column);
         for (uint j = 0u; j < 4u; ++j) staged[row * kColumns + column + j] = four[j];
       }
-      barrier();  // the values are staged
+      barrier();
       if (half_of == 0u) [[unroll]] for (uint i = 0u; i < 4u * FOURS; ++i) sums[i] *= factors[down * 4u + i / FOURS];
       for (uint d = 0u; d < kDepth; ++d) {
         vec4 values[FOURS];
@@ -107,9 +107,9 @@ void main() {
   }
   barrier();
   met[gl_LocalInvocationIndex] = sum;
-  barrier();  // each invocation's sum of exponentials is there
+  barrier();
   if (own_part == 0u) row_sums[own_row] = (met[own_row * 4u] + met[own_row * 4u + 1u]) + (met[own_row * 4u + 2u] + met[own_row * 4u + 3u]);
-  barrier();  // each row's sum is there
+  barrier();
   [[unroll]] for (uint i = 0u; i < 4u; ++i) {
     const uint row = first_row + down * 4u + i;
     if (row >= p.rows) continue;

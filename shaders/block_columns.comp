@@ -31,12 +31,12 @@ layout(local_size_x = TEAM * TEAMS) in;
 shared vec4 meeting[TEAM * TEAMS + 16u];
 PM_GATHER(gather_sums, vec4, meeting, pm_sum)
 
-const uint kPiece = 4u * IN_WORD;  // elements of sixteen bytes
+const uint kPiece = 4u * IN_WORD;  // elements in 16 bytes
 #define FOR_ROWS(r) [[unroll]] for (uint r = 0u; r < ROWS; ++r)
 #define FOR_COLUMNS(c) [[unroll]] for (uint c = 0u; c < COLUMNS; ++c)
 
-// Integer k of a piece, less a zero point. With exponent 23 its bits are those of a float above 2^23, of which a multiple and one power of
-// two give the difference exactly: GPUs convert integers at a quarter of the rate or less.
+// Integer k of a piece minus the zero point. With exponent 23 the integer becomes the low mantissa bits of a float; one fma by a power of
+// two then gives the exact difference. GPUs convert integers at a quarter of the fma rate or less.
 float element_of(uvec4 piece, uint k, float least) {
   const uint word = piece[k / IN_WORD], bit = k % IN_WORD * BITS, at = bit % 16u;
   const uint bits = (bit < 16u ? word : word >> 16) & (((1u << BITS) - 1u) << at);
@@ -44,12 +44,12 @@ float element_of(uvec4 piece, uint k, float least) {
 }
 
 #if GATED
-const uint kMade = COLUMNS / 2u;  // columns of the result that a team makes
+const uint kMade = COLUMNS / 2u;  // output columns per group
 #else
 const uint kMade = COLUMNS;
 #endif
 
-// Sixteen bytes of column c of a team's, element `at` counted in such.
+// Loads 16 bytes of column c of the group; `at` counts 16-byte pieces.
 uvec4 piece_of(uint c, uint at) {
 #if GATED
   if (c >= kMade) return gate_w[p.gate_w_offset / kPiece + at];

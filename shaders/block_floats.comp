@@ -21,7 +21,7 @@
 layout(local_size_x = LOCAL_SIZE) in;
 
 #if FRAGMENTS && TRANSPOSED
-// Element `k` of the eight of step `j` of four, in words of which the even elements come first.
+// Element `k` of 8 of K step `j` of four; within a word the even elements come first.
 float element(uvec4 words[BITS / 4u], uint j, uint k) {
   const uint place = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u), at = j * (BITS / 4u) + k / IN_WORD;
   return float(bitfieldExtract(words[at / 4u][at % 4u], int(place * BITS), BITS));
@@ -58,7 +58,7 @@ void main() {
   }
 }
 #elif FRAGMENTS
-// Element `k` of eight that begin with word `words`, in each of which the even ones come first.
+// Element `k` of the 8 that start at word `words`; within a word the even elements come first.
 float element(uint words, uint k, float point, float unit) {
   const uint place = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u);
   return (float(bitfieldExtract(w[words + k / IN_WORD], int(place * BITS), BITS)) - point) * unit;
@@ -69,7 +69,7 @@ void main() {
   if (first >= p.elements) return;
   const uint pieces = BITS / 4u, chunks = (p.depth + 127u) / 128u, column = first / p.depth, step = first % p.depth;
   const uint chunk = column / 16u * chunks + step / 128u, lane = column % 8u * 4u + step % 32u / 8u;
-  const uint word = step % 128u / 32u * pieces;  // of this line's share of the chunk
+  const uint word = step % 128u / 32u * pieces;  // word index within the line's part of the chunk
   const uint at = p.w_offset / IN_WORD + (((chunk * 2u + column % 16u / 8u) * pieces + word / 4u) * 32u + lane) * 4u + word % 4u;
   const uint term = chunk * 16u + column % 16u;
   const float unit = term_of(scale[term], step % 128u);
@@ -93,7 +93,7 @@ float element(uint i) {
 }
 
 #if TRANSPOSED
-// Element `step` of four columns.
+// K step `step` of four columns.
 vec4 four(uint column, uint step) {
   return vec4(element(column * p.depth + step), element((column + 1u) * p.depth + step), element((column + 2u) * p.depth + step),
               element((column + 3u) * p.depth + step));

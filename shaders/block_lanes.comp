@@ -21,8 +21,8 @@
 layout(local_size_x = 8) in;
 layout(constant_id = 1) const uint AHEAD = 1u;
 
-const uint kLanes = 8u, kColumns = 2u;  // columns of a lane
-const uint HELD = (AHEAD * IN_WORD + kLanes - 1u) / kLanes;  // elements of x that a lane holds
+const uint kLanes = 8u, kColumns = 2u;  // columns per lane
+const uint HELD = (AHEAD * IN_WORD + kLanes - 1u) / kLanes;  // elements of x per lane
 
 void main() {
   const uint tile = kLanes * kColumns;
@@ -35,7 +35,7 @@ void main() {
   float sums[ROWS * kColumns];
   [[unroll]] for (uint i = 0u; i < ROWS * kColumns; ++i) sums[i] = 0.0;
   for (uint i = 0u; i < words; i += AHEAD) {
-    // Past the depth's end the last word is read again, and x counts as zero.
+    // Past the end of K the last word is repeated, and x is zero.
     float factors[ROWS * HELD];
     [[unroll]] for (uint j = 0u; j < HELD; ++j) {
       const uint k = i * IN_WORD + j * kLanes + lane, at = p.x_offset + min(k, p.depth - 1u);

@@ -38,13 +38,13 @@
 
 layout(local_size_x_id = 1) in;
 layout(constant_id = 1) const uint INVOCATIONS = 128u;
-layout(constant_id = 2) const uint TILES = 1u;   // of sixteen columns, of each matrix
-layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 steps that are on their way at once
-layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: eights of the rows, a row's and one more at a time
-layout(constant_id = 5) const uint WHOLE = 0u;   // 1: the subgroups have as many chunks, all full, so that none reads past the depth
-layout(constant_id = 6) const uint TURNS = 1u;   // 2: the chunks of a turn are read while those of the one before are multiplied
-layout(constant_id = 7) const uint SPARED = 0u;  // 1: of one turn, nothing is read past the last; 0: no branch asks for it
-layout(constant_id = 8) const uint PARTS = 1u;   // NORMED: eights of a row that an invocation puts into shared memory, at most
+layout(constant_id = 2) const uint TILES = 1u;   // tiles of 16 columns, per matrix
+layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 K steps prefetched at once
+layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: vec8s of x in shared memory; rows are padded by one
+layout(constant_id = 5) const uint WHOLE = 0u;   // 1: equal, full chunks for all subgroups, so no load goes past K
+layout(constant_id = 6) const uint TURNS = 1u;   // 2: the next chunks are loaded while the current ones are multiplied
+layout(constant_id = 7) const uint SPARED = 0u;  // 1: skip the prefetch after the last iteration; 0: no branch
+layout(constant_id = 8) const uint PARTS = 1u;   // NORMED: max vec8s of a row that an invocation stages
 #include "include/fragments.glsl"
 
 #if GATED
@@ -53,15 +53,15 @@ const uint MATRICES = 2u;
 const uint MATRICES = 1u;
 #endif
 const uint SETS = TILES * MATRICES, SPLIT = INVOCATIONS / kLanes;
-const uint EIGHTS = ROWS > 8u ? 2u : 1u;                               // of rows
-const uint KEPT = ROWS == 1u ? 2u : EIGHTS * 4u;                       // components of sums that are of rows
-const uint WIDE = TILES * 16u, MET = EIGHTS * 8u + 1u;                 // one more, so that columns begin in different banks
-const uint kPieces = uint(BITS) / 4u;                                  // of sixteen bytes, of a line's share of a chunk
+const uint EIGHTS = ROWS > 8u ? 2u : 1u;                               // blocks of 8 rows
+const uint KEPT = ROWS == 1u ? 2u : EIGHTS * 4u;                       // accumulator components that belong to rows
+const uint WIDE = TILES * 16u, MET = EIGHTS * 8u + 1u;                 // padded by one to avoid bank conflicts
+const uint kPieces = uint(BITS) / 4u;                                  // 16-byte pieces of a line per chunk
 
 shared float meeting[SPLIT * SETS * 16u * MET];
 #if NORMED
 shared uvec4 staged[STAGED];
-shared float squares[ROWS * SPLIT], units[ROWS * SPLIT];  // of a row and subgroup: their sum; what its sums are multiplied by
+shared float squares[ROWS * SPLIT], units[ROWS * SPLIT];  // per row and subgroup: sum of squares; factor of its partial results
 uvec4 row_x[PARTS];
 vec4 row_gain[PARTS * 2u];
 #endif
@@ -80,15 +80,15 @@ float sums[SETS * KEPT];
 
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 
-// The component of a matrix of sums that is the i-th of those kept.
+// The accumulator component of kept value i.
 uint component_of(uint i) {
   return KEPT == 2u ? i * 4u : EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
 }
 
-// Eight elements of row `row` of the workgroup's, from eight `eight` on; zeros past the depth.
+// Loads vec8 `eight` of row `row` of the workgroup; zeros past K.
 uvec4 eight_of(uint row, uint first_row, uint eight) {
 #if NORMED
-  // Another subgroup may be writing what lies past the depth.
+  // Another subgroup may be writing past K.
   if (WHOLE == 0u && eight >= chunks * 16u) return uvec4(0u);
   return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + eight];
 #else
@@ -100,8 +100,8 @@ uvec4 eight_of(uint row, uint first_row, uint eight) {
 #endif
 }
 
-// Reads AHEAD chunks of this subgroup's from `begin` on. There is no branch, so that all loads are on their way at once: past the end the
-// last chunk is read, and multiply() has zeros for rows there.
+// Loads AHEAD chunks of this subgroup from `begin` on, without branches so that all loads are in flight at once. Past the end the last
+// chunk is repeated, and multiply() uses zeros for x.
 void read(uint turn, uint begin, uint first_tile, uint first_row) {
   FOR(k, AHEAD) {
     const uint chunk = min(begin + k, chunks - 1u);
@@ -138,8 +138,8 @@ void read(uint turn, uint begin, uint first_tile, uint first_row) {
   }
 }
 
-// Two elements of eight bits each side of a word, less their zero point: element `pair` * 2 of the word's eights or fours, and the next.
-// block_pack.comp has put them where one mask finds both, over halves whose exponent makes 1,024 of nothing.
+// Two elements from the two halves of a word, minus the zero point: element 2 * `pair` and the next. block_pack.comp orders them so that
+// one mask extracts both; OR-ing in 0x6400 makes each the fp16 value 1024 + w.
 Pair pair_of(uint word, uint pair, float least) {
 #if BITS == 4
   const uint shifted = pair < 2u ? word : word >> 8;
@@ -151,7 +151,7 @@ Pair pair_of(uint word, uint pair, float least) {
 #endif
 }
 
-// The pair of elements of step `part` of 32 (those of the first or second product) that a line's words hold.
+// The elements of a line for K step `part` of 32 and the first or second MMA (`product`).
 Pair weight_pair(uint at, uint part, uint product, uint pair, float least) {
 #if BITS == 4
   return pair_of(held_w[at * kPieces][part], product * 2u + pair, least);
@@ -160,7 +160,7 @@ Pair weight_pair(uint at, uint part, uint product, uint pair, float least) {
 #endif
 }
 
-// Adds the products of the chunks that are held.
+// Accumulates the loaded chunks.
 void multiply(uint turn, uint begin, uint first_row) {
   FOR(k, AHEAD) FOR(part, 4u) {
     const uint chunk = begin + k, eight = chunk * 16u + part * 4u + LANE % 4u;
@@ -200,18 +200,18 @@ void multiply(uint turn, uint begin, uint first_row) {
 }
 
 #if NORMED
-// What makes the root of the mean of a row's squares one.
+// 1 / RMS of a row.
 float share_of(float sum) {
   return pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.depth)) + p.epsilon));
 }
 
-// The i-th of the eights of a row that this invocation puts into shared memory: those of its subgroup's chunks.
+// vec8 index i of the row elements that this invocation stages, within its subgroup's chunks.
 uint own_eight(uint i) {
   const uint n = i * 2u + LANE / 16u;
   return ((n / AHEAD * SPLIT + SUBGROUP_NUMBER) * AHEAD + n % AHEAD) * 16u + LANE % 16u;
 }
 
-// Reads them, and the gain.
+// Loads these elements and the gain.
 void load_row(uint first_row, uint r) {
   const uint begin = (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u;
   FOR(i, PARTS) {
@@ -222,14 +222,14 @@ void load_row(uint first_row, uint r) {
   }
 }
 
-// Two of the elements that this invocation has read, times the gain.
+// Two of the loaded elements times the gain.
 vec2 own_pair(uint i, uint pair) {
   const vec4 gains = row_gain[i * 2u + pair / 2u];
   return pm_unpack_halves(row_x[i][pair]) * (pair % 2u == 0u ? gains.xy : gains.zw);
 }
 
-// Finds the sum of the squares that this subgroup has of row r, and the power of two that its elements are multiplied by before they are
-// made halves. Each step of the sum adds the same two numbers in both of two invocations, so that all have the same.
+// Computes the subgroup's sum of squares of row r, and the power of two that scales its elements for fp16. The butterfly adds the same pair
+// in both lanes, so all lanes get identical sums.
 float factor_of(uint r) {
   float sum = 0.0, most = 0.0;
   FOR(i, PARTS) FOR(pair, 4u) {
@@ -242,14 +242,14 @@ float factor_of(uint r) {
     sum += FROM_OTHER(sum, mask);
     most = max(most, FROM_OTHER(most, mask));
   }
-  // The largest becomes 2^14 or more, and less than 2^15, so that none is past the halves and as few as can be are below those that are
-  // normal. Floats have the exponent above 23 bits, from 127 on.
+  // Scales the largest magnitude to [2^14, 2^15): no overflow, and as few subnormals as possible. The float exponent is above bit 23, with
+  // bias 127.
   const uint exponent = clamp(floatBitsToUint(most) >> 23, 15u, 253u);
   if (LANE == 0u) squares[r * SPLIT + SUBGROUP_NUMBER] = sum, units[r * SPLIT + SUBGROUP_NUMBER] = uintBitsToFloat((exponent - 14u) << 23);
   return uintBitsToFloat((268u - exponent) << 23);
 }
 
-// Puts this subgroup's part of the rows into shared memory, with zeros past the depth. The first row is loaded already.
+// Stores this subgroup's part of the rows to shared memory, zero past K. Row 0 is loaded already.
 void stage_rows(uint first_row) {
   for (uint r = 0u; r < ROWS; ++r) {
     if (r > 0u) load_row(first_row, r);
@@ -261,11 +261,11 @@ void stage_rows(uint first_row) {
       if (e < chunks * 16u) staged[r * (chunks * 16u + 1u) + e] = e < p.depth / 8u ? made : uvec4(0u);
     }
   }
-  SUBGROUP_MEETS();  // the subgroup's part of them is there
+  SUBGROUP_MEETS();
 }
 #endif
 
-// The sum of all subgroups for a column of a tile's and a row.
+// Reduces the partial sums of all subgroups for a column of a tile and a row.
 float met(uint set, uint column, uint row) {
   float sum = 0.0, all = 0.0;
   FOR(k, SPLIT) {
@@ -292,7 +292,7 @@ void main() {
   uint begin = SUBGROUP_NUMBER * AHEAD;
   FOR(i, SETS * KEPT) sums[i] = 0.0;
 #if NORMED
-  load_row(first_row, 0u);  // what is waited for first is asked for before the matrix
+  load_row(first_row, 0u);  // x is needed first, so it is requested before w
 #endif
   read(0u, begin, first_tile, first_row);
 #if NORMED
@@ -315,7 +315,7 @@ void main() {
     const uint component = component_of(i);
     meeting[((SUBGROUP_NUMBER * SETS + s) * 16u + ROW_OF(component)) * MET + COLUMN_OF(component)] = sums[s * KEPT + i];
   }
-  barrier();  // the sums of all subgroups are there
+  barrier();
   for (uint q = gl_LocalInvocationIndex; q < WIDE * ROWS; q += INVOCATIONS) {
     const uint tile = q % WIDE / 16u, row = q / WIDE, column = first_tile * 16u + q % WIDE;
     if (column >= p.columns || first_row + row >= p.rows) continue;

@@ -31,9 +31,9 @@ void main() {
   }
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) parts[row * 64u + lane] = sums[row];
   for (uint apart = 32u; apart > 0u; apart /= 2u) {
-    barrier();  // the sums from before are there
+    barrier();
     if (lane < apart) [[unroll]] for (uint row = 0u; row < ROWS; ++row) parts[row * 64u + lane] += parts[row * 64u + lane + apart];
   }
-  barrier();  // each row's sum is there
+  barrier();
   if (lane < ROWS) pm_store(y, p.y_offset + lane * p.columns + column, finished(parts[lane * 64u], lane * p.columns + column));
 }

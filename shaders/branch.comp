@@ -19,9 +19,9 @@ layout(binding = 4) writeonly buffer Status { uint status[]; };
 layout(push_constant) uniform parameter {
   uint kind;       // see below
   uint own;
-  uint enclosing;  // the word of what encloses an IF; of a round's end, that a WHILE in parts is over; or NONE
-  uint to;         // the word that is set next
-  uint counter;    // counts how often it is, or NONE; of a round's end, the number of counters after words[own + 2]
+  uint enclosing;  // word of the construct that contains an IF; at the end of a round, of "a split WHILE has finished"; or NONE
+  uint to;         // the next word to set
+  uint counter;    // counter to increment, or NONE; at the end of a round, the number of counters after words[own + 2]
   uint first_record;
   uint end_record;
 } p;
@@ -30,7 +30,7 @@ const uint BEGIN = 0u, LOOP = 1u, CHOICE = 2u, STATUS = 3u, MOVE = 4u, SPLIT = 5
 void main() {
   const bool yes = (condition[0] & 255u) != 0u;
   if (p.kind == BEGIN) {
-    words[p.own] = 1u;  // all others are zero
+    words[p.own] = 1u;  // all others are zero already
   } else if (p.kind == LOOP) {
     const uint goes_on = yes ? words[p.own] : 0u;
     words[p.own] = goes_on;
@@ -45,7 +45,7 @@ void main() {
     status[place + 1u] = words[p.own + 1u];
     for (uint i = 0u; i < p.counter; ++i) status[place + 2u + i] = words[p.own + 3u + i];
     words[p.own + 2u] += 1u;
-  } else if (words[p.own] != 0u) {  // MOVE: to words[to]; SPLIT: there where the condition is true, else to the next one
+  } else if (words[p.own] != 0u) {  // MOVE: to words[to]; SPLIT: to words[to] if the condition is true, else to words[to + 1]
     words[p.own] = 0u;
     words[p.kind == MOVE || yes ? p.to : p.to + 1u] = 1u;
     if (p.counter != NONE && (p.kind == MOVE || yes)) words[p.counter] += 1u;

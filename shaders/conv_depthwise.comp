@@ -38,7 +38,7 @@ layout(binding = 2) buffer Y { YFP y[]; };
 layout(binding = 3) readonly buffer B { float b[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint images, channels;  // VEC4: fours of channels
+  uint images, channels;  // VEC4: channels / 4
   uint out_h, out_w, fours;
   int in_h, in_w;
   int step_h, dilation_h, base_h, base_w;
@@ -47,7 +47,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, w_offset, y_offset;
 } p;
 
-const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // elements of an input row that four outputs read
+const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // input row elements that four outputs read
 
 Numbers weight_of(uint channel, uint tap) {
   const uint taps = uint(KERNEL_H * KERNEL_W), at = p.w_offset + channel * taps + tap;

@@ -32,9 +32,9 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each SUB_P by SUB_C
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 per SUB_P x SUB_C
 layout(constant_id = 1) const uint TILE_H = 8u;
-layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of eight; SUB_P divides it, or it SUB_P
+layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of 8; divides SUB_P or is divided by it
 layout(constant_id = 3) const uint TILE_C = 64u;
 layout(constant_id = 4) const uint SUB_P = 64u;
 layout(constant_id = 5) const uint SUB_C = 32u;
@@ -45,8 +45,8 @@ layout(constant_id = 9) const uint STEP_H = 1u;
 layout(constant_id = 10) const uint STEP_W = 1u;
 layout(constant_id = 11) const uint DILATION_H = 1u;
 layout(constant_id = 12) const uint DILATION_W = 1u;
-layout(constant_id = 13) const uint EARLY = 0u;  // 1: the next tap's weights are read before this one's are multiplied
-layout(constant_id = 14) const uint SPLIT = 1u;  // EMULATED: divides the rows of taps of PLANES, and of what is left at the end
+layout(constant_id = 13) const uint EARLY = 0u;  // 1: prefetch the next tap's weights
+layout(constant_id = 14) const uint SPLIT = 1u;  // EMULATED: must divide the kernel rows of PLANES, and of the remainder
 #include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -60,33 +60,33 @@ layout(binding = 2) buffer Y { YFP y[]; };
 #include "include/unrolled.glsl"
 
 #if SPREAD
-const uint ACROSS_W = 1u, WIDE = TILE_W - (KERNEL_W - 1u) * DILATION_W;  // taps of a row that are products of their own; pixels made
-const uint PITCH = SUB_C + 1u;                                           // more, so that pixels begin in different banks
+const uint ACROSS_W = 1u, WIDE = TILE_W - (KERNEL_W - 1u) * DILATION_W;  // taps per row that are not folded into N; output pixels per row
+const uint PITCH = SUB_C + 1u;                                           // padded to avoid bank conflicts
 #define COLUMNS_OUT (p.channels_out * KERNEL_W)
 #else
 const uint PITCH = SPLIT > 1u ? TILE_C + 4u : 0u;
-#define ACROSS_W KERNEL_W  // no constants of their own, which would give the specialised ones other names
+#define ACROSS_W KERNEL_W  // macros, since new constants would rename the specialised ones
 #define WIDE TILE_W
 #define COLUMNS_OUT p.channels_out
 #endif
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u, ACROSS = TILE_C / SUB_C;
 const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
 const uint PATCH_W = (TILE_W - 1u) * STEP_W + (ACROSS_W - 1u) * DILATION_W + 1u;
-const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // an odd number of pixels, so that planes begin in different banks
+const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // odd number of pixels, to avoid bank conflicts between planes
 const uint UNITS = AREA * PLANES * 4u, LOADS = (UNITS + INVOCATIONS - 1u) / INVOCATIONS;
-const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // loads of an invocation that are on their way together
-const uint TAPS = KERNEL_H * ACROSS_W;                           // that are products of their own
-const uint PIXELS = TILE_H * TILE_W, TILES = PIXELS / SUB_P * ACROSS;  // TILES: subgroups of a share of the depth
+const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // loads of an invocation in flight at once
+const uint TAPS = KERNEL_H * ACROSS_W;                           // separate MMAs
+const uint PIXELS = TILE_H * TILE_W, TILES = PIXELS / SUB_P * ACROSS;  // TILES: subgroups per split
 const uint WORDS_IN = PLANES * PLANE, WORDS_OUT = SPLIT * PIXELS * PITCH / 4u;
-shared uvec4 patches[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [plane][row][column][4], eights of channels
+shared uvec4 patches[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [plane][row][column][4] vec8s of channels
 
 SUMS_OF(sums, ROWS * COLUMNS);
-uint columns[COLUMNS];         // the eights of w at which this invocation's lines begin
-uvec4 held_w[2u * COLUMNS];    // the weights of a tap, of 32 channels
-uvec4 coming_w[2u * COLUMNS];  // EARLY: those of the next one
+uint columns[COLUMNS];         // vec8 offsets in w of this lane's lines
+uvec4 held_w[2u * COLUMNS];    // weights of a tap and 32 channels
+uvec4 coming_w[2u * COLUMNS];  // EARLY: of the next tap
 
-// Brings the patches of PLANES times 32 channels into shared memory, zero outside the input and past its channels. Neighbours read
-// neighbouring channels.
+// Loads the patch of PLANES * 32 channels to shared memory; zero outside the input and past its channels. Adjacent invocations read
+// adjacent channels.
 void fetch(uint first_channel, uint first_x, ivec2 corner) {
   [[dont_unroll]] for (uint first = gl_LocalInvocationIndex; first < UNITS; first += INVOCATIONS * AT_ONCE) {
     uvec4 found[AT_ONCE];
@@ -105,11 +105,10 @@ void fetch(uint first_channel, uint first_x, ivec2 corner) {
   }
 }
 
-// From the first of a subgroup's lines of pixels to another, in shared memory.
+// Offset in shared memory from the subgroup's first pixel line to line i.
 uint line_at(uint i) { return (i * 8u / TILE_W * STEP_H * PATCH_W + i * 8u % TILE_W * STEP_W) * 4u; }
 
-// The weights of a tap, `at` eights from those of the first. Lines of an operand that are neighbours in pairs are columns with two others
-// between them, so that an invocation's sums are those of four neighbouring channels.
+// Loads the weights of a tap at vec8 offset `at`. Columns are interleaved so that an invocation accumulates four adjacent channels.
 #define READ_WEIGHTS(held, at) FOR(i, 2u * COLUMNS) held[i] = w[columns[i / 2u] + (at) + i % 2u * 8u]
 
 #define SET_LINES(matrix, line, other, part)                                                    \
@@ -118,7 +117,7 @@ uint line_at(uint i) { return (i * 8u / TILE_W * STEP_H * PATCH_W + i * 8u % TIL
     SET_COMPONENTS(matrix, PAIR(low.x), PAIR(low.y), PAIR(high.x), PAIR(high.y))                \
   }
 
-// Adds the products of a tap: the pixels that it reads begin at `at` of shared memory.
+// Accumulates one filter tap; the pixels it reads start at offset `at` in shared memory.
 void multiply(uint at) {
   RIGHT_OF(right, 2u * COLUMNS);
   FOR(j, COLUMNS) FOR(part, 2u) SET_LINES(right[j * 2u + part], held_w[j * 2u], held_w[j * 2u + 1u], part)
@@ -133,16 +132,16 @@ void multiply(uint at) {
 }
 
 #if SPREAD
-// The sums of the tile, as floats: [row][column][PITCH].
+// Accumulators of the tile as floats: [row][column][PITCH].
 #define MEETING(number, column) patches[((number) * PITCH + (column)) / 4u][((number) * PITCH + (column)) % 4u]
 
-// Adds up what belongs to a result, an invocation for each pixel, and stores it.
+// Adds the folded x taps, an invocation per output pixel, and stores the outputs.
 void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
-  barrier();  // nobody reads the patches any more: sums take their place
+  barrier();  // wait until no subgroup is still reading the patches; accumulators reuse the memory
   FOR(i, 2u * ROWS) FOR(j, COLUMNS) FOR(k, 4u)
     MEETING(first_pixel + i * 8u + LANE / 4u, j * 16u + LANE % 4u * 4u + k) =
         floatBitsToUint(sums[i / 2u * COLUMNS + j][i % 2u * 4u + k]);
-  barrier();  // the sums of all subgroups are there
+  barrier();
   [[dont_unroll]] for (uint item = gl_LocalInvocationIndex; item < TILE_H * WIDE; item += INVOCATIONS) {
     const uint row = item / WIDE, column = item % WIDE;
     const uvec3 pixel = corner + uvec3(0u, row, column);
@@ -159,14 +158,14 @@ void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   }
 }
 #else
-// Adds up the sums of all shares of the depth, and stores them.
+// Reduces over SPLIT and stores the outputs.
 void store_shares(uvec3 corner, uint first_pixel, uint first_column) {
   const uint quads = TILE_C / 4u, first = SUBGROUP_NUMBER / TILES * PIXELS + first_pixel;
-  barrier();  // nobody reads the patches any more: sums take their place
+  barrier();  // wait until no subgroup is still reading the patches; accumulators reuse the memory
   FOR(i, 2u * ROWS) FOR(j, COLUMNS)
     patches[((first + i * 8u + LANE / 4u) * PITCH + first_column + j * 16u) / 4u + LANE % 4u] =
         floatBitsToUint(FOUR_SUMS(sums[i / 2u * COLUMNS + j], i % 2u * 4u));
-  barrier();  // the sums of all subgroups are there
+  barrier();
   [[dont_unroll]] for (uint item = gl_LocalInvocationIndex; item < PIXELS * quads; item += INVOCATIONS) {
     const uint number = item / quads, quad = item % quads, channel = grid_group().y * TILE_C + quad * 4u;
     const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
@@ -177,8 +176,8 @@ void store_shares(uvec3 corner, uint first_pixel, uint first_column) {
   }
 }
 
-// Stores this invocation's sums, four neighbouring channels of each matrix and line. They are taken out of the matrices before anything
-// branches: a driver was seen to hold all of them in local memory otherwise.
+// Stores this lane's accumulators, four adjacent channels per fragment and line. They are copied out of the matrices before any branch;
+// otherwise a driver was seen to keep all matrices in local memory.
 void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   vec4 made[2u * ROWS * COLUMNS];
   FOR(i, ROWS) FOR(part, 2u) FOR(j, COLUMNS) made[(i * 2u + part) * COLUMNS + j] = FOUR_SUMS(sums[i * COLUMNS + j], part * 4u);
@@ -213,10 +212,10 @@ void main() {
   const uint first_line = (pixel / TILE_W * STEP_H * PATCH_W + (pixel % TILE_W + line) * STEP_W) * 4u + eight;
   if (EARLY == 1u) READ_WEIGHTS(coming_w, min(share * ACROSS_W * kLanes, last));
   [[dont_unroll]] for (uint plane = 0u; plane < planes; plane += PLANES) {
-    if (plane > 0u) barrier();  // nobody reads the patches before any more
+    if (plane > 0u) barrier();  // wait until no invocation is still reading the previous patches
     fetch(plane * 32u, first_x, corner_x);
-    barrier();  // the patches are in shared memory
-    const uint rows = min(PLANES, planes - plane) * KERNEL_H;  // of taps
+    barrier();
+    const uint rows = min(PLANES, planes - plane) * KERNEL_H;  // kernel rows
     [[dont_unroll]] for (uint row = share; row < rows; row += SPLIT) {
       const uint at = row / KERNEL_H * PLANE + first_line + row % KERNEL_H * DILATION_H * PATCH_W * 4u;
       const uint at_w = (plane * TAPS + row * ACROSS_W) * kLanes;

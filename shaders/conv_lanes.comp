@@ -24,7 +24,7 @@
 
 layout(local_size_x = 8) in;
 
-const uint kPixels = 2u;  // of an invocation
+const uint kPixels = 2u;  // pixels per invocation
 
 void main() {
   const uint lane = gl_LocalInvocationID.x;
@@ -44,7 +44,7 @@ void main() {
   for (uint i = 0u; i < kPixels; ++i) zeros[i] = zero_of_x(places[i]);
 #endif
 #if W_ZERO
-  int rows_of_x[kPixels];  // sums of x, from which the zero point of w is taken
+  int rows_of_x[kPixels];  // row sums of x, for the zero point of w
   for (uint i = 0u; i < kPixels; ++i) rows_of_x[i] = 0;
 #endif
 

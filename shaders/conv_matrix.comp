@@ -32,16 +32,16 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_P by SUB_C
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup per SUB_P x SUB_C
 layout(constant_id = 1) const uint TILE_P = 128u;
 layout(constant_id = 2) const uint TILE_C = 128u;
 layout(constant_id = 3) const uint SUB_P = 64u;
 layout(constant_id = 4) const uint SUB_C = 64u;
-layout(constant_id = 5) const uint DEPTH = 32u;  // a multiple of 16 for each subgroup that shares it; its eights divide INVOCATIONS
-layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides the depth, so no stretch reaches past it
+layout(constant_id = 5) const uint DEPTH = 32u;  // a multiple of 16 * SPLIT; DEPTH / 8 divides INVOCATIONS
+layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides K, so there is no partial K tile
 layout(constant_id = 7) const uint SPLIT = 1u;
 
-// Eights of elements.
+// Arrays of vec8s.
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #if Y_VEC4
@@ -50,13 +50,13 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 
-const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // in a row of a tile
-const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // one more, so that rows begin in different banks
+const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // vec8s per tile row
+const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // padded by one to avoid bank conflicts
 const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
-const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // matrices of a subgroup
-const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // results on their way out, 16 rows at a time
-// An invocation stores four results of a row. They are neighbours where they are stored at once; otherwise neighbouring invocations have
-// neighbouring results.
+const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // fragments per subgroup
+const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // output staging, 16 rows at a time
+// An invocation stores four outputs of a row: adjacent if Y_VEC4, otherwise interleaved so that adjacent invocations store adjacent
+// elements.
 const uint APART = Y_VEC4 == 1 ? 1u : QUADS;
 const uint PARTS = (TILE_P / SUB_P) * (TILE_C / SUB_C), SUBGROUPS = PARTS * SPLIT;
 const uint FIRST_W = TILE_P * ROW_X;
@@ -64,24 +64,23 @@ const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW
 shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
-uvec3 places[LOADS_X];  // places of the pixels that this invocation loads
-uint firsts[LOADS_X];   // the elements of x at which their images begin
-uint group_w;           // the eight of w where the group begins
+uvec3 places[LOADS_X];  // positions of the pixels that this invocation loads
+uint firsts[LOADS_X];   // start of their images in x
+uint group_w;           // start of the group in w, in vec8s
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
 
-// The place in the tile where this subgroup's part begins.
+// Offset of this subgroup in the tile.
 uint first_row() { return gl_SubgroupID % PARTS / (TILE_C / SUB_C) * SUB_P; }
 uint first_column() { return gl_SubgroupID % PARTS % (TILE_C / SUB_C) * SUB_C; }
 
-// The row of tile x that an invocation's load i goes to. Where a row has four eights, rows r and r + 4 are stored together: their
-// banks differ.
+// Row of tile x for load i. With four vec8s per row, rows r and r + 4 are stored together to avoid bank conflicts.
 uint row_of(uint i) {
   const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
   return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
 }
 
-// The loads have no branch, so that all of them are on their way at once: an element outside is read from elsewhere and becomes zero.
-// `whole`: the stretch does not reach past the depth.
+// Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and become zero. `whole`: the K
+// tile is not partial.
 void fetch(uint begin, uint depths, bool whole) {
   const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
   const bool deep = whole || depth < depths;
@@ -120,7 +119,7 @@ void store_fetched() {
     const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
     tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
   }
-  barrier();  // the stretch is in shared memory
+  barrier();
 }
 
 void multiply() {
@@ -135,7 +134,7 @@ void multiply() {
       [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
     }
   }
-  barrier();  // nobody reads this stretch any more: the next one takes its place
+  barrier();  // wait until no subgroup is still reading the K tile
 }
 
 void main() {
@@ -158,7 +157,7 @@ void main() {
     fetch(begin, depths, true);
     multiply();
   }
-  if (WHOLE == 0u && whole > 0u && whole < depths) {  // a part of a stretch is left
+  if (WHOLE == 0u && whole > 0u && whole < depths) {  // partial K tile
     store_fetched();
     fetch(whole, depths, false);
     multiply();
@@ -166,8 +165,8 @@ void main() {
   store_fetched();
   multiply();
 
-  // The results go out through shared memory, 16 rows of each part at a time. There the place of every sum is known, for the bias and the
-  // epilogue, and the sums of subgroups that split the depth meet.
+  // Stage the output in shared memory, 16 rows per subgroup at a time: there the position of each element is known, for bias and epilogue,
+  // and the splits of K are reduced.
   const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
   const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
   const uint channel = grid_group().y * TILE_C + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
@@ -177,7 +176,7 @@ void main() {
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
       coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
     if (SPLIT > 1u) {
-      barrier();  // subgroups that share the depth read each other's sums
+      barrier();  // split-K subgroups read each other's sums
     } else {
       subgroupMemoryBarrierShared();
       subgroupBarrier();
@@ -208,7 +207,7 @@ void main() {
 #endif
     }
     if (SPLIT > 1u)
-      barrier();  // they are read: the next rows take their place
+      barrier();  // wait until all have read; the next rows reuse the memory
     else
       subgroupBarrier();
   }

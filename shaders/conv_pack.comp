@@ -37,9 +37,9 @@ layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint quads;  // fours of elements that are packed here; LANES: of all the packed weights
+  uint quads;  // vec4s to pack here; LANES: of all packed weights
   uint taps, channels_in, channels_out;
-  uint first_in, all_in;  // the channels of the input are so many of all, from the first on
+  uint first_in, all_in;  // input channels first_in .. + channels_in of all_in
   uint x_stride_group, x_stride_out, x_stride_in, x_stride_tap;
 #if !INTEGER
   float scale;
@@ -51,7 +51,7 @@ layout(push_constant) uniform parameter {
 #define SPREAD 0u
 #endif
 
-// The load has no branch, so that several are on their way at once: an element outside is read from elsewhere and becomes zero.
+// Branch-free load, so that several are in flight at once: out-of-range elements read a valid address and become zero.
 Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
   const bool inside = channel_in < p.channels_in && channel_out < p.channels_out;
   const uint at = group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap;
@@ -78,7 +78,7 @@ void main() {
   const uint runs = (steps + uint(RUN) - 1u) / uint(RUN);
   uint rest = index;
   const uint lane = rest % 16u; rest /= 16u;
-  const uint row = rest / blocks, block = rest - row * blocks;  // neighbours read the same rows
+  const uint row = rest / blocks, block = rest - row * blocks;  // adjacent invocations read the same rows
   const uint plane = row / runs, first = (row - plane * runs) * uint(RUN);
   const uint group = plane / p.taps, tap = plane - group * p.taps, channel_out = block * 16u + lane;
   const uint all_steps = (p.all_in + uint(KV) - 1u) / uint(KV);
@@ -93,11 +93,11 @@ void main() {
 #elif FRAGMENTS
   if (index >= p.quads) return;
   const uint chunks = (p.channels_in + 31u) / 32u, all_chunks = (p.all_in + 31u) / 32u;
-  const uint column = index % 8u, part = index / 8u % 8u, rest = index / 64u;  // neighbours read neighbours of a row
+  const uint column = index % 8u, part = index / 8u % 8u, rest = index / 64u;  // adjacent invocations read adjacent elements
   const uint plane = rest / p.taps, tap = rest - plane * p.taps, block = plane / chunks, chunk = plane - block * chunks;
   Weight4 v;
   const uint number_out = block * 8u + column, across = SPREAD == 0u ? 0u : number_out / p.channels_out;
-  const uint channel_out = across < max(SPREAD, 1u) ? number_out - across * p.channels_out : p.channels_out;  // past them: zeros
+  const uint channel_out = across < max(SPREAD, 1u) ? number_out - across * p.channels_out : p.channels_out;  // zeros past the last column
   const uint whole_tap = tap * max(SPREAD, 1u) + across;
   for (uint i = 0u; i < 4u; ++i) v[i] = weight(0u, whole_tap, chunk * 32u + part * 4u + i, channel_out);
   const uint number = (block * all_chunks + p.first_in / 32u + chunk) * p.taps + tap, place = column * 8u + part;
@@ -115,7 +115,7 @@ void main() {
   uint rest = index;
   const uint channel_out = rest % columns * 4u; rest /= columns;
   uint channel_in = rest, tap = 0u, group = 0u;
-  if (rest >= p.channels_in) {  // there are taps or groups
+  if (rest >= p.channels_in) {  // more than one tap or group
     channel_in = rest % p.channels_in; rest /= p.channels_in;
     tap = rest % p.taps, group = rest / p.taps;
   }

@@ -19,21 +19,21 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // an invocation for every PIXELS by four channels, SPLIT times
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // an invocation per PIXELS x 4 channels, SPLIT times
 layout(constant_id = 1) const uint TILE_H = 8u;
 layout(constant_id = 2) const uint TILE_W = 16u;
 layout(constant_id = 3) const uint TILE_C = 16u;
-layout(constant_id = 4) const uint PIXELS = 4u;  // a multiple of four that divides TILE_W
+layout(constant_id = 4) const uint PIXELS = 4u;  // a multiple of 4 that divides TILE_W
 layout(constant_id = 5) const uint SPLIT = 1u;
-layout(constant_id = 6) const uint CHUNK = 1u;  // X_VEC4: SPLIT of them are a multiple of four
+layout(constant_id = 6) const uint CHUNK = 1u;  // X_VEC4: SPLIT * CHUNK is a multiple of 4
 layout(constant_id = 7) const uint KERNEL_H = 3u;
 layout(constant_id = 8) const uint KERNEL_W = 3u;
 layout(constant_id = 9) const uint STEP_H = 1u;
 layout(constant_id = 10) const uint STEP_W = 1u;
 layout(constant_id = 11) const uint DILATION_H = 1u;
 layout(constant_id = 12) const uint DILATION_W = 1u;
-layout(constant_id = 13) const uint POOL_H = 1u;  // divides TILE_H, and out_h
-layout(constant_id = 14) const uint POOL_W = 1u;  // divides TILE_W, and out_w
+layout(constant_id = 13) const uint POOL_H = 1u;  // divides TILE_H and out_h
+layout(constant_id = 14) const uint POOL_W = 1u;  // divides TILE_W and out_w
 
 #include "include/contraction_arrays.glsl"
 
@@ -41,21 +41,21 @@ layout(constant_id = 14) const uint POOL_W = 1u;  // divides TILE_W, and out_w
 #define POOLS 0
 #endif
 
-const uint GROUPS_W = TILE_W / PIXELS, GROUPS = TILE_H * GROUPS_W;  // invocations that have the same channels
+const uint GROUPS_W = TILE_W / PIXELS, GROUPS = TILE_H * GROUPS_W;  // invocations that share channels
 const uint PART = GROUPS * (TILE_C / 4u);
 const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
-const uint SPAN = (PIXELS - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;  // elements of a row that an invocation reads
+const uint SPAN = (PIXELS - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;  // elements of a patch row that an invocation reads
 const uint FOURS = (SPAN + 3u) / 4u;
-const uint PITCH = (GROUPS_W - 1u) * PIXELS * STEP_W / 4u + FOURS;  // fours in a row of a patch
+const uint PITCH = (GROUPS_W - 1u) * PIXELS * STEP_W / 4u + FOURS;  // vec4s per patch row
 const uint AREA = PATCH_H * PITCH * 4u;
-const uint CHANNELS = SPLIT * CHUNK;  // that lie in shared memory
-const uint UNIT = X_VEC4 == 1 ? 4u : 1u;  // channels that are loaded at once
+const uint CHANNELS = SPLIT * CHUNK;  // in shared memory
+const uint UNIT = X_VEC4 == 1 ? 4u : 1u;  // channels per load
 const uint ITEMS = CHANNELS / UNIT * AREA, LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
 const uint WORDS_IN = CHANNELS * AREA / 4u, WORDS_OUT = SPLIT > 1u || POOLS == 1 ? INVOCATIONS * PIXELS : 0u;
-shared vec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [channel][row][four], or sums on their way out
+shared vec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [channel][row][vec4], or partial sums
 
-// Brings the patches of the channels from `begin` on into shared memory: zero outside the input and past its channels. All loads are on
-// their way before the first is stored.
+// Loads the patches of the channels from `begin` on to shared memory; zero outside the input and past its channels. All loads are issued
+// before the first store.
 void fetch(uint begin, uint first_x, ivec2 corner) {
 #if X_VEC4
   vec4 found[LOADS];
@@ -65,7 +65,7 @@ void fetch(uint begin, uint first_x, ivec2 corner) {
   [[unroll]] for (uint i = 0u; i < LOADS; ++i) {
     const uint item = gl_LocalInvocationIndex + i * INVOCATIONS;
 #if X_VEC4
-    const uint channel = item % (CHANNELS / UNIT) * UNIT, at = item / (CHANNELS / UNIT);  // neighbours read neighbouring channels
+    const uint channel = item % (CHANNELS / UNIT) * UNIT, at = item / (CHANNELS / UNIT);  // adjacent invocations read adjacent channels
 #else
     const uint channel = item / AREA, at = item % AREA;
 #endif
@@ -92,7 +92,7 @@ void fetch(uint begin, uint first_x, ivec2 corner) {
   }
 }
 
-// The sum of a pixel's four channels, with the bias. Where parts share it, nobody but this invocation reads the sums of this pixel.
+// Sum of four channels of a pixel, with bias. After the split only this invocation reads the partial sums of this pixel.
 vec4 whole_sum(vec4 own, uint pixel, uint id, uint channel) {
   vec4 sum = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
   if (SPLIT == 1u) return sum + own;
@@ -101,7 +101,7 @@ vec4 whole_sum(vec4 own, uint pixel, uint id, uint channel) {
 }
 
 #if POOLS
-// Four numbers as y would keep them.
+// Rounds to the precision of y.
 vec4 as_stored(vec4 v) {
 #if Y_FLOAT
   return v;
@@ -110,8 +110,8 @@ vec4 as_stored(vec4 v) {
 #endif
 }
 
-// Stores the largest numbers of the tile's windows. Pixel (row, column) of the tile's four channels q is at tile[column % PIXELS * PART +
-// q * GROUPS + row * GROUPS_W + column / PIXELS].
+// MaxPool over the windows of the tile. Channels 4q .. 4q + 3 of pixel (row, column) are in tile[column % PIXELS * PART + q * GROUPS + row
+// * GROUPS_W + column / PIXELS].
 void store_largest(uint image, uint first_row, uint first_column) {
   const uint across = TILE_W / POOL_W, down = TILE_H / POOL_H, count = across * down * (TILE_C / 4u);
   for (uint item = gl_LocalInvocationIndex; item < count; item += INVOCATIONS) {
@@ -166,9 +166,9 @@ void main() {
   vec4 sums[PIXELS];
   [[unroll]] for (uint i = 0u; i < PIXELS; ++i) sums[i] = vec4(0.0);
   for (uint begin = 0u; begin < p.channels_in; begin += CHANNELS) {
-    if (begin > 0u) barrier();  // nobody reads the patches before any more
+    if (begin > 0u) barrier();  // wait until no invocation is still reading the previous patches
     fetch(begin, first_x, corner);
-    barrier();  // the patches are in shared memory
+    barrier();
     for (uint c = part * CHUNK; c < (part + 1u) * CHUNK && begin + c < p.channels_in; ++c) {
       for (uint th = 0u; th < KERNEL_H; ++th) {
         const uint from = (c * PATCH_H + row * STEP_H + th * DILATION_H) * PITCH + column * STEP_W / 4u;
@@ -185,16 +185,16 @@ void main() {
     }
   }
   if (SPLIT > 1u) {
-    barrier();  // nobody reads the patches any more: sums take their place
+    barrier();  // wait until no invocation is still reading the patches; sums reuse the memory
     [[unroll]] for (uint i = 0u; i < PIXELS; ++i) tile[(part * PIXELS + i) * PART + id] = sums[i];
-    barrier();  // every part's sums are there
+    barrier();
   }
 #if POOLS
-  if (SPLIT == 1u) barrier();  // nobody reads the patches any more: finished numbers take their place
+  if (SPLIT == 1u) barrier();  // wait until no invocation is still reading the patches; outputs reuse the memory
   [[unroll]] for (uint i = 0u; i < PIXELS; ++i) {
     if (i % SPLIT == part) tile[i * PART + id] = as_stored(finished(whole_sum(sums[i], i, id, channel), 0u));
   }
-  barrier();  // all numbers of the tile are there
+  barrier();
   store_largest(image, first_row / POOL_H, first_column / POOL_W);
 #else
   if (channel >= p.channels_out || first_row + row >= p.out_h) return;

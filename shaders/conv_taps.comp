@@ -32,16 +32,16 @@ layout(constant_id = 0) const uint INVOCATIONS = 128u;
 layout(constant_id = 1) const uint TILE_H = 4u;
 layout(constant_id = 2) const uint TILE_W = 16u;   // a multiple of 16
 layout(constant_id = 3) const uint SUB_C = 32u;    // 16, or a multiple of 32
-layout(constant_id = 4) const uint ACROSS = 1u;    // subgroups that have the same pixels and other channels
-layout(constant_id = 5) const uint CHANNELS = 1u;  // of the input
+layout(constant_id = 4) const uint ACROSS = 1u;    // subgroups that share pixels and split the output channels
+layout(constant_id = 5) const uint CHANNELS = 1u;  // input channels
 layout(constant_id = 6) const uint KERNEL_H = 3u;
 layout(constant_id = 7) const uint KERNEL_W = 3u;
 layout(constant_id = 8) const uint STEP_H = 1u;
 layout(constant_id = 9) const uint STEP_W = 1u;
 layout(constant_id = 10) const uint DILATION_H = 1u;
 layout(constant_id = 11) const uint DILATION_W = 1u;
-layout(constant_id = 12) const uint PITCH = 48u;       // elements from a row of the patch to the next
-layout(constant_id = 13) const uint INTERLEAVED = 0u;  // 1: the channels of a pixel of x are neighbours
+layout(constant_id = 12) const uint PITCH = 48u;       // row stride of the patch in elements
+layout(constant_id = 13) const uint INTERLEAVED = 0u;  // 1: NHWC input, channels of a pixel are adjacent
 #include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { XFP x[]; };
@@ -69,29 +69,29 @@ const uint PLANE = PATCH_H * PITCH, AREA = PATCH_H * PATCH_W, ITEMS = AREA * CHA
 const uint LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
 const uint COLUMNS = SUB_C / 16u, PAIRS = (COLUMNS + 1u) / 2u;
 const uint STRIPS_W = TILE_W / 16u, STRIPS = TILE_H * STRIPS_W, SHARES = INVOCATIONS / kLanes / ACROSS;
-const bool HOLDS_PLACES = STEPS <= 8u;  // in registers, which weights of more steps leave too few of
+const bool HOLDS_PLACES = STEPS <= 8u;  // patch offsets in registers; with more K steps the weights need the registers
 shared Element patch_of_x[CHANNELS * PLANE];
 shared uvec2 all_places[HOLDS_PLACES ? 1u : STEPS * 4u];
 
-Element found[LOADS];                         // of the next tile, on their way
-uvec2 own_places[HOLDS_PLACES ? STEPS : 1u];  // in the patch, from a pixel's first one, of four of each sixteen of the depth
+Element found[LOADS];                         // prefetched patch of the next tile
+uvec2 own_places[HOLDS_PLACES ? STEPS : 1u];  // patch offsets of this lane's 4 of each 16 of K, relative to a pixel's first element
 RIGHT_OF(weights, STEPS * COLUMNS);
 vec4 biases[COLUMNS];
 SUMS_OF(sums, COLUMNS);
 
-// The channel, the row and the column of an element of the patch: neighbours read neighbours.
+// Channel, row and column of patch element `item`; adjacent invocations read adjacent elements.
 uvec3 place_in_patch(uint item) {
   const uint channel = INTERLEAVED != 0u ? item % CHANNELS : item / AREA, at = INTERLEAVED != 0u ? item / CHANNELS : item % AREA;
   return uvec3(channel, at / PATCH_W, at % PATCH_W);
 }
 
-// The image of a tile, and its first row and column.
+// Image, first row and first column of a tile.
 uvec3 place_of_tile(uint number, uint tiles_h, uint tiles_w) {
   const uint image = number / (tiles_h * tiles_w), rest = number - image * (tiles_h * tiles_w), row = rest / tiles_w;
   return uvec3(image, row * TILE_H, (rest - row * tiles_w) * TILE_W);
 }
 
-// Reads the patch of a tile: zero outside the input. There is no branch, so that all loads are on their way at once.
+// Prefetches the patch of a tile, zero outside the input; branch-free, so that all loads are in flight at once.
 void fetch(uvec3 tile) {
   const ivec2 corner = ivec2(tile.yz * uvec2(STEP_H, STEP_W)) + ivec2(p.base_h, p.base_w);
   const uint first = p.x_offset + tile.x * p.x_stride_n;
@@ -114,8 +114,7 @@ void put() {
   }
 }
 
-// The depth that component i of step s stands for, in lanes whose number by four leaves t: taps of a row are neighbours, then rows, then
-// channels.
+// Reduction index of component i of K step s, in lanes with LANE % 4 == t. Taps of a row are fastest, then rows, then channels.
 uint depth_of(uint s, uint t, uint i) { return s * 16u + t * 4u + i; }
 
 uvec2 places_of(uint s, uint t) {
@@ -135,13 +134,13 @@ void find_places() {
     all_places[HOLDS_PLACES ? 0u : gl_LocalInvocationIndex] = places_of(gl_LocalInvocationIndex / 4u, gl_LocalInvocationIndex % 4u);
 }
 
-// Column n = 2 t + e + 8 h of matrix m of a pair stands for channel 8 t + 4 m + 2 h + e; of a matrix alone for 4 t + 2 h + e. So the sums
-// of an invocation are eight neighbours, or four.
+// Column n = 2 t + e + 8 h maps to channel 8 t + 4 m + 2 h + e for fragment m of a pair, and to 4 t + 2 h + e for a single fragment, so
+// that a lane has 8 or 4 adjacent channels.
 uint channel_of(uint first, uint j) {
   return COLUMNS == 1u ? first + LANE % 4u * 4u : first + j / 2u * 32u + LANE % 4u * 8u + j % 2u * 4u;
 }
 
-// Halves of two words: both low ones or both high ones.
+// Combines the low or the high 16 bits of two words.
 uint halves_of(uint a, uint b, bool high) { return high ? a >> 16 | b & 0xffff0000u : a & 0xffffu | b << 16; }
 
 void read_weights(uint first) {
@@ -166,13 +165,13 @@ void read_weights(uint first) {
   }
 }
 
-// Multiplies the strip whose pixels' elements begin at `first` of the patch.
+// Multiplies the strip of 16 pixels whose patch elements start at `first`.
 void multiply(uint first) {
   FOR(j, COLUMNS) CLEAR_SUMS(sums[j]);
   FOR(s, STEPS) {
     const uvec2 held = HOLDS_PLACES ? own_places[HOLDS_PLACES ? s : 0u] : all_places[HOLDS_PLACES ? 0u : s * 4u + LANE % 4u];
     const uvec4 at = first + uvec4(held.x & 0xffffu, held.x >> 16, held.y & 0xffffu, held.y >> 16);
-    Element line[4], other[4];  // of pixel LANE / 4 and the one eight further on
+    Element line[4], other[4];  // pixels LANE / 4 and LANE / 4 + 8
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
       line[i] = patch_of_x[at[i]], other[i] = patch_of_x[at[i] + 8u * STEP_W];
       if ((s + 1u) * 16u > DEPTH && depth_of(s, LANE % 4u, i) >= DEPTH) line[i] = other[i] = Element(0.0);
@@ -190,7 +189,7 @@ uvec2 words_of(vec4 v) {
 }
 #endif
 
-// Stores the sums of a pixel for four channels; with Y_EIGHTS those of the next four too, which are its eight's.
+// Stores 4 output channels of a pixel (8 with Y_EIGHTS).
 void store(uint at, uint channel, vec4 sum, vec4 next) {
   if (channel >= p.channels_out) return;
 #if Y_EIGHTS
@@ -203,7 +202,7 @@ void store(uint at, uint channel, vec4 sum, vec4 next) {
 
 #define FOUR(j, c) (FOUR_SUMS(sums[j], c) + biases[j])
 
-// Stores the sums of a strip, which begins at this row and column of an image.
+// Stores the outputs of a strip of 16 pixels.
 void store_strip(uvec3 strip, uint first_channel) {
   const uint together = Y_EIGHTS == 1 ? 2u : 1u;
   FOR(part, 2u) {
@@ -232,13 +231,13 @@ void main() {
   }
   while (true) {
     put();
-    barrier();  // the patch is in shared memory
+    barrier();
     const uint next = number + grid_size().x;
     const uvec3 next_tile = place_of_tile(next, tiles_h, tiles_w);
     if (next < tiles) fetch(next_tile);
     [[dont_unroll]] for (uint number_of_strip = share; number_of_strip < STRIPS; number_of_strip += SHARES) {
       const uint row = number_of_strip / STRIPS_W, column = number_of_strip % STRIPS_W * 16u;
-#if !EMULATED  // of those that are, all invocations multiply together
+#if !EMULATED  // EMULATED: all invocations must call multiply() together
       if (tile.y + row >= p.out_h || tile.z + column >= p.out_w) continue;
 #endif
       multiply(row * (STEP_H * PITCH) + (column + LANE / 4u) * STEP_W);
@@ -246,6 +245,6 @@ void main() {
     }
     if (next >= tiles) break;
     number = next, tile = next_tile;
-    barrier();  // nobody reads the patch any more: the next one takes its place
+    barrier();  // wait until no subgroup is still reading the patch
   }
 }

@@ -3,7 +3,7 @@
 // See include/contraction.glsl for the geometry. K runs over (tap, input channel), channels fastest. w: packed as
 // [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 // Workgroup = TILE_P pixels (M) x TILE_C output channels (N), z = group. An invocation accumulates REGISTERS_P x REGISTERS_C. SPLIT parts
-// of the workgroup take every SPLIT-th K tile of 16, each in its own shared memory.
+// of the workgroup process every SPLIT-th K tile of 16, each in its own shared memory.
 //   prefetch the first K tile
 //   for each K tile of this part:
 //     store x and w to shared memory; barrier; prefetch the next K tile
@@ -32,24 +32,23 @@ layout(constant_id = 5) const uint REGISTERS_C = 4u;  // 4 or 8
 #include "include/contraction_arrays.glsl"
 
 const uint kDepth = 16u;
-const uint FOURS_P = REGISTERS_P / 4u, FOURS_C = REGISTERS_C / 4u;  // fours of rows and of columns in an invocation's tile
-const uint PART = TILE_P * TILE_C / (REGISTERS_P * REGISTERS_C);    // invocations; a multiple of four
+const uint FOURS_P = REGISTERS_P / 4u, FOURS_C = REGISTERS_C / 4u;  // vec4s of rows and columns per invocation
+const uint PART = TILE_P * TILE_C / (REGISTERS_P * REGISTERS_C);    // invocations; a multiple of 4
 const uint ROWS = TILE_P / REGISTERS_P, COLUMNS = TILE_C / REGISTERS_C;  // invocations down and across
-const uint ROW_X = TILE_P / 4u + 1u;  // a row of tile_x: one more, so that its rows begin in different banks
+const uint ROW_X = TILE_P / 4u + 1u;  // padded by one to avoid bank conflicts
 const uint ROW_W = TILE_C / 4u;
-const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * ROW_W;  // vec4s that a part brings in for a stretch
+const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * ROW_W;  // vec4s per part and K tile
 const uint LOADS_X = (QUADS_X + PART - 1u) / PART, LOADS_W = (QUADS_W + PART - 1u) / PART;
-const uint APART_W = PART / ROW_W;  // products between two loads of w
+const uint APART_W = PART / ROW_W;  // K steps between two loads of w
 
-shared Number4 tile_x[SPLIT * kDepth * ROW_X];  // [part][depth][pixel]
-shared Number4 tile_w[SPLIT * QUADS_W];  // [part][depth][channel]
+shared Number4 tile_x[SPLIT * kDepth * ROW_X];  // [part][k][pixel]
+shared Number4 tile_w[SPLIT * QUADS_W];  // [part][k][channel]
 
 Number4 next_x[LOADS_X], next_w[LOADS_W];
-// The pixels that this invocation loads: the element of x that the first tap reads, counted on from one inside where that is outside, and
-// (X_ZERO) what is taken from all of them.
+// Per loaded pixel: index in x of the first tap's element (wraps around in the padding), and with X_ZERO the zero point.
 uint firsts[LOADS_X];
 #if !MATRIX
-ivec2 corners[LOADS_X];  // row and column of the element that the first tap reads
+ivec2 corners[LOADS_X];  // input row and column of the first tap
 #endif
 #if X_ZERO
 int zeros[LOADS_X];
@@ -58,7 +57,7 @@ int zeros[LOADS_X];
 #define LESS_ZERO(v, i) (v)
 #endif
 
-// A place in the depth: an input channel of a tap.
+// A reduction index, split into tap and input channel.
 struct Place {
   uint depth, channel, th, tw;
 };
@@ -72,7 +71,7 @@ Place place_in(uint depth) {
 #endif
 }
 
-// The place that lies so far behind another one as `by` lies behind the first, without a division.
+// Sum of two reduction indices, without a division.
 Place further(Place from, Place by) {
   Place to = Place(from.depth + by.depth, from.channel + by.channel, from.th + by.th, from.tw + by.tw);
 #if !MATRIX
@@ -82,7 +81,7 @@ Place further(Place from, Place by) {
   return to;
 }
 
-// Whether load i finds an element of x there, and which one: another one where not, so that the loads need no branch.
+// Computes the index of load i. Returns false if out of range; the index is then a valid one, so that the load needs no branch.
 bool find(uint i, Place place, uint depths, out uint at) {
   bool inside = place.depth < depths;
   uint way = x_channel(place.channel);
@@ -95,7 +94,7 @@ bool find(uint i, Place place, uint depths, out uint at) {
   return inside;
 }
 
-// Four products deep for each pixel: zero outside the input and past the depth.
+// Loads four K steps per pixel; zero outside the input and past K.
 void fetch_x(Place place, Place one, uint depths) {
 #if X_VEC4
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
@@ -117,18 +116,18 @@ void fetch_x(Place place, Place one, uint depths) {
 #endif
 }
 
-// The row of packed weights that a product deep in the taps of this dispatch finds.
+// Row of packed weights for a reduction index.
 uint row_of(uint depth) {
 #if MATRIX
   return depth;
 #else
-  if (p.tap_first == 0u && p.tap_row == TAPS_W && p.tap_column == 1u) return depth;  // all taps, in their order
+  if (p.tap_first == 0u && p.tap_row == TAPS_W && p.tap_column == 1u) return depth;  // all taps, in order
   const Place place = place_in(depth);
   return tap_index(place.th, place.tw) * p.channels_in + place.channel;
 #endif
 }
 
-// Four output channels of the weights: those of the four of w number `first` on.
+// Loads four output channels of w from vec4 `first` on.
 void fetch_w(uint first, uint id, uint begin, uint depths, bool there) {
   const uint fours = (p.channels_out + 7u) / 8u * 2u;
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
@@ -143,13 +142,12 @@ void main() {
   const uint part = gl_LocalInvocationIndex / PART, id = gl_LocalInvocationIndex % PART;
   const uint first_pixel = grid_group().x * TILE_P, first_channel = grid_group().y * TILE_C;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
-  // The rows and columns of this invocation's tile: fours of rows that are ROWS fours apart, and likewise of columns, so that neighbours
-  // read neighbouring words.
+  // Position in the tile. The vec4s of an invocation are ROWS apart down and COLUMNS apart across, so that adjacent invocations read
+  // adjacent words.
   const uint row = id / COLUMNS, column = id % COLUMNS;
   const uint part_x = part * kDepth * ROW_X, part_w = part * QUADS_W;
 
-  // The pixels that this invocation loads: quad q = id, id + PART, .. is pixel q / 4, four deep from q % 4 * 4 on, so that neighbours read
-  // one row.
+  // Load q = id, id + PART, ... is pixel q / 4, K steps q % 4 * 4 .. + 3, so that adjacent invocations read the same pixel.
   for (uint i = 0u; i < LOADS_X; ++i) {
     const uvec3 pixel = place_of(min(first_pixel + (id + i * PART) / 4u % TILE_P, p.pixels - 1u));
     firsts[i] = p.x_offset + X_GROUP + pixel.x * p.x_stride_n;
@@ -163,13 +161,13 @@ void main() {
     zeros[i] = zero_of_x(pixel);
 #endif
   }
-  const uint channel_w = first_channel + id % ROW_W * 4u;  // the first that this invocation loads weights of
+  const uint channel_w = first_channel + id % ROW_W * 4u;  // first channel of this invocation's weight loads
   const bool has_w = channel_w < p.channels_out;
   const uint first_w = (W_GROUP >> 2) + (has_w ? channel_w / 4u : 0u);
-  Number4 sums[REGISTERS_P * FOURS_C];  // [row][four of columns]
+  Number4 sums[REGISTERS_P * FOURS_C];  // [row][vec4 of columns]
   [[unroll]] for (uint i = 0u; i < REGISTERS_P * FOURS_C; ++i) sums[i] = Number4(0);
 #if W_ZERO
-  Number4 rows_of_x[FOURS_P];  // sums of x, from which the zero point of w is taken
+  Number4 rows_of_x[FOURS_P];  // row sums of x, for the zero point of w
   [[unroll]] for (uint i = 0u; i < FOURS_P; ++i) rows_of_x[i] = Number4(0);
 #endif
   const Place stride = place_in(kDepth * SPLIT), one = place_in(1u);
@@ -186,7 +184,7 @@ void main() {
     }
     [[unroll]] for (uint i = 0u; i < LOADS_W; ++i)
       if (id + i * PART < QUADS_W) tile_w[part_w + id + i * PART] = next_w[i];
-    barrier();  // the stretch is in shared memory
+    barrier();
     place = further(place, stride);
     fetch_x(place, one, depths);
     fetch_w(first_w, id, begin + stride.depth + part * kDepth, depths, has_w);
@@ -202,7 +200,7 @@ void main() {
       [[unroll]] for (uint i = 0u; i < FOURS_P; ++i) rows_of_x[i] += a[i];
 #endif
     }
-    barrier();  // nobody reads this stretch any more: the next one takes its place
+    barrier();  // wait until no invocation is still reading the K tile
   }
 #if W_ZERO
   [[unroll]] for (uint j = 0u; j < FOURS_C; ++j) {
@@ -211,13 +209,13 @@ void main() {
     [[unroll]] for (uint i = 0u; i < REGISTERS_P; ++i) sums[i * FOURS_C + j] -= zero * rows_of_x[i / 4u][i % 4u];
   }
 #endif
-  // The first part takes in the sums of the others, a four of all tiles at a time.
+  // Reduce over SPLIT into part 0, one vec4 per invocation at a time.
   [[unroll]] for (uint i = 0u; i < REGISTERS_P * FOURS_C; ++i) {
     for (uint other = 1u; other < SPLIT; ++other) {
       if (part == other) tile_x[id] = sums[i];
-      barrier();  // the sums of part `other` are in tile_x
+      barrier();
       if (part == 0u) sums[i] += tile_x[id];
-      barrier();  // they are read: the next ones take their place
+      barrier();  // wait until part 0 has read the sums
     }
   }
   if (part > 0u) return;

@@ -21,7 +21,7 @@ layout(push_constant) uniform parameter { uint matrices, size, x_offset, y_offse
 #define SHARED shared
 #endif
 SHARED TYPE largest[MEMBERS];
-SHARED uint rows[MEMBERS];  // the rows of these elements
+SHARED uint rows[MEMBERS];  // row index of each candidate
 
 void main() {
   const uint matrix = WORK, id = MEMBER, n = p.size;
@@ -60,7 +60,7 @@ void main() {
     }
     const TYPE pivot = a[first + k * n + k];
     determinant *= pivot;
-    if (pivot == TYPE(0)) break;  // all of the column is zero
+    if (pivot == TYPE(0)) break;  // the column is zero
     for (uint j = k + 1u + id; j < n; j += MEMBERS)
       for (uint i = k + 1u; i < n; ++i) a[first + i * n + j] -= a[first + i * n + k] / pivot * a[first + k * n + j];
     meet();

@@ -14,13 +14,13 @@ layout(binding = 2) readonly buffer N { int n[]; };
 layout(binding = 3) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform parameter {
   uint points;
-  uint small;  // the bits of a denormal number
-  uint turns;  // turns of the long loop
+  uint small;  // bits of a subnormal number
+  uint turns;  // iterations of the long loop
 } p;
 
 void keep(uint trial, uint i, float v) { y[trial * p.points + i] = v; }
 
-// The number of operations, of seven, that take v for another number than zero.
+// How many of seven operations do not treat v as zero.
 float kept_denormals(float v) {
   uint kept = 0u;
   precise float doubled = v + v, large = v * 1073741824.0, half_of = v * 0.5;
@@ -68,7 +68,7 @@ void try_point(uint i) {
   keep(15u, i, kept_denormals(uintBitsToFloat(p.small)));
 }
 
-// The long loop comes last: a driver that ends it may count the iterations of all loops, of neighbouring invocations too.
+// The long loop runs last: a driver that ends it may count the iterations of all loops, including other invocations'.
 void main() {
   const uint first = gl_LocalInvocationID.x;
   for (uint i = first; i < p.points; i += gl_WorkGroupSize.x) try_point(i);

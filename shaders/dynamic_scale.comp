@@ -1,4 +1,4 @@
-// DynamicQuantizeLinear parameters for uint8: scale = (max(most, 0) - min(least, 0)) / 255 and zero = round(-low / scale), clamped.
+// DynamicQuantizeLinear parameters for uint8: low = min(least, 0), scale = (max(most, 0) - low) / 255, zero = round(-low / scale), clamped.
 //
 // least, most: float, one element each. One invocation. For all devices; selected in cpp/operators/quantize/quantize.cpp.
 #version 450

@@ -5,7 +5,7 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements;
-  uint value[2];  // an element's bits
+  uint value[2];  // bits of an element
 #if DIAGONAL
   uint columns;
   int k;

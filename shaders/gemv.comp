@@ -20,17 +20,17 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 1024u;
 layout(constant_id = 1) const uint ROWS = 1u;
 layout(constant_id = 2) const uint AHEAD = 8u;
-layout(constant_id = 3) const uint WHOLE = 0u;  // 1: the depth is a multiple of the rows of w that are read at once
+layout(constant_id = 3) const uint WHOLE = 0u;  // 1: K is a multiple of the rows of w loaded at once
 
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 
-const uint kColumns = 32u, kAcross = 4u;  // columns of a workgroup; invocations that read them
-const uint DEEP = INVOCATIONS / kAcross;  // rows of w side by side
+const uint kColumns = 32u, kAcross = 4u;  // columns per workgroup; invocations that load them
+const uint DEEP = INVOCATIONS / kAcross;  // rows of w loaded in parallel
 
-const uint PARTS = INVOCATIONS / kColumns;     // sums of eight that are left of each column
-shared vec4 meeting[ROWS * INVOCATIONS * 2u];  // [row][down][four of columns]
+const uint PARTS = INVOCATIONS / kColumns;     // partial sums per column after the first step
+shared vec4 meeting[ROWS * INVOCATIONS * 2u];  // [row][down][vec4 of columns]
 shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
 
 void store(uint row, uint channel, float sum) {
@@ -41,13 +41,13 @@ void store(uint row, uint channel, float sum) {
 
 void main() {
   const uint across = gl_LocalInvocationIndex % kAcross, down = gl_LocalInvocationIndex / kAcross;
-  const uint eights = (p.channels_out + 7u) / 8u;  // eights of a row of w
+  const uint eights = (p.channels_out + 7u) / 8u;  // vec8s per row of w
   const uint eight = min(grid_group().y * (kColumns / 8u) + across, eights - 1u);
   const uint first_w = (W_GROUP >> 3) + eight, first_x = p.x_offset + X_GROUP;
   vec4 sums[ROWS * 2u];
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) sums[i] = vec4(0.0);
   for (uint begin = down; begin < p.channels_in; begin += DEEP * AHEAD) {
-    // There is no branch, so that all loads are on their way at once: past the end the last row is read and counts as zero.
+    // Branch-free, so that all loads are in flight at once: past the end the last row is repeated, and counts as zero.
     EIGHT held[AHEAD];
     float factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
@@ -68,7 +68,7 @@ void main() {
   }
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i)
     meeting[(i / 2u * DEEP + down) * (kColumns / 4u) + across * 2u + i % 2u] = sums[i];
-  barrier();  // the sums of all invocations are there
+  barrier();
   const uint column = gl_LocalInvocationIndex % kColumns, part = gl_LocalInvocationIndex / kColumns;
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
     float sum = 0.0;
@@ -76,7 +76,7 @@ void main() {
       sum += meeting[(row * DEEP + part * (DEEP / PARTS) + i) * (kColumns / 4u) + column / 4u][column % 4u];
     parts[(row * PARTS + part) * kColumns + column] = sum;
   }
-  barrier();  // the sums of all parts, eight terms each, are there
+  barrier();
   if (part >= ROWS) return;
   float sum = 0.0;
   for (uint i = 0u; i < PARTS; ++i) sum += parts[(part * PARTS + i) * kColumns + column];

@@ -20,7 +20,7 @@
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint AHEAD = 8u;
-layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the eights of a column are a multiple of those that a subgroup reads at once
+layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the vec8s of a column are a multiple of the vec8s that a subgroup loads at once
 
 #if PM_GRAIN == 2 && !X_FLOAT && W_FLOAT
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -32,7 +32,7 @@ EIGHT eight_of_x(uint at) {
 layout(binding = 0) readonly buffer X { EIGHT x[]; };
 EIGHT eight_of_x(uint at) { return x[at / 8u]; }
 #else
-layout(binding = 0) readonly buffer X { vec4 x[]; };  // not eights, of which a range may begin at a half
+layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8: x_offset may be a multiple of 4 only
 EIGHT eight_of_x(uint at) { return EIGHT(x[at / 4u], x[at / 4u + 1u]); }
 #endif
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
@@ -44,7 +44,7 @@ void main() {
   float sums[ROWS];
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) sums[row] = 0.0;
   for (uint begin = lane; begin < eights; begin += SUBGROUP * AHEAD) {
-    // There is no branch, so that all loads are on their way at once: past the end the last eight is read and counts as zero.
+    // Branch-free, so that all loads are in flight at once: past the end the last vec8 is repeated, and counts as zero.
     EIGHT held[AHEAD], factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
       const uint eight = begin + k * SUBGROUP, at = WHOLE != 0u ? eight : min(eight, eights - 1u);

@@ -24,9 +24,9 @@
 layout(local_size_x = 8) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 
-const uint kBlocks = kChannels / kLanes;  // channels of a lane
+const uint kBlocks = kChannels / kLanes;  // channels per lane
 
-// The four channels of the input of `step` for one of the output, whose first are at `first`. `all`: none of them is past the last one.
+// Loads w of four input channels of `step` for an output channel with weights from `first` on. `all`: all four channels exist.
 Number4 load_w(uint first, uint step, bool all) {
 #if !W_STRIDED
   return LOAD_W4(first + step * kChannels);
@@ -40,7 +40,7 @@ Number4 load_w(uint first, uint step, bool all) {
 #endif
 }
 
-// The four channels of the input of `step`, those past the last one zero, so that no weight counts there.
+// Loads x of four input channels of `step`; zero past the last channel, so that no weight counts there.
 Number4 factors(uint row, uint step, bool inside, int zero) {
   const uvec4 channels = step * uint(KV) + uvec4(0u, 1u, 2u, 3u);
   const uint end = inside ? p.channels_in : 0u;
@@ -55,7 +55,7 @@ Number4 handed(Number4 v, uint lane) {
   return Number4(subgroupShuffle(v.x, lane), subgroupShuffle(v.y, lane), subgroupShuffle(v.z, lane), subgroupShuffle(v.w, lane));
 }
 
-// In the order of the depth, as all kernels for CPU drivers sum, so that a product has the same bits in each.
+// Accumulates in the order of K, as all CPU variants do, so that they give identical results.
 Number products(Number4 a, Number4 b, Number sum) {
   return multiply_add(a.w, b.w, multiply_add(a.z, b.z, multiply_add(a.y, b.y, multiply_add(a.x, b.x, sum))));
 }
@@ -76,7 +76,7 @@ void main() {
   Number sums[ROWS * kBlocks];
   [[unroll]] for (uint i = 0u; i < ROWS * kBlocks; ++i) sums[i] = Number(0);
 #if W_ZERO
-  int rows_of_x[ROWS];  // sums of x, from which the zero point of w is taken
+  int rows_of_x[ROWS];  // row sums of x, for the zero point of w
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) rows_of_x[row] = 0;
 #endif
 
@@ -99,7 +99,7 @@ void main() {
         first_w[j] = (W_GROUP >> 2) + (block * KERNEL_TAPS + tap_index(th, tw)) * steps * kChannels + j * kLanes + lane;
 #endif
       for (uint step = 0u; step < whole; step += kLanes) {
-        Number4 held[ROWS];  // of the step of this lane
+        Number4 held[ROWS];  // this lane's step
         [[unroll]] for (uint row = 0u; row < ROWS; ++row) held[row] = factors(rows[row], step + lane, inside[row], zeros[row]);
         [[unroll]] for (uint l = 0u; l < kLanes; ++l) {
           Number4 weights[kBlocks];
@@ -141,7 +141,7 @@ void main() {
       sum += bias + element_bias(row, channel);
       const uint at = y_index(places[row]) + Y_GROUP + y_channel(channel);
 #if Y_VEC4
-      const uint four = lane & ~3u;  // whose first lane stores
+      const uint four = lane & ~3u;  // the first lane of four stores
       const Number4 neighbours = Number4(subgroupShuffle(sum, four), subgroupShuffle(sum, four + 1u), subgroupShuffle(sum, four + 2u),
                                          subgroupShuffle(sum, four + 3u));
       if (lane == four && channel < p.channels_out) STORE_Y4(at, finished(neighbours, at));

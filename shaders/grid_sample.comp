@@ -8,21 +8,21 @@
 // For all devices. Selected in cpp/operators/resize/grid_sample.cpp.
 #version 450
 layout(push_constant) uniform parameter {
-  uint elements, channels, points;  // points: of an image of the grid
-  uint size_0, size_1, size_2;      // sizes of x, outermost first; the first AXES of them
+  uint elements, channels, points;  // points: grid points per image
+  uint size_0, size_1, size_2;      // sizes of the AXES axes of x, outermost first
   uint x_offset, grid_offset, y_offset;
 } p;
 #include "include/each_float.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer G { sfp grid[]; };
-const float FAR = 8.0;  // beyond all neighbours
+const float FAR = 8.0;  // farther than any neighbour
 
-const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // the lower border
+const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // lower border
 
 float between_borders(uint size) { return float(size) - (ALIGN != 0 ? 1.0 : 0.0); }
 bool is_inside(float i, uint size) { return i >= LOW && i <= LOW + between_borders(size); }
 
-// A place beyond the borders, reflected back between them; NaN becomes some place there.
+// Reflects a coordinate at the borders; NaN gives an arbitrary coordinate inside.
 float reflected(float i, uint size) {
   if (is_inside(i, size)) return i;
   const float range = between_borders(size);
@@ -31,11 +31,11 @@ float reflected(float i, uint size) {
   return mod(turns, 2.0) == 0.0 == i < LOW ? LOW + rest : LOW + range - rest;
 }
 
-// A place held to a range that an integer holds; NaN becomes the low end.
+// Clamps a coordinate to integer range; NaN becomes `low`.
 float held(float i, float low, float high) { return i > low ? i < high ? i : high : low; }
 
 float padded(float i, uint size) {
-#if PADDING == 0 || (PADDING == 1 && TAPS == 4)  // each of a cubic's neighbours is held to the border by itself
+#if PADDING == 0 || (PADDING == 1 && TAPS == 4)  // cubic: neighbours are clamped individually
   return held(i, -FAR, float(size) + FAR);
 #elif PADDING == 1
   return is_inside(i, size) ? i : held(i, 0.0, float(size) - 1.0);
@@ -44,7 +44,7 @@ float padded(float i, uint size) {
 #endif
 }
 
-// The element for an index that may be outside; -1: none.
+// Maps an index to an element by the padding mode; -1 for zero.
 int inside(int i, uint size) {
 #if PADDING == 0
   return i >= 0 && i < int(size) ? i : -1;
@@ -56,15 +56,15 @@ int inside(int i, uint size) {
 }
 
 #if TAPS == 1
-// The exact sign of g * m + k, where g * m is near -k.
+// Exact sign of g * m + k, for g * m near -k.
 float sign_of(float g, float m, float k) {
   precise float low;
   precise float high = pm_product(g, m, low), sum = high + k, total = sum + low;
   return sign(total);
 }
 
-// The nearest element to (g * m + m - b) / 2, of two the even one, by `i`, which is that number rounded. Without this the rounding of
-// g + 1 makes ties where there are none.
+// Rounds (g * m + m - b) / 2 to nearest even, from its floating-point approximation `i`. Rounding errors of g + 1 would otherwise create
+// false ties.
 float nearest(float g, float m, float b, float i) {
   const float whole = pm_round_even(i);
   if (!(abs(i) < 4194304.0)) return whole;
@@ -80,7 +80,7 @@ float weight(float t, uint tap) {
 #elif TAPS == 2
   return tap == 0u ? 1.0 - t : t;
 #else
-  const float a = -0.75, d = abs(t + 1.0 - float(tap));  // Keys' convolution
+  const float a = -0.75, d = abs(t + 1.0 - float(tap));  // Keys' cubic convolution
   return d <= 1.0 ? ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0 : ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
 #endif
 }

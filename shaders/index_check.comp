@@ -27,7 +27,7 @@ bool is_out(uint id) {
   if (size == kNoIndex) return false;
 #if REALS
   const float at = pm_load(indices, p.indices_offset + id);
-  return !(at >= 0.0 && (size == kUnlimited || at < float(size)));  // NaN is out
+  return !(at >= 0.0 && (size == kUnlimited || at < float(size)));  // NaN is out of range
 #else
   const bool counts_back = indices[(p.indices_offset + id) * p.index_words + p.index_words - 1u] < 0;
   if (counts_back && p.from_end == 0u) return true;

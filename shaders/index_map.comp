@@ -38,10 +38,10 @@ layout(push_constant) uniform parameter {
   uint y_stride[RANK];
 #if PAD
   int x_size[RANK];
-  int before[RANK];    // elements before the source; negative: cut off
-  uint value[2];       // the constant's bits, repeated
+  int before[RANK];    // padding before the source; negative: cropped
+  uint value[2];       // padding value
 #else
-  int x_first;         // element of the source at index 0
+  int x_first;         // source element at index 0
   uint y_first;
 #if STEPS
   int step[STEPS];
@@ -51,7 +51,7 @@ layout(push_constant) uniform parameter {
 } p;
 
 #if PAD
-// The index within the source that stands for one outside it.
+// Maps an index outside the source to the element it repeats.
 int inside(int i, int size) {
 #if PAD == 2
   if (size < 2) return 0;
@@ -68,7 +68,7 @@ int inside(int i, int size) {
 }
 #endif
 
-// Finds where number `flat_index` of the index space goes to, and where its element `lane` comes from. False where that is the constant.
+// Computes the source and target positions of element `lane` of piece `flat_index`. Returns false for the padding constant.
 bool locate(uint flat_index, uint lane, out uint from, out uint to) {
 #if PAD
   int source = 0;
@@ -180,7 +180,7 @@ void main() {
 #else
   const uint pieces = p.elements;
 #endif
-  // All are read before one is written.
+  // Load everything before the first store, so that the loads overlap.
   PIECE pieces_made[PIECES];
   uint to[PIECES];
   for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u), to[k]);

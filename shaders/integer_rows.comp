@@ -11,9 +11,9 @@ layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform parameter {
-  uint rows, depth, words;  // words of a row of y
-  uint x_row, x_depth;      // elements from one to the next
-  uint x_offset, y_offset;  // bytes, words
+  uint rows, depth, words;  // words per row of y
+  uint x_row, x_depth;      // strides in elements
+  uint x_offset, y_offset;  // in bytes; in words
 } p;
 void main() {
   const uint id = grid_invocation();

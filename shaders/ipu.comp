@@ -13,14 +13,14 @@
 layout(push_constant) uniform parameter {
   uint tex_width, tex_height;
   uint width, height;
-  uint tex_first, rd_first, wr_first;  // bytes
-  uint rd_stride, wr_stride;           // bytes, modulo 2^32
+  uint tex_first, rd_first, wr_first;  // in bytes
+  uint rd_stride, wr_stride;           // in bytes, modulo 2^32
   uint bilinear, transposed;
-  uint alpha;       // one for all pixels, or 256: their own
-  uint rd_place;    // places of red, green, blue and alpha: 4 bits each
-  uint wr_channel;  // at each place: 4 bits each
-  uint by_255;      // float16 are bytes divided by 255, else with `subtracted` subtracted
-  uint subtracted;  // from red, green and blue: 8 bits each
+  uint alpha;       // alpha of all pixels, or 256: per pixel
+  uint rd_place;    // byte positions of red, green, blue and alpha, 4 bits each
+  uint wr_channel;  // channel at each byte position, 4 bits each
+  uint by_255;      // fp16 results are bytes / 255, or else bytes - `subtracted`
+  uint subtracted;  // of red, green and blue, 8 bits each
 } p;
 #include "include/bytes.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -48,10 +48,10 @@ uint texel(uint x, uint y, uint channel) {
 #endif
 }
 
-// The two texels beside the middle of pixel `at` of `size` pixels, and how much of 256 the second weighs.
+// The two texels around the center of pixel `at` of `size`, and the weight of the second, of 256.
 uvec3 neighbours(uint at, uint size, uint texels) {
   const uint whole = at * texels / size;
-  const int rest = int(2u * (at * texels % size) + texels) - int(size), unit = 2 * int(size);  // over the unit: from `whole` on
+  const int rest = int(2u * (at * texels % size) + texels) - int(size), unit = 2 * int(size);  // rest / unit: distance from texel `whole`
   const int below = rest >= 0 ? rest / unit : -1, part = rest - below * unit;
   const int first = int(whole) + below, last = int(texels) - 1;
   return uvec3(clamp(first, 0, last), clamp(first + 1, 0, last), (uint(part) * 256u + size) / uint(unit));
@@ -93,11 +93,11 @@ uint colour(uint x, uint y, uint channel) {
 #endif
 }
 
-// The bits of the float16 nearest to value / 255.
+// Bits of the fp16 nearest to value / 255.
 uint fraction(uint value) {
   if (value == 0u) return 0u;
   uint shift = 0u;
-  while (value << shift < 255u) ++shift;  // value / 255 = m * 2^-shift with m from 1 up to 2
+  while (value << shift < 255u) ++shift;  // value / 255 = m * 2^-shift with m in [1, 2)
   return (15u - shift << 10) + ((value << 11u + shift) + 255u) / 510u - 1024u;
 }
 
@@ -108,7 +108,6 @@ uint float_of(int value) {
   return (value < 0 ? 0x8000u : 0u) | uint(15 + exponent) << 10 | (magnitude << 10 - exponent & 0x3ffu);
 }
 
-// Computes byte `at` of a row.
 uint made(uint y, uint at) {
   const uint x = at / WR, place = at % WR;
 #if WR == 6

@@ -12,9 +12,9 @@
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
-layout(constant_id = 0) const uint ITEMS = 1u;  // of a row
+layout(constant_id = 0) const uint ITEMS = 1u;  // items per row
 layout(push_constant) uniform parameter {
-  uint rows, room, heads, images;  // rows: the new ones; room: the capacity, also the rows of the result
+  uint rows, room, heads, images;  // rows: new rows; room: capacity, also the rows of the result
   uint x_batch, x_head, x_row;
   uint cache_offset, x_offset, past_offset, y_offset;
 #if INT8
@@ -22,7 +22,7 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 #if WORDS
-const uint STEP = 4u * uint(PM_GRAIN);  // elements of sixteen bytes
+const uint STEP = 4u * uint(PM_GRAIN);  // elements in 16 bytes
 #define ELEMENTS uvec4
 #define VALUE uvec4
 #define LOAD(from, at) from[(at) / STEP]
@@ -50,7 +50,7 @@ layout(binding = 1) readonly buffer X { ELEMENTS x[]; };
 layout(binding = 2) readonly buffer Past { ivec2 past[]; };
 layout(binding = 3) buffer Y { ELEMENTS y[]; };
 
-// The elements of the cache from `at` on, in row `row` of all of them.
+// Loads elements of the cache from `at` on; `row` is the index of their scale.
 VALUE of_cache(uint at, uint row) {
 #if INT8
   const vec4 four = vec4(pm_unpack_i8(cache[(p.cache_offset + at) >> 2])) * pm_load(scales, p.scales_offset + row);

@@ -19,7 +19,7 @@ layout(push_constant) uniform parameter {
   uint rows, quads;
 #if CHANNELS
   uint groups, channels;
-  float plane_inverse;  // one over the fours of a channel
+  float plane_inverse;  // 1 / vec4s per channel
 #endif
   float epsilon;
   uint x_offset, y_offset;
@@ -55,11 +55,10 @@ layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 layout(binding = 6) readonly buffer R { RFP4 residual[]; };
 #endif
 #if CHANNELS == 2
-shared vec2 lines[TEAMS * MOST_CHANNELS];  // factors and biases, by the channels of a team's row
+shared vec2 lines[TEAMS * MOST_CHANNELS];  // (factor, bias) of each channel of a group's row
 #endif
 
-// What results are made with besides the row. EARLY: it is asked for together with the row, so that it is there when the row's sums are;
-// that takes registers, of which many rows make better use.
+// Scale, bias and residual. EARLY: loaded together with the row, to hide their latency; costs registers, and so occupancy with many rows.
 #ifndef EARLY
 #define EARLY 0
 #endif
@@ -111,7 +110,7 @@ void main() {
     if (HAS_FOUR(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
   }
 #if CENTRED
-  // The mean of the distances from the mean shows what the sum of the row has lost.
+  // The mean of the residuals recovers the rounding error of the sum.
   sums = gather_sums(sums);
   const float rest = pm_divide(sums.y, float(p.quads * 4u)), squares = sums.x;
 #else
@@ -132,7 +131,7 @@ void main() {
     const uint channel = (ROW % p.groups) * p.channels + c;
     lines[TEAM_NUMBER * MOST_CHANNELS + c] = vec2(scale[channel] * factor, bias[channel]);
   }
-  barrier();  // the factors and biases of the row's channels are there
+  barrier();
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
     hold_terms(k);

@@ -7,8 +7,8 @@ layout(push_constant) uniform parameter {
   uint elements;
   uint size[RANK];
   uint stride[RANK];  // strides of x
-  int table[RANK];    // the beginning of the axis's table; -1: it has none
-  uint value[2];      // an element's bits
+  int table[RANK];    // start of the axis's table; -1: none
+  uint value[2];      // bits of an element
   uint x_offset, y_offset, tables_offset;
 } p;
 #include "include/dense.glsl"

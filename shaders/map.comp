@@ -5,7 +5,7 @@
 //   FINISHED(v)   the fused epilogue;                 LOADS                those variables, from the elements at[0], at[1], ...;
 //   STORE(i, v)   one element;                        STORE4(i, v, count)  the first `count` of four, at a multiple of four.
 // DENSE: y is dense, and an invocation computes QUADS groups of four elements, else one element. RANK: axes to walk; 0 if every operand is
-// dense in y's order or a single element. WHOLE: four neighbours are on one row of the last axis, so they are located once:
+// dense in y's order or a single element. WHOLE: four adjacent elements share a row of the last axis and are located once:
 //   QUADS_HELD    arrays with the operands of four elements, per group;  LOAD_QUADS  fills group k from at[0], at[1], ...;
 //   PICKS         local variables of element j of group k.
 //
@@ -65,7 +65,7 @@ RESULT_TYPE picked(uint k, uint j) {
   return FINISHED(made);
 }
 
-// Fours that are all there. All are read before one is stored.
+// Computes complete vec4s. All are loaded before the first store.
 void make_quads(uint first, uint apart) {
   [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
     locate(first + k * apart);

@@ -19,26 +19,26 @@
 #include "include/grid.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_R by SUB_C
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup per SUB_R x SUB_C
 layout(constant_id = 1) const uint TILE_R = 128u;
 layout(constant_id = 2) const uint TILE_C = 128u;
 layout(constant_id = 3) const uint SUB_R = 64u;
 layout(constant_id = 4) const uint SUB_C = 64u;
 layout(constant_id = 5) const uint DEPTH = 64u;  // 64 or 128
-layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides the depth, so no stretch reaches past it
+layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides K, so there is no partial K tile
 
-layout(binding = 0) readonly buffer X { uvec4 x[]; };  // [rows][depth], 16 to an element
-layout(binding = 1) readonly buffer W { uvec4 w[]; };  // [columns][depth]
+layout(binding = 0) readonly buffer X { uvec4 x[]; };  // [rows][K], 16 bytes per element
+layout(binding = 1) readonly buffer W { uvec4 w[]; };  // [columns][K]
 #if Y_VEC4
 layout(binding = 2) writeonly buffer Y { ivec4 y[]; };
 #else
 layout(binding = 2) writeonly buffer Y { int y[]; };
 #endif
 #if ADD_X_SUMS
-layout(binding = 3) readonly buffer XSums { int x_sums[]; };  // the sum of each row
+layout(binding = 3) readonly buffer XSums { int x_sums[]; };  // row sums
 #endif
 #if ADD_W_SUMS
-layout(binding = 4) readonly buffer WSums { int w_sums[]; };  // the sum of each column
+layout(binding = 4) readonly buffer WSums { int w_sums[]; };  // column sums
 #endif
 #if X_ZERO
 layout(binding = 5) readonly buffer XZero { int x_zero[]; };
@@ -48,18 +48,18 @@ layout(binding = 6) readonly buffer WZero { int w_zero[]; };
 #endif
 layout(push_constant) uniform parameter {
   uint rows, columns, depth;
-  uint row_pieces;                      // sixteens from one row to the next, and from one column
-  uint first_row;                       // the row of x and y where this product begins
+  uint row_pieces;                      // row stride of x and w in 16-byte pieces
+  uint first_row;                       // first row of x and y in this GEMM
   uint x_zero_first, x_zero_row, w_zero_first, w_zero_column;
-  uint x_offset, w_offset, y_offset;    // X_UNIT to a sixteen, words, elements
+  uint x_offset, w_offset, y_offset;    // X_UNIT per 16 bytes; in words; in elements
   uint x_sums_offset, w_sums_offset;
 } p;
 
-const uint PIECES = DEPTH / 16u;                         // sixteens in a row of a tile
-const uint ROW = PIECES + 1u;                            // one more, so that rows begin in different banks
+const uint PIECES = DEPTH / 16u;                         // 16-byte pieces per tile row
+const uint ROW = PIECES + 1u;                            // padded by one to avoid bank conflicts
 const uint LOADS_X = TILE_R * PIECES / INVOCATIONS, LOADS_W = TILE_C * PIECES / INVOCATIONS;
-const uint ROWS = SUB_R / 16u, COLUMNS = SUB_C / 16u;    // matrices of a subgroup
-const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;       // results on their way out, 16 rows at a time
+const uint ROWS = SUB_R / 16u, COLUMNS = SUB_C / 16u;    // fragments per subgroup
+const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;       // output staging, 16 rows at a time
 const uint SUBGROUPS = (TILE_R / SUB_R) * (TILE_C / SUB_C);
 const uint FIRST_W = TILE_R * ROW;
 const uint WORDS_IN = FIRST_W + TILE_C * ROW, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;
@@ -67,8 +67,7 @@ shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 
-// The row of a tile that an invocation's load i goes to. Where a row has four pieces, rows r and r + 4 are stored together: their banks
-// differ.
+// Tile row of load i. With four pieces per row, rows r and r + 4 are stored together to avoid bank conflicts.
 uint row_of(uint i) {
   const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
   return PIECES == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / PIECES;
@@ -76,7 +75,7 @@ uint row_of(uint i) {
 
 const uint FLIP_X = X_SIGNED == 1 ? 0u : 0x80808080u, FLIP_W = W_SIGNED == 1 ? 0u : 0x80808080u;
 
-// Loads without branches, so that all of them are on their way at once: what lies outside is read elsewhere and counts as zero.
+// Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and count as zero.
 void fetch(uint begin, uint first_row, uint first_column) {
   const uint pieces = p.row_pieces;
   if (WHOLE != 0u) begin = min(begin, pieces - PIECES);
@@ -115,7 +114,7 @@ void main() {
   for (uint begin = 0u; begin < p.row_pieces; begin += PIECES) {
     [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_x[i];
     [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) tile[FIRST_W + row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_w[i];
-    barrier();  // the stretch is in shared memory
+    barrier();
     fetch(begin + PIECES, first_row, first_column);
     [[unroll]] for (uint k = 0u; k < PIECES / 2u; ++k) {
       coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[ROWS];
@@ -127,10 +126,10 @@ void main() {
         [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
       }
     }
-    barrier();  // nobody reads this stretch any more: the next one takes its place
+    barrier();  // wait until no invocation is still reading the K tile
   }
 
-  // Out through shared memory, 16 rows of each subgroup at a time: there every sum has a place.
+  // Stage the output in shared memory, 16 rows per subgroup at a time, to give every element a known position.
   const uint strip = gl_SubgroupID * 16u * ROW_Y, quad = gl_SubgroupInvocationID % QUADS, column = first_column + sub_c + quad * 4u;
   ivec4 column_sums = ivec4(0), column_zeros = ivec4(0);
   [[unroll]] for (uint j = 0u; j < 4u; ++j) {

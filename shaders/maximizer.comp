@@ -14,7 +14,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) buffer Y { uint y[]; };
 
-// Integers in the order of the values; zeros are equal, NaN is the largest.
+// Maps fp16 bits to integers in the order of the values; zeros are equal, NaN is the largest.
 uint order_of(uint bits) {
   const uint magnitude = bits & 0x7fffu;
   if (magnitude > 0x7c00u) return 0x10000u;

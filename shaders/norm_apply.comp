@@ -20,13 +20,13 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
-layout(binding = 1) readonly buffer F { vec4 factors[]; };  // mean, factor, bias, and what the mean leaves out
+layout(binding = 1) readonly buffer F { vec4 factors[]; };  // mean, factor, bias, residual of the mean
 layout(push_constant) uniform parameter {
-  uint elements;           // in units: fours with VEC4 and PLANES
-  uint channels;           // VEC4: fours of them
-  uint factor_stride_n;    // channels, or 0 where all images share the factors
+  uint elements;           // VEC4, PLANES: vec4s
+  uint channels;           // VEC4: vec4s of channels
+  uint factor_stride_n;    // channels, or 0 if all images share the factors
 #if PLANES
-  uint quads;              // fours of a plane
+  uint quads;              // vec4s per plane
 #else
   uint height, width;
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;

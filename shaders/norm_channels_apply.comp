@@ -19,12 +19,12 @@ layout(local_size_x = 256) in;
 #include "include/team.glsl"
 #include "include/merged.glsl"
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
-layout(binding = 1) readonly buffer Parts { vec2 parts[]; };  // [images][stretches][channels]: mean, sum of squared deviations
+layout(binding = 1) readonly buffer Parts { vec2 parts[]; };  // [images][chunks][channels]: mean, sum of squared deviations
 layout(binding = 2) readonly buffer Scale { float scale[]; };
 layout(binding = 3) readonly buffer Bias { float bias[]; };
 layout(binding = 4) writeonly buffer Y { sfpvec4 y[]; };
 layout(push_constant) uniform parameter {
-  uint images, fours, pixels;  // fours of channels
+  uint images, fours, pixels;  // fours: channels / 4
   uint stretch, stretches;
   uint x_stride_n, x_stride_w, y_stride_n, y_stride_w;
   float epsilon;
@@ -41,7 +41,7 @@ vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at -
 #endif
 shared vec3 meeting[256 + 16];
 PM_GATHER(gather_merged, vec3, meeting, merged)
-shared vec4 factors[16];  // of each channel: mean, factor, bias, and what the mean leaves out
+shared vec4 factors[16];  // per channel: mean, factor, bias, residual of the mean
 
 #define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)
 
@@ -59,7 +59,7 @@ void main() {
   const uint channel = block * 16u + TEAM_NUMBER, channels = p.fours * 4u;
   const bool has_channel = has_image && channel < channels;
   const uint begin = image * p.stretches * channels + channel;
-  const float origin = has_channel ? parts[begin].x : 0.0;  // means are counted from it, so that they lose nothing by being added up
+  const float origin = has_channel ? parts[begin].x : 0.0;  // means are relative to it, to keep precision
   vec3 all = vec3(0.0);
   for (uint i = has_channel ? TEAM_MEMBER : p.stretches; i < p.stretches; i += TEAM) {
     const vec2 part = parts[begin + i * channels];
@@ -71,7 +71,7 @@ void main() {
     const float factor = scale[channel] * pm_divide(1.0, pm_sqrt(pm_divide(all.z, float(p.pixels)) + p.epsilon));
     factors[TEAM_NUMBER] = vec4(whole, factor, bias[channel], left);
   }
-  barrier();  // the factors are there
+  barrier();
   if (!is_there) return;
   vec4 means, scales, shifts, lefts;
   [[unroll]] for (uint i = 0u; i < 4u; ++i) {

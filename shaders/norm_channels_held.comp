@@ -24,7 +24,7 @@ layout(binding = 1) readonly buffer Scale { vec4 scale[]; };
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 layout(binding = 3) readonly buffer Bias { vec4 bias[]; };
 layout(push_constant) uniform parameter {
-  uint images, fours, pixels;  // fours of channels
+  uint images, fours, pixels;  // fours: channels / 4
   uint x_stride_n, x_stride_w, y_stride_n, y_stride_w;
   float epsilon;
   uint x_offset, y_offset;
@@ -58,7 +58,7 @@ vec4 mean_of(vec4 sum) {
 
 void main() {
   const uint number = grid_group() * TEAMS + TEAM_NUMBER, image = number / p.fours, four = number - image * p.fours;
-  const bool is_there = image < p.images;  // teams past the last one only meet
+  const bool is_there = image < p.images;  // surplus groups only reach the barriers
   const uint from = p.x_offset + image * p.x_stride_n + four * 4u;
   FOR_HELD(k) {
 #if HOLDS_HALVES
@@ -70,8 +70,8 @@ void main() {
   vec4 sum = vec4(0.0);
   FOR_HELD(k) sum += held_four(k);
   const vec4 mean = mean_of(gather_sum(sum));
-  // The mean of the distances from the mean shows what the sum has lost.
-  Sums about = Sums(vec4(0.0), vec4(0.0));  // of squares, and of what is left
+  // The mean of the residuals recovers the rounding error of the sum.
+  Sums about = Sums(vec4(0.0), vec4(0.0));  // squares, residuals
   FOR_HELD(k) {
     precise vec4 v = held_four(k) - mean;
     if (HAS_PIXEL(k)) about.a += v * v, about.b += v;

@@ -15,10 +15,10 @@
 layout(local_size_x = TEAM * TEAMS) in;
 #include "include/two_sums.glsl"
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
-layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][stretches][channels]
+layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][chunks][channels]
 layout(push_constant) uniform parameter {
-  uint images, fours, pixels;  // fours of channels
-  uint stretches;              // of TEAM * HELD pixels, of an image
+  uint images, fours, pixels;  // fours: channels / 4
+  uint stretches;              // chunks of TEAM * HELD pixels per image
   uint x_stride_n, x_stride_w;
   uint x_offset;
 } p;
@@ -34,7 +34,7 @@ vec4 divided(vec4 sum, float count) {
 void main() {
   const uint number = grid_group() * TEAMS + TEAM_NUMBER, part = number / p.fours, four = number - part * p.fours;
   const uint image = part / p.stretches, first = (part - image * p.stretches) * TEAM * HELD;
-  const bool is_there = image < p.images;  // teams past the last one only meet
+  const bool is_there = image < p.images;  // surplus groups only reach the barriers
   const float count = float(min(TEAM * HELD, p.pixels - min(first, p.pixels)));
   const uint from = p.x_offset + image * p.x_stride_n + four * 4u;
   vec4 held[HELD];
@@ -42,8 +42,8 @@ void main() {
   vec4 sum = vec4(0.0);
   FOR_HELD(k) sum += held[k];
   const vec4 mean = divided(gather_sum(sum), count);
-  // The mean of the distances from the mean shows what the sum has lost.
-  Sums about = Sums(vec4(0.0), vec4(0.0));  // of squares, and of what is left
+  // The mean of the residuals recovers the rounding error of the sum.
+  Sums about = Sums(vec4(0.0), vec4(0.0));  // squares, residuals
   FOR_HELD(k) {
     precise vec4 v = held[k] - mean;
     if (HAS_PIXEL(k)) about.a += v * v, about.b += v;

@@ -20,7 +20,7 @@ layout(binding = 2) readonly buffer Bias { float bias[]; };
 layout(binding = 3) writeonly buffer Y { vec4 y[]; };
 layout(push_constant) uniform parameter {
   uint images, channels, groups;
-  uint pixels, stretch, stretches;  // pixels of a group, and its stretches
+  uint pixels, stretch, stretches;  // pixels per group, pixels per chunk, chunks per group
   float epsilon;
 } p;
 #include "include/merged.glsl"
@@ -36,10 +36,10 @@ void main() {
 #else
   const uint id = grid_invocation(), member = 0u, members = 1u;
 #endif
-  const bool is_there = id < p.images * p.channels;  // teams past the last one only meet
+  const bool is_there = id < p.images * p.channels;  // surplus groups only reach the barriers
   const uint image = id / p.channels, channel = id - image * p.channels, group = channel / (p.channels / p.groups);
   const uint first = image * p.stretches * p.groups + group;
-  const float origin = is_there ? x[first].x : 0.0;  // means are counted from it, so that they lose nothing by being added up
+  const float origin = is_there ? x[first].x : 0.0;  // means are relative to it, to keep precision
   vec3 all = vec3(0.0);
   for (uint i = is_there ? member : p.stretches; i < p.stretches; i += members) {
     const vec2 part = x[first + i * p.groups];

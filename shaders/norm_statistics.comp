@@ -20,10 +20,10 @@ layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #endif
-layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][stretches][channels]: mean, sum of squared deviations
+layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][chunks][channels]: mean, sum of squared deviations
 layout(push_constant) uniform parameter {
   uint images, channels, pixels;
-  uint stretch, stretches;  // pixels a stretch, stretches an image
+  uint stretch, stretches;  // pixels per chunk, chunks per image
 #if !PLANES
   uint width;               // pixel = row * width + column
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
@@ -49,7 +49,7 @@ void main() {
 #if PLANES
   const float count = float(end - begin);
   const uint base = p.x_offset / 4u + (image * p.channels + channel) * (p.pixels / 4u);
-  // The shift is the mean of each invocation's first four, of which one far from the others moves it by a small part of its distance.
+  // Shift by the mean of each invocation's first vec4, so that a single outlier moves the shift only a little.
   const uint fours = (end - begin) / 4u;
   const float corner = pm_load_vec4(x, base + begin / 4u).x;
   vec2 sums = vec2(0.0);
@@ -69,9 +69,9 @@ void main() {
 #else
   const uint base = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;
   uint row = begin / p.width, column = begin - row * p.width;
-  // A block of 16 pixels is shifted by the mean of the blocks before it, the first block by its own.
+  // Shift a block of 16 pixels by the mean of the blocks before it, the first block by its own mean.
   const float corner = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w);
-  float mean = 0.0, deviation = 0.0;  // the pixels so far, less the corner
+  float mean = 0.0, deviation = 0.0;  // of the pixels so far, relative to `corner`
   const uint first_end = min(begin + 16u, end);
   uint first_row = row, first_column = column;
   for (uint pixel = begin; pixel < first_end; ++pixel) {

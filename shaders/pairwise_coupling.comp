@@ -19,7 +19,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
-const float kLeast = 1e-7;  // no pair is certain
+const float kLeast = 1e-7;  // keeps probabilities away from 0 and 1
 
 void main() {
   const uint row = WORK, id = MEMBER, n = p.classes;

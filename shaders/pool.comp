@@ -22,13 +22,13 @@ layout(binding = 1) buffer Y { sfp y[]; };
 #define LOAD(i) pm_load(x, i)
 #endif
 layout(push_constant) uniform parameter {
-  uint elements;               // output elements, in units of what an invocation makes
+  uint elements;               // output elements, or vec4s with VEC4
   uint channels;               // in the same units
   uint out_h, out_w;
   int in_h, in_w;
   uint window_h, window_w;
   int step_h, step_w, dilation_h, dilation_w, pad_h, pad_w;
-  int padded_h, padded_w;      // input with padding at both ends: what an average that counts padding divides by
+  int padded_h, padded_w;      // input size with padding at both ends; bounds the divisor of averages that count padding
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
   uint channels_fastest;
@@ -78,7 +78,7 @@ void main() {
 #if MODE == 1
   const ivec2 padded_rows = steps_within(begin_h + p.pad_h, p.dilation_h, p.padded_h, int(p.window_h));
   const ivec2 padded_columns = steps_within(begin_w + p.pad_w, p.dilation_w, p.padded_w, int(p.window_w));
-  // The sizes are floats here, since a window may be far larger than its input.
+  // Floats, since a window may be far larger than its input.
   const float inside = float(rows.y - rows.x) * float(columns.y - columns.x);
   const float counted = float(padded_rows.y - padded_rows.x) * float(padded_columns.y - padded_columns.x);
   sum /= max(p.count_padding != 0u ? counted : inside, 1.0);

@@ -20,7 +20,7 @@ layout(binding = 2) writeonly buffer Indices { uvec2 indices[]; };
 layout(push_constant) uniform parameter {
   uint elements, channels;
   uint out_size[3];
-  int in_size[3], padded[3];  // padded: input with padding at both ends
+  int in_size[3], padded[3];  // padded: size with padding at both ends
   uint x_stride[5], y_stride[5];
   uint count_padding, column_major;
   float power;
@@ -30,7 +30,7 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 
-// The steps of a window on each axis that lie within `size`.
+// Range of window indices inside `size` on each axis.
 struct Steps {
   ivec3 first, end;
 };

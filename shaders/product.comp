@@ -17,7 +17,7 @@ layout(binding = 1) readonly buffer B { B_ELEMENT b[]; };
 layout(binding = 3) readonly buffer C { C_ELEMENT c[]; };
 #endif
 layout(binding = 2) buffer Y { Y_ELEMENT y[]; };
-// Sizes of rows, columns and two axes of the batch, and strides by tensor (0 where it has no such axis).
+// Sizes and strides of the rows, the columns and two batch axes; a stride is 0 if the tensor lacks the axis.
 layout(push_constant) uniform parameter {
   uint elements, depth;
   uint size[4];  // batch, batch, rows, columns

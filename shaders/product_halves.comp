@@ -27,15 +27,15 @@
 #include "include/halves.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each share of the depth
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 per split of K
 layout(constant_id = 1) const uint TILE_P = 32u;
 layout(constant_id = 2) const uint TILE_C = 32u;
 layout(constant_id = 3) const uint SUB_P = 32u;
 layout(constant_id = 4) const uint SUB_C = 32u;
-layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 steps that are on their way at once
-layout(constant_id = 6) const uint EARLY = 0u;  // 1: the next chunks are read before these are multiplied
-layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups take all of their chunks, which the depth fills
-layout(constant_id = 8) const uint LOW_FIRST = 0u;  // 1: the depth is gone through for each pair of halves, the high ones being the last
+layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 K steps loaded at once
+layout(constant_id = 6) const uint EARLY = 0u;  // 1: prefetch the next chunks
+layout(constant_id = 7) const uint WHOLE = 0u;  // 1: equal, full chunks for all subgroups
+layout(constant_id = 8) const uint LOW_FIRST = 0u;  // 1: a pass over K per pair of hi and lo; hi * hi last
 #include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -54,30 +54,30 @@ const uint HALVES_X = 2u;
 const uint HALVES_X = 1u;
 #endif
 const uint PASSES = LOW_FIRST != 0u ? HALVES_X + 1u : 1u;
-const uint PARTS_X = LOW_FIRST != 0u ? 1u : HALVES_X, PARTS_W = 2u - LOW_FIRST;  // halves that are read at once
+const uint PARTS_X = LOW_FIRST != 0u ? 1u : HALVES_X, PARTS_W = 2u - LOW_FIRST;  // hi and lo loaded together
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
 const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
-const uint QUADS = TILE_C / 4u, ROW_Y = TILE_C + 4u;  // more, so that rows begin in different banks
-const uint CHUNK_W = 64u;                             // eights of a chunk of eight columns: 32 high ones, and 32 low ones
-const uint NOT_SPLIT = 0x80000000u;                   // of a row that lies as float32
+const uint QUADS = TILE_C / 4u, ROW_Y = TILE_C + 4u;  // padded to avoid bank conflicts
+const uint CHUNK_W = 64u;                             // vec8s per chunk of 8 columns: 32 hi, then 32 lo
+const uint NOT_SPLIT = 0x80000000u;                   // marks rows stored as fp32
 shared float meeting[SPLIT * TILE_P * ROW_Y];
 
 SUMS_OF(sums, ROWS * COLUMNS);
-SUMS_OF(cross, ROWS * COLUMNS);  // of products with one low half
+SUMS_OF(cross, ROWS * COLUMNS);  // hi * lo + lo * hi
 
-uint eights, chunks;                        // of the depth
-uint rows[2 * ROWS], columns[2 * COLUMNS];  // the eights at which the lines of this invocation begin
-// The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
+uint eights, chunks;                        // vec8s along K, chunks
+uint rows[2 * ROWS], columns[2 * COLUMNS];  // start of this lane's lines, in vec8s
+// Operand registers: AHEAD chunks of each, double-buffered with EARLY.
 uvec4 held_x[(1u + EARLY) * AHEAD * PARTS_X * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * PARTS_W * 2u * COLUMNS];
-uint low_x = 0u, low_w = 0u;  // 1: this pass takes the low halves
+uint low_x = 0u, low_w = 0u;  // 1: this pass uses the lo parts
 #include "include/chunks.glsl"
 
-// The places of line i of what is held: `low` is 1 for the low halves where both are.
+// Register index of line i; `low` is 1 for the lo parts if both are loaded.
 uint place_x(uint at, uint low, uint i) { return (at * PARTS_X + low) * 2u * ROWS + i; }
 uint place_w(uint at, uint low, uint i) { return (at * PARTS_W + low) * 2u * COLUMNS + i; }
 
-// Reads AHEAD chunks from `begin` on into half `to` of what is held. There is no branch, so that all loads are on their way at once: past
-// the end the last eight is read and counts as zero.
+// Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end the last vec8 is
+// repeated, and counts as zero.
 void read(uint to, uint begin) {
   FOR(k, AHEAD) {
     const uint chunk = begin + k, eight = chunk * 4u + LANE % 4u, at = to * AHEAD + k;
@@ -91,7 +91,7 @@ void read(uint to, uint begin) {
   }
 }
 
-// Adds the products of the chunks in half `from` of what is held.
+// Accumulates the chunks in buffer `from`.
 void multiply(uint from) {
   FOR(k, AHEAD) FOR(part, 2u) {
     const uint at = from * AHEAD + k;
@@ -109,8 +109,7 @@ void multiply(uint from) {
   }
 }
 
-// Adds the products of an eight of a row that is multiplied as float32 to those of four columns, the last of which may stand for ones that
-// are not there.
+// fp32 fallback: accumulates a vec8 of a row times four columns; columns past the last repeat the last.
 void add_plain(uint first, uint eight, uint column[4], float scale, inout vec4 sum) {
 #if X_SPLIT
   const uvec4 low_x = x[first + 2u * eight], high_x = x[first + 2u * eight + 1u];
@@ -127,14 +126,14 @@ void add_plain(uint first, uint eight, uint column[4], float scale, inout vec4 s
       const float factor = unpackHalf2x16(whole_x[i / 2u])[i % 2u];
 #endif
       const float high = unpackHalf2x16(high_w[i / 2u])[i % 2u], low = unpackHalf2x16(low_w[i / 2u])[i % 2u];
-      // Rows of eights end with zeros, which are no products of infinity.
+      // The zero padding of rows is skipped: 0 * inf would be NaN.
       if (eight * 8u + i < p.channels_in) sum[j] = fma(factor, (high + low / kLow) * scale, sum[j]);
     }
   }
 }
 
-// Sums of such a row, whose first eight is given, for four columns from `channel` on. One row holds up its whole workgroup, so that an
-// eight is read at a time and the next ones are on their way.
+// fp32 fallback for a row that starts at vec8 `first`: four sums from `channel` on. One such row delays its whole workgroup, so four vec8s
+// are unrolled to keep loads in flight.
 vec4 plain(uint first, uint channel) {
   vec4 sum = vec4(0.0);
   uint column[4];
@@ -149,7 +148,7 @@ vec4 plain(uint first, uint channel) {
   return sum;
 }
 
-// The sums of a row's products for four columns, as they are without the scales.
+// Scales the sums of a row for four columns, or recomputes them in fp32.
 vec4 whole_sums(uint pixel, uint channel, vec4 sum) {
   const uint first = (p.x_offset + pixel * p.x_stride_w) >> 3;
 #if X_SPLIT
@@ -191,7 +190,7 @@ void main() {
   FOR(i, ROWS) FOR(j, COLUMNS) FOR(c, kComponents)
     meeting[(share * TILE_P + tile_row + i * 16u + ROW_OF(c)) * ROW_Y + tile_column + j * 16u + COLUMN_OF(c)] =
         sums[i * COLUMNS + j][c] + (LOW_FIRST != 0u ? 0.0 : cross[i * COLUMNS + j][c] / kLow);
-  barrier();  // the sums of all subgroups are there
+  barrier();
   for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
     const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;
     if (pixel >= p.pixels || channel >= p.channels_out) continue;

@@ -27,14 +27,14 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each share of the depth
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 per split of K
 layout(constant_id = 1) const uint TILE_P = 32u;
 layout(constant_id = 2) const uint TILE_C = 32u;
 layout(constant_id = 3) const uint SUB_P = 32u;
 layout(constant_id = 4) const uint SUB_C = 32u;
-layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 steps that are on their way at once
-layout(constant_id = 6) const uint EARLY = 0u;  // 1: the next chunks are read before these are multiplied
-layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups take all of their chunks, which the depth fills
+layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 K steps loaded at once
+layout(constant_id = 6) const uint EARLY = 0u;  // 1: prefetch the next chunks
+layout(constant_id = 7) const uint WHOLE = 0u;  // 1: equal, full chunks for all subgroups
 #if !MATRIX
 layout(constant_id = 8) const uint KERNEL_H = 1u;
 layout(constant_id = 9) const uint KERNEL_W = 3u;
@@ -43,8 +43,8 @@ layout(constant_id = 11) const uint STEP_W = 1u;
 layout(constant_id = 12) const uint DILATION_H = 1u;
 layout(constant_id = 13) const uint DILATION_W = 1u;
 #endif
-// The depth of a large product, none of whose tiles and chunks is cut off, and the elements from row to row. It is read in place: each line
-// of the next chunk into the registers of one that has been given to the matrix units. 0: for any product.
+// K and row stride of a large GEMM without partial tiles or chunks. Its main loop loads each line of the next chunk into registers whose
+// MMA has been issued. 0: any GEMM.
 layout(constant_id = 14) const uint KNOWN_DEPTH = 0u;
 layout(constant_id = 15) const uint KNOWN_STRIDE = 0u;
 #include "include/fragments.glsl"
@@ -61,25 +61,25 @@ layout(binding = 2) buffer Y { YFP y[]; };
 
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
 const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
-const uint QUADS = TILE_C / 4u, ROW_Y = QUADS + 1u;  // one more, so that rows begin in different banks
-// Results on their way out: those of all subgroups, which may meet there, or strips of 16 rows of each subgroup, for large tiles.
+const uint QUADS = TILE_C / 4u, ROW_Y = QUADS + 1u;  // padded by one to avoid bank conflicts
+// Output staging: all accumulators, to reduce split-K; or for large tiles 16 rows of each subgroup at a time.
 const uint SUB_QUADS = SUB_C / 4u, ROW_STRIP = SUB_QUADS + 1u, STRIPS = INVOCATIONS / kLanes * 16u * ROW_STRIP, ALL = SPLIT * TILE_P * ROW_Y;
 shared uvec4 meeting[KNOWN_DEPTH != 0u ? STRIPS : ALL];
 
 SUMS_OF(sums, ROWS * COLUMNS);
 
-uint eights, chunks;                        // of the depth; the eights of one tap
-uint columns[2 * COLUMNS];                  // the eights at which the lines of this invocation begin
+uint eights, chunks;                        // vec8s along K (of one tap), chunks
+uint columns[2 * COLUMNS];                  // start of this lane's lines of w, in vec8s
 #if MATRIX
-uint rows[2 * ROWS];                        // and those of the other operand
+uint rows[2 * ROWS];                        // and of x
 #else
 struct Pixel {
-  uint first;  // of its image, in eights
-  ivec2 from;  // the row and the column that its first tap reads
+  uint first;  // start of its image, in vec8s
+  ivec2 from;  // input row and column of its first tap
 };
 Pixel pixels[2 * ROWS];
 #endif
-// The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
+// Operand registers: AHEAD chunks of each, double-buffered with EARLY.
 uvec4 held_x[(1u + EARLY) * AHEAD * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 2u * COLUMNS];
 #include "include/chunks.glsl"
 
@@ -100,7 +100,7 @@ const uint TAPS = KERNEL_H * KERNEL_W;
 #define EIGHT_OF(chunk) (chunk / TAPS * 4u + LANE % 4u)
 #define LINE_OF_X(i) line_of(pixels[i], chunk % TAPS, at_x)
 
-// An eight of the channels of the pixel that a tap reads; zero outside the image.
+// Loads a vec8 of channels of the pixel that a tap reads; zero outside the image.
 uvec4 line_of(Pixel pixel, uint tap, uint at_x) {
   const ivec2 place = pixel.from + ivec2(tap / KERNEL_W * DILATION_H, tap % KERNEL_W * DILATION_W);
   const bool inside = all(greaterThanEqual(place, ivec2(0))) && all(lessThan(place, ivec2(p.in_h, p.in_w)));
@@ -110,8 +110,8 @@ uvec4 line_of(Pixel pixel, uint tap, uint at_x) {
 }
 #endif
 
-// Reads AHEAD chunks from `begin` on into half `to` of what is held. There is no branch, so that all loads are on their way at once: past
-// the end the last eight is read and counts as zero.
+// Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end the last vec8 is
+// repeated, and counts as zero.
 void read(uint to, uint begin) {
   FOR(k, AHEAD) {
     const uint chunk = begin + k, eight = EIGHT_OF(chunk), at = to * AHEAD + k;
@@ -125,7 +125,7 @@ void read(uint to, uint begin) {
   }
 }
 
-// Adds the products of the chunks in half `from` of what is held.
+// Accumulates the chunks in buffer `from`.
 void multiply(uint from) {
   FOR(k, AHEAD) FOR(part, 2u) {
     const uint at = from * AHEAD + k;
@@ -140,7 +140,7 @@ void multiply(uint from) {
 }
 
 #if MATRIX
-uint first_x, first_w;  // the eights at which the lines of this invocation begin: the others are constants further on
+uint first_x, first_w;  // start of this lane's first lines, in vec8s; the other lines follow at constant strides
 
 void read_left(uint chunk) {
   FOR(i, 2u * ROWS) held_x[i] = x[first_x + i * KNOWN_STRIDE + chunk * 4u];
@@ -184,13 +184,13 @@ void find_rows(uint first) {
   }
 }
 
-// Makes results of four sums.
+// Adds the bias and stores four outputs.
 void finish(uint pixel, uint channel, vec4 sum) {
   for (uint j = 0u; j < 4u; ++j) sum[j] += channel_bias(channel + j) + element_bias(pixel, channel + j);
   store_four(y_index(place_of(pixel)), channel, sum);
 }
 
-// Stores the results of a subgroup, 16 rows at a time. The loop is not unrolled, since the sums that are left fill the registers.
+// Stores the outputs of a subgroup, 16 rows at a time. Not unrolled: the remaining accumulators fill the registers.
 void store_strips(uint first_row, uint first_column) {
   const uint strip = SUBGROUP_NUMBER * 16u * ROW_STRIP;
   FOR(i, ROWS) {
@@ -228,7 +228,7 @@ void main() {
   multiply_all(share);
   FOR(i, ROWS) FOR(j, COLUMNS)
     STORE_SUMS(sums[i * COLUMNS + j], (share * TILE_P + tile_row + i * 16u) * ROW_Y + tile_column / 4u + j * 4u, ROW_Y);
-  barrier();  // the sums of all subgroups are there
+  barrier();
   for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
     const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;
     if (pixel >= p.pixels || channel >= p.channels_out) continue;

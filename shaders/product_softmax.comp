@@ -17,7 +17,7 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 256u;
-layout(constant_id = 1) const uint ACROSS = 8u;  // a power of two: the fours of a row of w, and no more than twice as many
+layout(constant_id = 1) const uint ACROSS = 8u;  // a power of two, at least the vec4s of a row of w and at most twice as many
 
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { WFP4 w[]; };
@@ -49,11 +49,11 @@ layout(push_constant) uniform parameter {
 #endif
 
 const uint AHEAD = 4u;
-const uint DEEP = INVOCATIONS / ACROSS;  // rows of w side by side
-const uint COLUMNS = ACROSS * 4u, PARTS = INVOCATIONS / COLUMNS;  // sums that are left of each column
-shared vec4 meeting[INVOCATIONS];  // [down][four of columns]
+const uint DEEP = INVOCATIONS / ACROSS;  // rows of w loaded in parallel
+const uint COLUMNS = ACROSS * 4u, PARTS = INVOCATIONS / COLUMNS;  // partial sums per column
+shared vec4 meeting[INVOCATIONS];  // [down][vec4 of columns]
 shared float parts[INVOCATIONS];   // [part][column]
-shared float results[COLUMNS];     // of a row, as they are stored; then their exponentials
+shared float results[COLUMNS];     // of a row, rounded to the storage type; then their exponentials
 
 vec4 sum_of_row(uint row) {
   const uint four = gl_LocalInvocationIndex % ACROSS, down = gl_LocalInvocationIndex / ACROSS;
@@ -63,7 +63,7 @@ vec4 sum_of_row(uint row) {
   for (uint begin = down; begin < p.depth; begin += DEEP * AHEAD) {
     vec4 held[AHEAD];
     float factors[AHEAD];
-    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {  // no branch: past the end the last row is read and counts as zero
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {  // branch-free: past the end the last row is repeated, and counts as zero
       const uint at = min(begin + k * DEEP, p.depth - 1u);
       held[k] = W4_AT(first_w + at * fours);
       factors[k] = X_AT(first_x + at * p.x_stride_column);
@@ -76,15 +76,15 @@ vec4 sum_of_row(uint row) {
   return sum;
 }
 
-// The results of a row, in shared memory.
+// Computes a row of the GEMM into `results`.
 void multiply(uint row) {
   meeting[gl_LocalInvocationIndex] = sum_of_row(row);
-  barrier();  // the sums of all invocations are there
+  barrier();
   const uint column = gl_LocalInvocationIndex % COLUMNS, part = gl_LocalInvocationIndex / COLUMNS;
   float some = 0.0;
   for (uint i = 0u; i < DEEP / PARTS; ++i) some += meeting[(part * (DEEP / PARTS) + i) * ACROSS + column / 4u][column % 4u];
   parts[gl_LocalInvocationIndex] = some;
-  barrier();  // the sums of all parts are there
+  barrier();
   if (gl_LocalInvocationIndex < COLUMNS) {
     float sum = 0.0;
     for (uint i = 0u; i < PARTS; ++i) sum += parts[i * COLUMNS + column];
@@ -97,7 +97,7 @@ void multiply(uint row) {
 #endif
     results[column] = AS_STORED(made);
   }
-  barrier();  // the results are there
+  barrier();
 }
 
 void main() {
@@ -108,9 +108,9 @@ void main() {
   for (uint i = 0u; i < p.columns; ++i) largest = pm_max(largest, results[i]);
   precise float apart = results[min(column, p.columns - 1u)] - largest;
   const float own = exp(apart);
-  barrier();  // nobody reads the results any more: their exponentials take their place
+  barrier();  // wait until all have read the results; exponentials reuse the memory
   if (column < p.columns) results[column] = own;
-  barrier();  // all exponentials are there
+  barrier();
   float sum = 0.0;
   for (uint i = 0u; i < p.columns; ++i) sum += results[i];
   if (column < p.columns) SET_OF(y, p.y_offset + row * p.columns + column, own / sum);

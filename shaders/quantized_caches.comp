@@ -50,7 +50,7 @@ PM_GATHER(largest_of_team, uint, meeting, max)
 #define FOR_HELD(h) [[unroll]] for (uint h = 0u; h < HELD; ++h)
 #define COLUMN(h) ((TEAM_MEMBER + (h) * TEAM) * 4u)
 
-// Element `at` of a row of x that begins at `from`, turned by row `table` of the tables.
+// Element `at` of a row of x that starts at `from`, rotated by row `table` of the cos/sin tables.
 #if TURNS
 #define TURNED(name, x)                                                                                             \
   float name(uint from, uint at, uint table) {                                                                      \
@@ -71,9 +71,8 @@ PM_GATHER(largest_of_team, uint, meeting, max)
 TURNED(turned_query, q)
 TURNED(turned_key, k)
 
-// The number, which is finite, as it is once it is stored as the scales are. Halves below the least normal one are far apart: there the next
-// above is taken, as with a smaller one a row's largest elements would be beyond level 127. The bits are rounded here, since NVIDIA's
-// driver takes unpackHalf2x16(packHalf2x16(x)) for x.
+// Rounds a finite number to the storage type of the scales. Subnormal fp16 are coarse, so they are rounded up: with a smaller scale the
+// largest elements would exceed level 127. Rounds by bit operations, since NVIDIA's driver optimises unpackHalf2x16(packHalf2x16(x)) to x.
 float as_stored(float number) {
   const uint word = floatBitsToUint(number);
 #if NCNN_fp16_packed || NCNN_fp16_storage
@@ -122,7 +121,7 @@ void main() {
   const uint from_k = p.k_offset + image * p.k_batch + head * p.k_head + row * p.k_row;
   const uint from_v = p.v_offset + image * p.v_batch + head * p.v_head + row * p.v_row;
   vec4 fours[HELD];
-  uint largest = 0u;  // the bits of a magnitude, which are in the order of the numbers, and those of what is none are the largest
+  uint largest = 0u;  // magnitude bits, which order like the values; NaN is largest
   FOR_HELD(h) {
     const uint column = COLUMN(h);
     fours[h] = vec4(0.0);

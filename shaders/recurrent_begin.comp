@@ -11,9 +11,9 @@ layout(local_size_x = 64) in;
 layout(binding = 0) writeonly buffer State { float state[]; };
 DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, each;  // of all, and of each kind
+  uint elements, each;  // of all states; of each state
   uint first, second, width, units, batch;
-  uint stride_d, stride_b;  // of a tensor of both directions
+  uint stride_d, stride_b;  // strides of the initial states
   OFFSETS
 } p;
 void main() {

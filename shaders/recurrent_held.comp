@@ -15,16 +15,16 @@
 #include "include/tensor.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 16u;  // the units, rounded up to 16
-layout(constant_id = 1) const uint QUADS = 4u;         // fours of a row of the state
+layout(constant_id = 0) const uint INVOCATIONS = 16u;  // units, rounded up to 16
+layout(constant_id = 1) const uint QUADS = 4u;         // vec4s per state row
 #define HELD 1
 #include "include/recurrent.glsl"
 
-shared vec4 hidden[2u * ROWS * QUADS];  // the states that a step reads, and those that it makes (kGru: r * h)
+shared vec4 hidden[2u * ROWS * QUADS];  // double-buffered: states read, and states written (kGru: r * h)
 
 float sums[ROWS * GATES];
 
-// The products of rows of `hidden` with `count` gates.
+// Multiplies the rows of `hidden` by R for `count` gates.
 void multiply(uint source, uint d, const uint first, const uint count) {
   const uint gate_stride = INVOCATIONS * QUADS, unit = gl_LocalInvocationID.x;
   uint at = (d * uint(GATES) + first) * gate_stride + unit / 16u * QUADS * 16u + unit % 16u;
@@ -63,7 +63,7 @@ void main() {
     hand_on(0u, row, old[row]);
     hand_on(other, row, 0.0);
   }
-  barrier();  // the states from before are there
+  barrier();
   uint current = 0u;
   for (uint step = p.step; step < p.step + p.count; ++step) {
 #if CELL == kGru
@@ -75,7 +75,7 @@ void main() {
       z[row] = activate_f(pm_load(x, from) + sums[row * GATES], d);
       if (is_unit) hand_on(other, row, activate_f(pm_load(x, from + p.units) + sums[row * GATES + 1u], d) * old[row]);
     }
-    barrier();  // r * h of all units is there
+    barrier();
     multiply(other, d, 2u, 1u);
 #else
     multiply(current, d, 0u, uint(GATES));
@@ -108,7 +108,7 @@ void main() {
         if (first_row + row < p.batch) store_output(t, b, d, unit, running ? made : 0.0);
       }
     }
-    barrier();  // the new states of all units are there
+    barrier();
   }
   if (!is_unit) return;
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {

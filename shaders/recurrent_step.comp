@@ -4,7 +4,7 @@
 // reduce in shared memory, and divide the sequences among themselves. LANES: the CPU variant, without SPLIT.
 //   for each 4 of the hidden state of this split: load R of all gates; acc[row][gate] += dot(R, h)
 //   reduce over SPLIT; activations; store state and y
-// A GRU with the reset gate before the product takes two dispatches: PART 0 stores r * h in place of the cells, and z after it; PART 1 the
+// A GRU with the reset gate before the matmul needs two dispatches: PART 0 stores r * h in place of the cells, and z after it; PART 1 the
 // new state. CUT: R is larger than the device can bind, so a dispatch has one direction and some blocks of units, and each gate's weights
 // are a binding.
 //
@@ -23,9 +23,9 @@
 layout(local_size_x = 16, local_size_y_id = 0) in;
 layout(constant_id = 0) const uint SPLIT = 1u;
 #include "include/recurrent.glsl"
-layout(binding = 2) readonly buffer Fours { vec4 fours[]; };  // the state in fours
+layout(binding = 2) readonly buffer Fours { vec4 fours[]; };  // the state as vec4s
 
-// The gates that this dispatch sums.
+// Gates computed in this dispatch.
 #if CELL != kGru
 #define FIRST 0
 #define COUNT GATES
@@ -48,10 +48,10 @@ layout(binding = 10) readonly buffer R3 { sfpvec4 r3[]; };
 #endif
 
 #if MEETS
-shared float parts[SPLIT * ROWS * COUNT * 16u];  // [part][row][gate][unit]
+shared float parts[SPLIT * ROWS * COUNT * 16u];  // [split][row][gate][unit]
 #endif
 
-// Four products' weights of each gate of a unit, from `at` on.
+// Loads four K steps of R for each gate of a unit, from `at` on.
 void load_gates(uint at, uint gate_stride, out vec4 w[COUNT]) {
 #if CUT
   w[0] = pm_load_vec4(r, p.r_offset + at);
@@ -89,13 +89,13 @@ void main() {
   float sums[ROWS * COUNT];
   [[unroll]] for (uint i = 0u; i < uint(ROWS * COUNT); ++i) sums[i] = 0.0;
   const uint factor = FIRST == 2 ? p.cells : p.h_from;
-  uint rows[ROWS];  // fours of the factor
+  uint rows[ROWS];  // offsets in vec4s
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
     rows[row] = factor / 4u + (d * p.batch + min(first_row + row, p.batch - 1u)) * quads;
   uint at = first_gate * gate_stride + (group.x * quads + part) * 16u + gl_LocalInvocationID.x;
   uint k = part;
 #if LANES
-  // A subgroup of 8 reads eight of the factor's fours together, and hands them round by shuffles with constant lanes.
+  // A subgroup of 8 loads eight vec4s together, and broadcasts them by subgroupShuffle with constant lanes.
   for (; k + 8u <= quads; k += 8u) {
     vec4 held[ROWS];
     [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) held[row] = fours[rows[row] + k + gl_SubgroupInvocationID];
@@ -121,7 +121,7 @@ void main() {
   }
 #if MEETS
   [[unroll]] for (uint i = 0u; i < uint(ROWS * COUNT); ++i) parts[(part * ROWS * COUNT + i) * 16u + gl_LocalInvocationID.x] = sums[i];
-  barrier();  // all parts are there
+  barrier();
 #endif
   if (unit >= p.width) return;
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
@@ -130,13 +130,13 @@ void main() {
 #endif
     const uint b = first_row + row;
     if (b >= p.batch) continue;
-    const uint own = (d * p.batch + b) * p.width + unit;  // this unit's place in the state
+    const uint own = (d * p.batch + b) * p.width + unit;  // index of this unit in the state
 #if CELL == kGru && PART == 0
     const uint made_at = p.cells + own;
 #else
     const uint made_at = p.h_to + own;
 #endif
-    if (unit >= p.units) {  // units that fill up the next dispatch's fours: zero
+    if (unit >= p.units) {  // zero padding for the vec4s of the next step
       state[made_at] = 0.0;
       continue;
     }

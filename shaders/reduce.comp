@@ -1,8 +1,8 @@
 // Reduces up to four (coalesced) axes for each of up to four kept axes: s = START; s = STEP(s, v, i); y = FINISH(s, n).
 //
 // Each result is split into parts, which a further dispatch reduces. TEAM invocations reduce a part, taking every TEAM-th element. They are
-// neighbours; with COLUMNS, neighbours belong to different results. WIDE 4 or 8: a load has so many elements of one result, or with COLUMNS
-// one of each of so many results.
+// adjacent; with COLUMNS, adjacent invocations belong to different results. WIDE 4 or 8: elements per load, of one result, or with COLUMNS
+// one of each result.
 //   for each element of this invocation: s = STEP(s, LOAD(...), i)
 //   MERGE over TEAM (shuffles, shared memory); store FINISH, or the part
 // The lowering defines X_TYPE, LOAD(i) (WIDE: HELD_TYPE, HOLD(i) and PICK(h, j)), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i)
@@ -20,14 +20,14 @@ layout(local_size_x = LOCAL_SIZE) in;
 #include "include/tensor.glsl"
 #define TEAMS (LOCAL_SIZE / TEAM)
 #if COLUMNS
-#define EACH WIDE  // results of a team
-#define OWN 1u     // elements of a result that a load reads
+#define EACH WIDE  // results per group
+#define OWN 1u     // elements of a result per load
 #else
 #define EACH 1
 #define OWN uint(WIDE)
 #endif
 #if TEAM > 1
-#define AHEAD LOADS_AHEAD  // loads on their way at once
+#define AHEAD LOADS_AHEAD  // loads in flight at once
 #else
 #define AHEAD 1u
 #endif
@@ -35,8 +35,8 @@ layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
   uint results, parts, part_size, part_stride;
-  uint size;   // elements of a result in this dispatch
-  uint count;  // elements of a result in all
+  uint size;   // elements per result in this dispatch
+  uint count;  // elements per result in all
   uint kept[4], kept_stride[4], y_stride[4];
   uint reduced[4], reduced_stride[4];
   uint x_offset, y_offset;
@@ -47,15 +47,15 @@ RESULT_TYPE finished(ACCUMULATOR s) {
   return RESULT(v);
 }
 
-// A sum of exponentials relative to the largest exponent: (exponent, sum). An exponent equal to the largest counts as one, infinities too:
-// their results are infinite or NaN. This merges two such sums:
+// State of log-sum-exp: (maximum, sum of exponentials relative to it). An element equal to the maximum counts as 1, even if infinite; the
+// results are then infinite or NaN. Merges two states:
 vec2 pm_merge_exponentials(vec2 s, vec2 t) {
   const float largest = pm_max(s.x, t.x);
   precise float below_s = s.x - largest, below_t = t.x - largest;
   return vec2(largest, (s.x == largest ? s.y : s.y * exp(below_s)) + (t.x == largest ? t.y : t.y * exp(below_t)));
 }
 
-// Adds one more exponential to a sum.
+// Adds an element to the state.
 vec2 pm_add_exponential(vec2 s, float v) {
   precise float apart = v - s.x;
   const float decay = exp(s.x == v ? 0.0 : -abs(apart));
@@ -63,7 +63,7 @@ vec2 pm_add_exponential(vec2 s, float v) {
 }
 
 #if EXPONENTIALS
-// Adds several more, with one exp() for each. Where one is NaN the sum is.
+// Adds several elements, with one exp() each. NaN propagates.
 vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
   float largest = s.x;
   [[unroll]] for (uint i = 0u; i < AHEAD * OWN; ++i) largest = max(largest, v[i]);
@@ -77,8 +77,8 @@ vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
 }
 #endif
 
-// The place of the best element: (its key, its number); of equals the first or the last. Keys are signed and rank as the elements do, the
-// other way round where the least is sought; the lowest key at number 0 loses to all others. Keys of 64 bits are two words of it.
+// Arg-reduce state (key, index); ties take the first or the last. Keys are signed and order like the elements, inverted for a minimum; the
+// lowest key at index 0 loses to all others. 64-bit keys take two words.
 #if POSITION
 #if WIDE_KEYS
 #define PLACE(key, i) uvec4(unpackInt2x32(key), i, 0u)
@@ -93,11 +93,11 @@ ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) {
   const bool is_same = KEY_OF(t) == KEY_OF(s);
   return KEY_OF(t) > KEY_OF(s) || (is_same && (NUMBER_OF(t) < NUMBER_OF(s)) != LAST) ? t : s;
 }
-ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) {  // t is a later one
+ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) {  // t comes later
   return KEY_OF(t) > KEY_OF(s) || (LAST && KEY_OF(t) == KEY_OF(s)) ? t : s;
 }
 
-// The key of a float: zeros are equal and NaN is above all.
+// Key of a float: zeros are equal, NaN is the largest.
 int pm_key(float v) {
   const int bits = floatBitsToInt(pm_settled(v)), magnitude = bits & 0x7fffffff;
   const int key = (bits < 0) != (LEAST == 1) ? -magnitude : magnitude;
@@ -109,7 +109,7 @@ float pm_float_of_key(int key) {
   return intBitsToFloat(abs(key) | (negative ? 1 << 31 : 0));
 }
 
-// Whether a later v may take the place of the best so far, for which one comparison does. So it may where either is NaN.
+// Whether a later v may replace the best so far, with a single comparison. True if either is NaN.
 #if LEAST
 #define MAY_WIN(v, best) (LAST ? !((v) > (best)) : !((v) >= (best)))
 #else
@@ -146,7 +146,7 @@ uint place_of(uint element) {
 }
 
 #if FLOAT_POSITIONS
-// The best of those for result j that an invocation holds from `first` on. Past the end it holds the last ones again.
+// Best element for result j among the loaded ones from `first` on. Past the end the last elements are repeated.
 ACCUMULATOR best_of(HELD_TYPE v[AHEAD], uint j, uint first, uint end) {
   float most = HELD_ELEMENT(0u);
   [[unroll]] for (uint e = 1u; e < AHEAD * OWN; ++e) most = LEAST == 1 ? min(most, HELD_ELEMENT(e)) : max(most, HELD_ELEMENT(e));
@@ -205,7 +205,7 @@ void main() {
       s[j] = pm_add_exponentials(s[j], all);
     }
 #elif FLOAT_POSITIONS
-    [[unroll]] for (uint j = 0u; j < EACH; ++j) {  // few stretches have a better one
+    [[unroll]] for (uint j = 0u; j < EACH; ++j) {  // only few loads contain a better element
 #if COLUMNS
       bool found = false;
       [[unroll]] for (uint e = 0u; e < AHEAD * OWN; ++e) found = MAY_WIN(HELD_ELEMENT(e), best[j]) ? true : found;
@@ -231,9 +231,9 @@ void main() {
   for (uint j = 0u; has_part && j < EACH; ++j) STORE(to + j * p.y_stride[3], finished(s[j]));
 #elif COLUMNS
   [[unroll]] for (uint j = 0u; j < EACH; ++j) meeting[j * LOCAL_SIZE + id] = s[j];
-  barrier();  // all sums are there
+  barrier();
   if (!has_part || member >= EACH) return;
-  const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first members finishes one result
+  const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first members finishes a result
   ACCUMULATOR all = meeting[mine];
   for (uint i = 1u; i < TEAM; ++i) all = MERGE(all, meeting[mine + i * TEAMS]);
   STORE(to + member * p.y_stride[3], finished(all));

@@ -23,7 +23,7 @@ layout(binding = 2) readonly buffer I { int indices[]; };
 layout(binding = 3) readonly buffer W { float weights[]; };
 layout(push_constant) uniform parameter {
   uint elements, inner;
-  uint size, x_size;  // sizes of the axis
+  uint size, x_size;  // axis sizes of y and x
   uint taps;
   float outside;
   uint x_offset, y_offset, indices_offset, weights_offset;

@@ -4,9 +4,9 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;
-  uint size;        // the size of the second axis
-  uint time;        // the length of the time axis
-  uint time_first;  // 1: it is the first
+  uint size;        // size of the second axis
+  uint time;        // size of the time axis
+  uint time_first;  // 1: time is the first axis
   uint index_words;
   uint x_offset, y_offset, indices_offset;
 } p;

@@ -3,8 +3,8 @@
 // x: [images, channels, rows, columns]; rois: [boxes, 4]; y: [boxes, channels, height, width]. HALF_PIXEL: pixel centers are at 1/2, else
 // at 0 and boxes have a size of at least 1. samples_down, samples_across: samples per axis of a cell; 0: the cell's length, rounded up. An
 // image index out of range counts as 0.
-// One invocation computes one element (or the elements of a word). A dispatch takes most_rows rows of samples from first_row, so that no
-// loop gets too long.
+// One invocation computes one element (or the elements of a word). A dispatch processes most_rows rows of samples from first_row, to keep
+// the loops short.
 //
 // For all devices. Selected in cpp/operators/window/image_parts.cpp.
 #version 450
@@ -20,7 +20,7 @@ layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer R { sfp rois[]; };
 layout(binding = 3) readonly buffer B { BATCH batch[]; };
 
-// The two neighbours on an axis and the weight of the second.
+// The two neighbours on an axis, and the weight of the second.
 float between(float at, uint size, out uint low, out uint high) {
   at = max(at, 0.0);
   low = min(uint(at), size - 1u);
@@ -28,7 +28,7 @@ float between(float at, uint size, out uint low, out uint high) {
   return low == high ? 0.0 : at - float(low);
 }
 
-// The samples of an axis that may lie within `size` elements: those that do, and a few more.
+// Range of samples of an axis that may be inside `size` elements, with a small margin.
 uvec2 within(float first, float apart, uint count, uint size) {
   if (CLAMP != 0 || !(apart > 0.0)) return uvec2(0u, count);
   const float most = float(count), begin = (-1.0 - first) / apart - 2.0, end = (float(size) - first) / apart + 3.0;
@@ -53,7 +53,7 @@ float element(uint id) {
   const vec2 origin = corners.xy + vec2(column, row) * cell, apart = cell / vec2(max(count, uvec2(1u)));
   const uvec2 across = within(origin.x, apart.x, count.x, p.columns), down = within(origin.y, apart.y, count.y, p.rows);
   const uint begin = min(down.x + p.first_row, down.y), end = min(begin + p.most_rows, down.y);
-  // Samples outside of the image count as 0.
+  // Samples outside the image count as 0.
   const bool all_inside = across == uvec2(0u, count.x) && down == uvec2(0u, count.y);
   float result = MEAN != 0 || !all_inside ? 0.0 : -pm_infinity;
   if (begin == end && all_inside && count.x * count.y == 0u) result = 0.0;

@@ -22,8 +22,7 @@ int corner(uint box, uint k) {
   return int(sign(at) * (whole + (abs(at) - whole >= 0.5 ? 1.0 : 0.0)));
 }
 
-// The first element of a cell and the one past its last: index * length / count rounded down, and (index + 1) * length / count rounded
-// up, in integers.
+// Element range of a cell in integer arithmetic: floor(index * length / count) to ceil((index + 1) * length / count).
 ivec2 cell(int first, int last, uint index, uint count, uint size) {
   const uint length = uint(max(last - first + 1, 1)), each = length / count, rest = length % count, next = index + 1u;
   const uint begin = index * each + index * rest / count, end = next * each + (next * rest + count - 1u) / count;

@@ -8,9 +8,9 @@ layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
 layout(push_constant) uniform parameter {
-  uint rows, depth;         // elements of a row
-  uint x_row;               // elements from one to the next
-  uint x_offset, y_offset;  // elements, words
+  uint rows, depth;         // elements per row
+  uint x_row;               // row stride in elements
+  uint x_offset, y_offset;  // in elements; in words
 } p;
 void main() {
   const uint id = grid_invocation();

@@ -16,8 +16,8 @@ layout(binding = 2) readonly buffer Carry { ACCUMULATOR carry[]; };
 #endif
 layout(push_constant) uniform parameter {
   uint rows, parts, part_size;
-  uint size;               // elements of a row
-  uint x_step, y_step;     // from one element of a row to the next
+  uint size;               // elements per row
+  uint x_step, y_step;     // strides along a row
   uint exclusive, backwards;
   uint row[4], x_stride[4], y_stride[4];
   uint x_offset, y_offset;

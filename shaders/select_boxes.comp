@@ -18,15 +18,15 @@ layout(binding = 2) readonly buffer O { uvec2 order[]; };
 layout(binding = 3) coherent buffer Y { uint y[]; };
 layout(binding = 4) buffer C { uint chosen[]; };
 layout(push_constant) uniform parameter {
-  uint rows, classes, count, most;  // rows, those of one image, boxes of an image, boxes that a row may choose
+  uint rows, classes, count, most;  // classes per image, boxes per image, max selected boxes per row
   uint first, end;
   uint has_least;
-  float least, overlap;  // scores have to exceed the first, and overlaps must not exceed the second
+  float least, overlap;  // scores must exceed `least`; IoU must not exceed `overlap`
   uint boxes_offset, scores_offset, order_offset, y_offset;
 } p;
 shared uint overlaps;
 
-// The corners of a box.
+// Corners of a box.
 vec4 box(uint image, uint i) {
   const uint at = p.boxes_offset + (image * p.count + i) * 4u;
   const vec4 b = vec4(pm_load(boxes, at), pm_load(boxes, at + 1u), pm_load(boxes, at + 2u), pm_load(boxes, at + 3u));
@@ -51,22 +51,22 @@ void main() {
   if (p.first == 0u)
     for (uint k = lane; k < p.most; k += gl_WorkGroupSize.x) y[base + k] = 0u;
   uint found = p.first == 0u ? 0u : chosen[row];
-  buffer_barrier();  // the row is cleared
+  buffer_barrier();
   for (uint i = p.first; i < p.end && found < p.most; ++i) {
     const float score = pm_load(scores, p.scores_offset + row * p.count + i);
     if (p.has_least != 0u && !(score > p.least)) continue;
     const uint candidate = order[p.order_offset + row * p.count + i].x;
     const vec4 corners = box(row / p.classes, candidate);
     if (lane == 0u) overlaps = 0u;
-    barrier();  // `overlaps` is reset
+    barrier();
     for (uint k = lane; k < found; k += gl_WorkGroupSize.x)
       if (overlap(corners, box(row / p.classes, y[base + k] - 1u))) overlaps = 1u;
-    barrier();  // all boxes chosen so far are compared
+    barrier();  // all comparisons with selected boxes are done
     if (overlaps == 0u) {
       if (lane == 0u) y[base + found] = candidate + 1u;
       ++found;
     }
-    buffer_barrier();  // the new box is written before it is compared with others
+    buffer_barrier();  // the new box is visible to the next comparisons
   }
   if (lane == 0u) chosen[row] = found;
 }

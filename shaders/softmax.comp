@@ -19,7 +19,7 @@ layout(local_size_x = WORKGROUP) in;
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) buffer Y { YFP y[]; };
 layout(push_constant) uniform parameter {
-  uint rows, inner, size;   // row r begins at (r / inner) * outer_stride + (r % inner) * inner_stride
+  uint rows, inner, size;   // row r starts at (r / inner) * outer stride + (r % inner) * inner stride
   uint x_outer, x_inner, x_step;
   uint y_outer, y_inner, y_step;
   uint x_offset, y_offset;
@@ -33,7 +33,7 @@ void main() {
   FOR_ROW(i, size) largest = pm_max(largest, X_AT(from + i * p.x_step));
   largest = gather_largest(largest);
 #if MODE == 2
-  // The first maximum, which is NaN where there is one: the largest number counted from the end.
+  // Index of the first maximum or NaN, by the largest distance from the end.
   float place = 0.0;
   FOR_ROW(i, size) {
     const float v = X_AT(from + i * p.x_step);

@@ -11,11 +11,11 @@
 #include "include/mixed.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { XFP4 x[]; };
-layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // the largest of each, then the term of each
+layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // column maxima, then terms
 layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(push_constant) uniform parameter {
   uint outer, size;
-  uint inner, terms;  // in fours: columns side by side, and where the terms begin
+  uint inner, terms;  // in vec4s: columns, and offset of the terms
   uint x_offset, columns_offset, y_offset;
 } p;
 void main() {

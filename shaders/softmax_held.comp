@@ -13,7 +13,7 @@
 layout(push_constant) uniform parameter { uint rows, quads, x_offset, y_offset; } p;
 #include "include/held.glsl"
 
-// Where an element is NaN the sum is, and so are all results: the largest may be that of the others.
+// max() may ignore NaN, but the sum propagates it to all results.
 float largest_of(vec4 v) { return max(max(v.x, v.y), max(v.z, v.w)); }
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 

@@ -44,17 +44,17 @@ layout(binding = 3) buffer YI { uint y_indices[]; };
 layout(push_constant) uniform parameter {
   uint rows;
 #if STAGE == 0
-  uint count, blocks;  // pairs and blocks of a row
-  uint block;          // pairs of a block, a power of two
-  uint kept, pitch;    // pairs that a block gives, and a row of them
+  uint count, blocks;  // pairs and blocks per row
+  uint block;          // pairs per block, a power of two
+  uint kept, pitch;    // pairs kept per block; pairs per output row
 #if FROM_X
-  uint inner;          // rows that lie next to each other: elements between those of one row
+  uint inner;          // stride between the elements of a row
   uint x_offset;
 #endif
 #elif STAGE == 3
   uint count, kept, inner, x_offset;
 #elif STAGE == 1
-  uint pitch;          // pairs of a row, a power of two
+  uint pitch;          // pairs per row, a power of two
   uint stride, mirror;
 #else
   uint pitch;
@@ -112,11 +112,11 @@ KEY key_of(uint i) {
 shared KEY keys[BLOCK];
 shared uint indices[BLOCK];
 
-// Puts those of the first pairs in order that are `stride` apart; mirrored: the first of a group of 2 * stride with its last, and so on.
+// Compare-exchange of pairs `stride` apart; mirrored: the first of each 2 * stride with the last, and so on.
 void exchange(uint pairs, uint stride, bool mirrored) {
   barrier();  // the pairs are where the last step put them
   for (uint k = gl_LocalInvocationID.x; k < pairs / 2u; k += gl_WorkGroupSize.x) {
-    const uint at = k & (stride - 1u), group = (k - at) * 2u;  // a stride is a power of two
+    const uint at = k & (stride - 1u), group = (k - at) * 2u;  // stride is a power of two
     const uint low = group + at, high = mirrored ? group + 2u * stride - 1u - at : low + stride;
     const KEY a = keys[low], b = keys[high];
     const uint i = indices[low], j = indices[high];
@@ -133,7 +133,7 @@ void exchange(uint pairs, uint stride, bool mirrored) {
 void main() {
   const uint group = grid_group();
 #if STAGE == 0
-  const uint each = BLOCK / p.block, all = p.rows * p.blocks, first = group * each;  // blocks of a workgroup, of all rows, before this one's
+  const uint each = BLOCK / p.block, all = p.rows * p.blocks, first = group * each;  // blocks: per workgroup, in all rows, before this one
   const uint mine = first < all ? min(each, all - first) : 0u, pairs = mine * p.block;
   for (uint k = gl_LocalInvocationID.x; k < pairs; k += gl_WorkGroupSize.x) {
     const uint block = first + k / p.block, row = block / p.blocks, at = block % p.blocks * p.block + k % p.block;
@@ -155,7 +155,7 @@ void main() {
     exchange(pairs, half_size, true);
     for (uint stride = half_size / 2u; stride > 0u; stride /= 2u) exchange(pairs, stride, false);
   }
-  barrier();  // the block is sorted
+  barrier();
   for (uint k = gl_LocalInvocationID.x; k < mine * p.kept; k += gl_WorkGroupSize.x) {
     const uint block = first + k / p.kept, from = k / p.kept * p.block + k % p.kept;
     const uint to = block / p.blocks * p.pitch + block % p.blocks * p.kept + k % p.kept;
@@ -189,7 +189,7 @@ void main() {
     indices[k] = y_indices[group * BLOCK + k];
   }
   for (uint stride = BLOCK / 2u; stride > 0u; stride /= 2u) exchange(BLOCK, stride, false);
-  barrier();  // the block is sorted
+  barrier();
   for (uint k = gl_LocalInvocationID.x; k < BLOCK && inside; k += gl_WorkGroupSize.x) {
     y_keys[group * BLOCK + k] = keys[k];
     y_indices[group * BLOCK + k] = indices[k];

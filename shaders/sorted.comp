@@ -4,10 +4,10 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;
-  uint size;    // elements of a row that are taken
-  uint pitch;   // indices of a row in `order`
+  uint size;    // elements per row of y
+  uint pitch;   // indices per row of `order`
 #if !POSITIONS
-  uint x_size;  // elements of a row of x
+  uint x_size;  // elements per row of x
   uint x_offset;
 #endif
   uint y_offset;

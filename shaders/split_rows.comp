@@ -18,17 +18,17 @@ layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
 layout(push_constant) uniform parameter {
   uint rows, depth;
-  uint x_stride_row, x_stride_column;  // elements
+  uint x_stride_row, x_stride_column;  // in elements
   uint x_offset, y_offset;
 } p;
 
 const uint kInfinity = 0x7f800000u;
-const uint kLargest = 14u;        // the exponent of a row's largest number once it is scaled
-const uint kApart = 28u;          // exponents between the largest and the smallest number of a row, whose high halves are normal numbers then
-const uint kLeastExponent = 32u;  // of a largest number: below it smaller ones may be no normal floats, which devices take for zero
+const uint kLargest = 14u;        // exponent of the row's largest magnitude after scaling
+const uint kApart = 28u;          // max exponent range of a row whose hi parts are all normal
+const uint kLeastExponent = 32u;  // of the largest magnitude; below it, small elements may be subnormal and flushed
 const uint NOT_SPLIT = 0x80000000u;
 
-shared uint largest, least;  // the bits of absolute values; `least` is of those that are not zero
+shared uint largest, least;  // bits of the largest and of the smallest nonzero magnitude
 
 void load(uint row, uint eight, out uint bits[8]) {
   const uint first = p.x_offset + row * p.x_stride_row;
@@ -51,7 +51,7 @@ void main() {
   const uint row = grid_group(), eights = (p.depth + 7u) / 8u, first = (p.y_offset >> 3) + row * (2u * eights + 1u);
   if (row >= p.rows) return;
   if (gl_LocalInvocationIndex == 0u) largest = 0u, least = ~0u;
-  barrier();  // both are set
+  barrier();
   uint own_largest = 0u, own_least = ~0u;
   for (uint eight = gl_LocalInvocationIndex; eight < eights; eight += gl_WorkGroupSize.x) {
     uint bits[8];
@@ -64,7 +64,7 @@ void main() {
   }
   atomicMax(largest, own_largest);
   atomicMin(least, own_least);
-  barrier();  // all elements have been looked at
+  barrier();
   const uint high_exponent = largest >> 23, low_exponent = least >> 23;
   const bool is_zero = largest == 0u;
   const bool fits = is_zero || (largest < kInfinity && high_exponent >= kLeastExponent && low_exponent + kApart >= high_exponent);

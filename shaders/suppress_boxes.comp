@@ -4,7 +4,7 @@
 // images: int, the image of each row; rows of an image are contiguous. An image of n rows from row r has the slots labels * r ... of y, n
 // per class. Slot k of a class finally holds 1 + the score index of its k-th box, or 0; until then the slots hold candidates. lowered: the
 // scores of the slots.
-// Workgroup = one row and class; only those of an image's first row work. A dispatch runs the rounds from `first` to `end`:
+// Workgroup = one row and class; only an image's first row does any work. A dispatch runs the rounds from `first` to `end`:
 //   for each round: reduce the best score; swap it to its slot; lower the others; remove those below `least`
 //
 // For all devices. Selected in cpp/operators/window/boxes.cpp.
@@ -18,15 +18,15 @@ layout(binding = 0) readonly buffer B { sfp boxes[]; };
 layout(binding = 1) readonly buffer S { sfp scores[]; };
 layout(binding = 2) readonly buffer I { int images[]; };
 layout(binding = 3) coherent buffer Y { uint y[]; };
-layout(binding = 4) coherent buffer L { uint lowered[]; };  // the scores of the slots, as bits of float32
-layout(binding = 5) writeonly buffer F { uint image_first[]; };  // by slot: the first slot of the image
-layout(binding = 6) writeonly buffer C { uint class_first[]; };  // by slot: the first slot of the class
-layout(binding = 7) buffer N { uint counts[]; };    // by workgroup: rows of the image, candidates and chosen ones
+layout(binding = 4) coherent buffer L { uint lowered[]; };  // scores of the slots, as float bits
+layout(binding = 5) writeonly buffer F { uint image_first[]; };  // first slot of the image, per slot
+layout(binding = 6) writeonly buffer C { uint class_first[]; };  // first slot of the class, per slot
+layout(binding = 7) buffer N { uint counts[]; };    // per workgroup: rows of the image; candidates, with selected boxes
 layout(binding = 8) coherent buffer H { uint holes[]; };
 layout(push_constant) uniform parameter {
-  uint rows, labels;       // labels: classes but the background
+  uint rows, labels;       // labels: classes without the background
   uint rounds, first, end;
-  float threshold, least;  // scores have to exceed the first; those that fall below the second are dropped
+  float threshold, least;  // scores must exceed `threshold`; boxes whose scores fall below `least` are dropped
   float overlap, sigma;
   uint boxes_offset, scores_offset, images_offset, y_offset, lowered_offset, image_first_offset, class_first_offset;
 } p;
@@ -42,7 +42,7 @@ vec4 box(uint i) {
   return vec4(pm_load(boxes, at), pm_load(boxes, at + 1u), pm_load(boxes, at + 2u), pm_load(boxes, at + 3u));
 }
 
-// The overlap by what both cover; 0 where that is nothing.
+// IoU; 0 if the boxes do not overlap.
 float overlap(vec4 a, vec4 b) {
   const vec2 sides = max(min(a.zw, b.zw) - max(a.xy, b.xy), vec2(0)), of_a = a.zw - a.xy, of_b = b.zw - b.xy;
   precise float shared_area = sides.x * sides.y;
@@ -60,36 +60,36 @@ float factor(float part) {
 #endif
 }
 
-// The first row behind the image that begins at `row`.
+// First row after the image that starts at `row`.
 uint end_of_image(uint row) {
   const int image = images[p.images_offset + row];
   for (uint from = row + 1u; from < p.rows; from += LANES) {
     if (lane == 0u) edge = p.rows;
-    barrier();  // the edge is reset
+    barrier();
     const uint at = from + lane;
     if (at < p.rows && images[p.images_offset + at] != image) atomicMin(edge, at);
-    barrier();  // all lanes have looked
+    barrier();
     const uint found = edge;
-    barrier();  // all lanes have read the edge
+    barrier();  // wait until all lanes have read `edge`
     if (found < p.rows) return found;
   }
   return p.rows;
 }
 
-// How many lanes before this one are set, and how many are in all.
+// Number of set lanes before this lane, and in all.
 uint place_among(bool is_set, out uint count) {
   if (lane < 2u) flags[lane] = 0u;
-  barrier();  // the flags are reset
+  barrier();
   const uint bit = 1u << (lane & 31u);
   if (is_set) atomicOr(flags[lane >> 5], bit);
-  barrier();  // all lanes are in
+  barrier();
   const uint low = flags[0], high = flags[1];
-  barrier();  // all lanes have read the flags
+  barrier();  // wait until all lanes have read the flags
   count = uint(bitCount(low) + bitCount(high));
   return uint(lane < 32u ? bitCount(low & bit - 1u) : bitCount(low) + bitCount(high & bit - 1u));
 }
 
-// Fills the slots with the rows whose scores exceed the threshold, in their order.
+// Compacts the candidates: the rows whose scores exceed the threshold, in order.
 uint collected(uint row, uint rows, uint label) {
   uint end = 0u;
   for (uint from = 0u; from < rows; from += LANES) {
@@ -104,7 +104,7 @@ uint collected(uint row, uint rows, uint label) {
   return end;
 }
 
-// The slot of the largest score from `first` up to `end`, the first of equal ones. What is no number counts as the least.
+// Slot of the largest score in [first, end); ties take the first, NaN counts as -infinity.
 uint best(uint first, uint end) {
   const float none = uintBitsToFloat(0xff800000u);
   float key = none;
@@ -116,15 +116,15 @@ uint best(uint first, uint end) {
   keys[lane] = key;
   places[lane] = place;
   for (uint half_ = LANES / 2u; half_ > 0u; half_ /= 2u) {
-    barrier();  // the other half is written
+    barrier();
     if (lane >= half_) continue;
     const float other = keys[lane + half_];
     if (other > keys[lane] || (other == keys[lane] && places[lane + half_] < places[lane]))
       keys[lane] = other, places[lane] = places[lane + half_];
   }
-  barrier();  // the best of all is known
+  barrier();
   place = places[0];
-  barrier();  // all lanes have read it
+  barrier();  // wait until all lanes have read it
   return place;
 }
 
@@ -136,24 +136,24 @@ void swap_slots(uint a, uint b) {
   lowered[p.lowered_offset + b] = score_a;
 }
 
-// Lowers the scores behind a chosen box, and empties the slots of those that are dropped; as many as there are of these.
+// Lowers the scores of the boxes after a selected box, and empties the slots of dropped boxes. Returns the number of dropped boxes.
 uint lowered_behind(uint chosen, uint end) {
   const vec4 corners = box(y[p.y_offset + base + chosen] - 1u);
   if (lane == 0u) dropped = 0u;
-  barrier();  // the count is reset
+  barrier();
   for (uint at = base + chosen + 1u + lane; at < base + end; at += LANES) {
     const float score = uintBitsToFloat(lowered[p.lowered_offset + at]) * factor(overlap(corners, box(y[p.y_offset + at] - 1u)));
     lowered[p.lowered_offset + at] = floatBitsToUint(score);
     if (score < p.least) y[p.y_offset + at] = 0u, atomicAdd(dropped, 1u);
   }
-  buffer_barrier();  // all scores are lowered
+  buffer_barrier();
   const uint count = dropped;
-  barrier();  // all lanes have read the count
+  barrier();  // wait until all lanes have read the count
   return count;
 }
 
-// Closes the slots that are empty. Whoever drops one candidate after the other puts the last one in its place, and looks at that next: so
-// the empty slots, from the first on, are filled with those behind the new end, from the last on.
+// Compacts the slots as a sequential loop would that replaces each dropped candidate with the last one and then checks that: empty slots,
+// in ascending order, are filled from the slots past the new end, in descending order.
 void close_holes(uint first, uint end, uint new_end) {
   uint found = 0u, filled = 0u, count;
   for (uint from = first; from < new_end; from += LANES) {
@@ -163,7 +163,7 @@ void close_holes(uint first, uint end, uint new_end) {
     if (is_hole) holes[base + place] = at;
     found += count;
   }
-  buffer_barrier();  // all holes are known
+  buffer_barrier();
   for (uint from = 0u; from < end - new_end && filled < found; from += LANES) {
     const uint at = base + end - 1u - (from + lane);
     const bool moves = from + lane < end - new_end && y[p.y_offset + at] != 0u;
@@ -175,7 +175,7 @@ void close_holes(uint first, uint end, uint new_end) {
     }
     filled += count;
   }
-  buffer_barrier();  // all holes are filled
+  buffer_barrier();
 }
 
 void main() {
@@ -196,11 +196,11 @@ void main() {
     end = counts[2u * group + 1u];
     base = p.labels * row + label * rows;
   }
-  buffer_barrier();  // the candidates are written
+  buffer_barrier();
   for (uint round = p.first; round < p.end && round < end; ++round) {
     const uint place = best(round, end);
     if (lane == 0u && place != round) swap_slots(base + round, base + place);
-    buffer_barrier();  // the best stands at its slot
+    buffer_barrier();
     const uint gone = lowered_behind(round, end);
     if (gone > 0u) close_holes(round + 1u, end, end - gone);
     end -= gone;

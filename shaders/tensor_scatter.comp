@@ -20,7 +20,7 @@ layout(binding = 2) readonly buffer Firsts { ivec2 firsts[]; };
 #endif
 
 #if CIRCULAR
-// The remainder of an int64 that is not negative by the size: of its high word first, to which one bit of the low word after another comes.
+// Remainder of a non-negative int64 by the size: first of the high word, then bit by bit of the low word.
 uint remainder_of(uvec2 number) {
   if (number.y == 0u) return number.x % p.size;
   uint rest = number.y % p.size;
@@ -43,7 +43,7 @@ void main() {
   int to = int(row);
 #endif
 #if CIRCULAR
-  if (to >= int(p.size)) to -= int(p.size);  // an update has no more rows than the cache
+  if (to >= int(p.size)) to -= int(p.size);  // an update has at most as many rows as the cache
 #endif
   if (to < 0 || to >= int(p.size)) return;
   const uint first = outer / p.middle * p.x_image + outer % p.middle * p.x_middle + row * p.x_row;

@@ -23,10 +23,10 @@ layout(local_size_x = WORKGROUP) in;
 layout(binding = 0) readonly buffer X { VECTOR x[]; };
 layout(binding = 1) writeonly buffer Y { VECTOR y[]; };
 layout(push_constant) uniform parameter {
-  uint tiles, tile_rows, tile_columns;  // tiles of all matrices; then rows and columns of tiles in one matrix
-  uint rows, columns;                   // the target's
-  int x_stride;                         // from one column to the next
-  uint y_stride;                        // from one row to the next
+  uint tiles, tile_rows, tile_columns;  // of all matrices; row and column tiles per matrix
+  uint rows, columns;                   // of the target
+  int x_stride;                         // column stride
+  uint y_stride;                        // row stride
   uint size[BATCH];
   int x_batch[BATCH];
   uint y_batch[BATCH];
@@ -38,7 +38,7 @@ layout(push_constant) uniform parameter {
 const uint kLanes = LANES, kRows = TILE_ROWS / kLanes, kColumns = TILE_COLUMNS / kLanes;
 
 #if IN_REGISTERS
-// Moves one block of four by four; `row` and `column` count blocks.
+// Transposes a 4 x 4 block; `row` and `column` count blocks.
 void move(uint from, uint to, uint row, uint column) {
   VECTOR held[4];
   for (uint k = 0u; k < 4u; ++k) held[k] = x[from + row + uint(int(4u * column + k) * p.x_stride)];
@@ -58,7 +58,7 @@ void move(uint from, uint to, uint row, uint column) {
   }
 }
 #else
-const uint kPitch = kRows + 1u;  // no two of neighbouring columns in one bank
+const uint kPitch = kRows + 1u;  // padded by one to avoid bank conflicts
 shared VECTOR tile[TILE_COLUMNS * kPitch];
 #endif
 
@@ -83,7 +83,7 @@ void main() {
   const uint row = first_row + thread % kRows, column = first_column + thread / kRows;
   if (row < rows && column < columns) move(from, target, row, column);
 #else
-  const uint step = gl_WorkGroupSize.x / kRows;  // columns that are read at once
+  const uint step = gl_WorkGroupSize.x / kRows;  // columns loaded at once
   VECTOR held[TILE_COLUMNS / step];
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) {
     const uint row = min(first_row + thread % kRows, rows - 1u);
@@ -91,9 +91,9 @@ void main() {
     held[k] = x[from + row + uint(int(column) * p.x_stride)];
   }
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) tile[(thread / kRows + k * step) * kPitch + thread % kRows] = held[k];
-  barrier();  // the tile is in shared memory
+  barrier();
 
-  const uint down = gl_WorkGroupSize.x / kColumns;  // rows that are written at once
+  const uint down = gl_WorkGroupSize.x / kColumns;  // rows stored at once
   const uint across = thread % kColumns, column = first_column + across;
   if (column >= columns) return;
   for (uint k = 0u; k < kRows / down; ++k) {

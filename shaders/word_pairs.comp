@@ -1,7 +1,7 @@
 // 64-bit integers as pairs of words, low word first, for devices without them.
 //
 // cpp/shader/pairs/word_pair_functions.cpp copies these functions, and those they call, into kernels by name. Parameters are `const`, so
-// that they are passed by value. Results are those of SPIR-V's instructions. Where SPIR-V leaves them undefined: signed division by zero
+// that they are passed by value. Results match the SPIR-V instructions. If SPIR-V leaves them undefined: signed division by zero
 // gives 0, unsigned division by zero all bits set, and a remainder by zero all bits set. Shifts use the low six bits of the count; floats
 // out of range give the smallest int64.
 // main() only keeps the compiler from removing the functions; it is never dispatched.
@@ -51,12 +51,12 @@ uvec2 pair_shift_right_signed(const uvec2 a, const uint n) {
 
 uint pair_leading_zeros(const uvec2 a) { return uint(a.y != 0u ? 31 - findMSB(a.y) : 63 - findMSB(a.x)); }
 
-// Divides by digits of 16 bits: gives the quotient, and what is left of `a`.
+// Long division in base 2^16; returns the quotient and the remainder.
 uvec4 pair_divided_by_half(const uvec2 a, const uint b) {
   const uint high = a.y % b << 16 | a.x >> 16, low = high % b << 16 | (a.x & 0xffffu);
   return uvec4(high / b << 16 | low / b, a.y / b, low % b, 0u);
 }
-// Divides bit by bit, from the place where the highest bits meet.
+// Long division bit by bit, from the position where the leading bits align.
 uvec4 pair_divided_by_bits(const uvec2 a, const uvec2 b) {
   uvec2 left = a, quotient = uvec2(0u);
   const int places = int(pair_leading_zeros(b)) - int(pair_leading_zeros(a));
@@ -94,7 +94,7 @@ uvec2 pair_modulo_signed(const uvec2 a, const uvec2 b) {
   return (r.x | r.y) != 0u && int(r.y ^ b.y) < 0 ? pair_add(r, b) : r;
 }
 
-// The float nearest to a number; of two as near, the even one.
+// Rounds to the nearest float, ties to even.
 float pair_to_float(const uvec2 a) {
   if ((a.x | a.y) == 0u) return 0.0;
   const uint zeros = pair_leading_zeros(a);
@@ -102,7 +102,7 @@ float pair_to_float(const uvec2 a) {
   const uint left = (top.y & 0xffu) << 1 | uint(top.x != 0u), bits = (189u - zeros << 23) + (top.y >> 8);
   return uintBitsToFloat(bits + uint(left + (bits & 1u) > 0x100u));
 }
-// The odd one of the two floats beside a number: rounded once more, to half the digits, it gives the same as the number itself.
+// Rounds to odd: rounding the result again to half the precision equals rounding the exact value once.
 float pair_to_odd_float(const uvec2 a) {
   if ((a.x | a.y) == 0u) return 0.0;
   const uint zeros = pair_leading_zeros(a);
@@ -124,7 +124,7 @@ double pair_to_double_signed(const uvec2 a) {
   return packDouble2x32(unpackDouble2x32(pair_to_double(pair_abs(a))) | uvec2(0u, a.y & 0x80000000u));
 }
 
-// A mantissa times a power of two, truncated, with the sign of the highest bit of `sign`.
+// mantissa * 2^exponent, truncated, negated if the top bit of `sign` is set.
 uvec2 pair_scaled(const uvec2 mantissa, const int exponent, const uint sign) {
   const uvec2 a = exponent < 0 ? pair_shift_right(mantissa, uint(-exponent)) : pair_shift_left(mantissa, uint(exponent));
   return int(sign) < 0 ? pair_negate(a) : a;
@@ -142,7 +142,7 @@ uvec2 pair_of_double(const double v) {
   return exponent > 11 ? uvec2(0u, 0x80000000u) : pair_scaled(uvec2(bits.x, bits.y & 0xfffffu | 0x100000u), exponent, bits.y);
 }
 
-// The compiler leaves out what is not called.
+// Keeps the compiler from removing the functions.
 void main() {
   const uvec2 a = y[0], b = y[1];
   y[2] = pair_add(a, b) + pair_subtract(a, b) + pair_multiply(a, b) + pair_sign(a);

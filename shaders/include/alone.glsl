@@ -1,6 +1,5 @@
-// One piece of work to a workgroup of 64 invocations, which meet between its steps, or with ALONE to each invocation, which has nobody to
-// wait for: what is right where a piece is small and there are many. WORK is the number of the piece, MEMBER that of the invocation among
-// the MEMBERS that share it.
+// A work item per workgroup of 64 invocations, which synchronise with meet(); or with ALONE a work item per invocation, without barriers,
+// for many small items. WORK is the index of the item, MEMBER that of the invocation among the MEMBERS that share it.
 #include "include/grid.glsl"
 layout(local_size_x = 64) in;
 #if ALONE

@@ -1,15 +1,15 @@
-// Shared by the attention kernels: y = softmax(scale q k^T + mask) v of tensors [batch, heads, rows, size], of any strides but for the last
-// axis. Scores never leave the kernel: the keys are walked once, with the largest score and the sum of exponentials so far. MASKED 1: where
-// a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so
-// many keys count, and the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS:
-// keys come in parts of p.stretch, whose results the kernel attention_combine puts together; MEETS: the workgroup that is the last of a
-// row's to finish does so itself. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the kernel reads itself.
-// INT8: keys and values are bytes, of which each row of a head has a scale; there is no mask then. BY_SCORE: there is a cap of scores, or a
-// scale that does not keep their order or is too small for a unit of scores.
+// Shared by the attention kernels: y = softmax(scale q k^T + mask) v, all [batch, heads, seq, size], with any strides except on the last
+// axis. Online softmax: one pass over the keys with a running maximum and sum; scores are never stored.
+// MASKED 1: bool mask; a key is visible where the mask is MASK_SHOWS, elsewhere its score is HIDDEN. 2: additive mask.
+// COUNTED: kv_len per batch item; query positions are counted from its end. ZERO_EMPTY: queries with no visible key give 0, otherwise NaN.
+// PARTS: split-K into chunks of p.stretch keys, merged by attention_combine. MEETS: the last workgroup of a row tile to finish merges them.
+// VEC4, Y_VEC4: heads are aligned vec4s. EIGHTS: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
+// INT8: int8 K and V with a scale per cache row and head; no mask. BY_SCORE: softcap, or a scale that is negative or too small to put the
+// running maximum in unscaled units.
 #include "include/attention_sums.glsl"
 
 layout(push_constant) uniform parameter {
-  uint rows, keys, heads, group;  // group: heads of q that share one of k and v
+  uint rows, keys, heads, group;  // group: query heads per KV head (GQA)
   uint q_batch, q_head, q_row;    // strides in elements
   uint k_batch, k_head, k_row;
   uint v_batch, v_head, v_row;
@@ -18,14 +18,14 @@ layout(push_constant) uniform parameter {
   uint k_scales_offset, v_scales_offset;
 #else
   uint mask_batch, mask_head, mask_row, mask_key;
-  uint mask_keys;                 // keys past them are not seen
+  uint mask_keys;                 // mask length; later keys are not visible
 #endif
-  float scale, softcap;           // no softcap: 0
-  int first, last;                // row i sees keys i + first .. i + last
+  float scale, softcap;           // softcap: 0 for none
+  int first, last;                // query i sees keys i + first .. i + last
 #ifdef STAGE
-  uint planes;                    // heads of all images
+  uint planes;                    // batch * heads
 #elif ORDERED && !PARTS
-  uint together;                  // heads whose workgroups with the most keys come first
+  uint together;                  // heads whose longest workgroups are scheduled first
 #else
   uint stretch;
 #endif
@@ -35,8 +35,8 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 
-layout(constant_id = 0) const uint SIZE = 64u;    // elements of a head's keys
-layout(constant_id = 1) const uint V_SIZE = 64u;  // elements of its values
+layout(constant_id = 0) const uint SIZE = 64u;    // head size of Q and K
+layout(constant_id = 1) const uint V_SIZE = 64u;  // head size of V
 
 #if EIGHTS
 #define Q_TYPE uvec4
@@ -67,7 +67,7 @@ layout(binding = 3) coherent buffer Parts { vec4 parts[]; };
 #else
 layout(binding = 3) coherent buffer Parts { float parts[]; };
 #endif
-layout(binding = 7) coherent buffer Finished { uint finished[]; };  // parts, of each workgroup's rows; zero between two dispatches
+layout(binding = 7) coherent buffer Finished { uint finished[]; };  // number of finished chunks per row tile; zero between dispatches
 #define HAS_Y 1
 #define Y_PLACE 6
 #elif PARTS
@@ -93,13 +93,13 @@ layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
 #include "include/epilogue.glsl"
 
 #if INT8
-// The scale of the row that begins at `at`: rows lie densely.
+// Scale of the cache row at element `at`; the rows are dense.
 float scale_of_k(uint at) { return pm_load(k_scales, p.k_scales_offset + (at - p.k_offset) / SIZE); }
 float scale_of_v(uint at) { return pm_load(v_scales, p.v_scales_offset + (at - p.v_offset) / V_SIZE); }
 #endif
 
 #if !EIGHTS
-// Four elements of a head from `i`, a multiple of four, on; zero past its end.
+// Loads elements i .. i + 3 of a head, i a multiple of 4; zero past the end of the head.
 #if VEC4
 #define LOAD_FOUR(name, x, size) \
   vec4 name(uint at, uint i) { return i < (size) ? pm_load_vec4(x, (at + i) >> 2) : vec4(0.0); }
@@ -130,11 +130,11 @@ uint first_k(uint image, uint head) { return p.k_offset + image * p.k_batch + he
 uint first_v(uint image, uint head) { return p.v_offset + image * p.v_batch + head / p.group * p.v_head; }
 
 #if GRID_AXES == 0
-// The tile of rows that a workgroup has: those that see the most keys come first where later ones are not seen.
+// Tile of this workgroup. Reversed, since under a causal mask the last queries see the most keys and should start first.
 uint tile_of() { return grid_size().x - 1u - grid_group().x; }
 #endif
 
-// The keys that a row may see, from x up to y.
+// Visible keys of a query: [x, y).
 ivec2 seen_keys(uint image, uint row) {
   int keys = int(p.keys), place = int(row);
 #if COUNTED
@@ -162,16 +162,16 @@ uint mask_index(uint image, uint head, uint row, uint key) {
   return p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
 }
 
-// The last key that a mask has an element for: a place to read from for keys that no row sees, so that no branch parts the reads.
+// Last key with a mask element. Hidden keys read this element, so that the load needs no branch.
 uint last_masked() { return max(p.mask_keys, 1u) - 1u; }
 
-// What a mask has at an index, and the score that this makes of one.
+// Mask element at an index, and the masked score.
 #if MASKED == 1
 float mask_at(uint at) { return pm_load_bool(mask, at) == MASK_SHOWS ? 1.0 : 0.0; }
 float masked(float score, float has) { return has != 0.0 ? score : HIDDEN; }
 #else
 float mask_at(uint at) { return pm_load(mask, at); }
-// The lowest half stands for all numbers below it, which take up any score that they are added to.
+// -65504, the lowest fp16, is treated as -infinity: it replaces the score.
 #if NCNN_fp16_packed || NCNN_fp16_storage
 float masked(float score, float has) { return has == -65504.0 ? has : score + has; }
 #else
@@ -180,7 +180,7 @@ float masked(float score, float has) { return score + has; }
 #endif
 #endif
 
-// The score of a key that the row may see, from the product of both.
+// Score of a visible key from the dot product of q and k.
 float score_of(uint image, uint head, uint row, uint key, float product) {
 #if MASKED
   return masked(scaled(product), mask_at(mask_index(image, head, row, min(key, last_masked()))));
@@ -189,7 +189,7 @@ float score_of(uint image, uint head, uint row, uint key, float product) {
 #endif
 }
 
-// The element at which the results of a row begin.
+// Index of the first output element of a query.
 uint first_y(uint image, uint head, uint row) {
 #if PARTS
   return (((image * p.heads + head) * p.rows + row) * grid_size().z + grid_group().z) * (V_SIZE + 2u);
@@ -199,7 +199,7 @@ uint first_y(uint image, uint head, uint row) {
 }
 
 #if HAS_Y
-// Stores four results from `column`, a multiple of four, on: the sums of all keys, by the sum of their weights.
+// Stores outputs column .. column + 3, `column` a multiple of 4: the weighted sums divided by the sum of exponentials.
 void store_results(uint at, uint column, vec4 sums, float sum) {
   sums = epilogue(sums * share_of(sum));
 #if Y_VEC4
@@ -211,7 +211,7 @@ void store_results(uint at, uint column, vec4 sums, float sum) {
 }
 #endif
 
-// Stores four results like store_results, or the sums themselves where they are those of a part.
+// Stores four outputs as store_results does, or with PARTS the unnormalised sums.
 void store_four(uint at, uint column, vec4 sums, float sum) {
 #if PARTS
   for (uint j = 0u; j < 4u; ++j)
@@ -221,7 +221,7 @@ void store_four(uint at, uint column, vec4 sums, float sum) {
 #endif
 }
 
-// Stores, after the sums of a part, its largest score and its sum of exponentials.
+// PARTS: stores the maximum and the sum of exponentials after the sums of a chunk.
 void store_terms(uint at, float largest, float sum) {
 #if PARTS
   parts[at + V_SIZE] = largest;

@@ -1,17 +1,17 @@
-// The results of an attention over parts of the keys, put together. A row's part is the sums of its values, its largest score and its sum of
-// exponentials: `size` + 2 numbers of `parts`. After the buffer Parts.
+// Merges split-K partials of attention. The partial of a query has `size` weighted sums, the score maximum and the sum of exponentials:
+// `size` + 2 floats of `parts`. Include after buffer Parts.
 #ifndef PM_ATTENTION_PARTS_GLSL
 #define PM_ATTENTION_PARTS_GLSL
 #include "include/attention_sums.glsl"
 
-const uint kAtOnce = 8u;  // parts that are read before the first of them is needed, since one after another is what the time would go into
+const uint kAtOnce = 8u;  // partials loaded at once, to hide the latency of dependent loads
 
 struct Whole {
-  vec4 sums;             // of four values from `column` on
-  float reference, sum;  // the number that scores are taken relative to, and the sum of the exponentials
+  vec4 sums;             // outputs column .. column + 3, unnormalised
+  float reference, sum;  // the maximum subtracted from the scores, and the sum of exponentials
 };
 
-// Puts the `count` parts of a row together, the first of which begins at `first`.
+// Merges the `count` partials of a query; the first is at index `first`.
 Whole whole_of(uint first, uint count, uint size, uint column) {
   Whole whole = Whole(vec4(0.0), 0.0, 0.0);
   float largest = minus_infinity;

@@ -1,9 +1,10 @@
-// Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth (else all have POINT), and
-// the products of rows, ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) *
-// scale[n, k / block]. The words of w lie along the depth. X_EIGHTS, W_FOURS: eight elements of x, and sixteen bytes of w, are read at
-// once. GATED: there is a second matrix, whose product, after GATE(x), is the `residual` of the epilogue. NORMED: the rows are
-// normalised (RMSNormalization): x times gain is multiplied, and the sum divided by the root of the mean of the row's squares; block_quads
-// multiplies the normalised rows themselves.
+// Shared by the GEMM kernels with block-quantised weights: y[m, n] = sum over k of x[m, k] * (w[n, k] - zero[n, k / block]) * scale[n, k /
+// block].
+// w is N x K in BITS-bit integers, packed in words along K. ZERO: a zero point per block; otherwise POINT for all. ROWS: rows of x per
+// workgroup.
+// X_EIGHTS: loads 8 elements of x at once. W_FOURS: loads 16 bytes of w at once.
+// GATED: GATE(x * second matrix) is the `residual` of the epilogue.
+// NORMED: fused RMSNorm: x * gain is multiplied and the sum scaled by 1 / rms of the row; block_quads multiplies normalised rows instead.
 layout(constant_id = 0) const uint ROWS = 1u;
 #include "include/integer_signs.glsl"
 
@@ -11,7 +12,7 @@ layout(constant_id = 0) const uint ROWS = 1u;
 #elif X_EIGHTS && PM_GRAIN == 2
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 #elif X_EIGHTS
-layout(binding = 0) readonly buffer X { vec4 x[]; };  // not eights, of which a range may begin at a half
+layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8: x_offset may be a multiple of 4 only
 #else
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #endif
@@ -20,7 +21,7 @@ layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #else
 layout(binding = 1) readonly buffer W { uint w[]; };
 #endif
-// A matrix that is laid out in fragments has its scales and zero points as halves, SCALES of them for 128 steps of a column.
+// FRAGMENTS: scales and zero points are fp16, SCALES of them per column and 128 steps of K.
 #if FRAGMENTS
 #if SCALES == 4
 #define Scales f16vec4
@@ -33,7 +34,7 @@ layout(binding = 1) readonly buffer W { uint w[]; };
 #define Scales float
 #endif
 #if FRAGMENTS
-// The scale or zero point of step `step` of 128.
+// Scale or zero point of K step `step` within a group of 128.
 float term_of(Scales terms, uint step) {
 #if SCALES == 1
   return float(terms);
@@ -44,7 +45,7 @@ float term_of(Scales terms, uint step) {
 #endif
 layout(binding = 2) readonly buffer Scale { Scales scale[]; };
 #if FRAGMENTS && TRANSPOSED
-layout(binding = 3) buffer Y { uvec4 y[]; };  // eight halves
+layout(binding = 3) buffer Y { uvec4 y[]; };  // 8 fp16
 #elif TRANSPOSED
 layout(binding = 3) buffer Y { sfpvec4 y[]; };
 #else
@@ -85,7 +86,7 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 
-// The number that is stored at an element of y for a sum. FLOATS: there are no sums.
+// Epilogue of a sum at index `at` of y; unused with FLOATS.
 #if FLOATS
 #elif GATED
 float gate_of(float x) {
@@ -110,7 +111,7 @@ float integer_in(uint word, uint k) {
 }
 
 #if X_EIGHTS
-// Eight elements of x from one on that sixteen bytes begin with.
+// Loads 8 elements of x from a 16-byte aligned index.
 void load_eight(uint at, out vec4 low, out vec4 high) {
 #if PM_GRAIN == 2
   const uvec4 words = x[at / 8u];

@@ -1,5 +1,5 @@
-// The invocations of a workgroup meet, and read from there on what each of them has written into coherent buffers before. barrier() orders
-// shared memory alone; with a fence on one side of it, reads of the other side could be taken before it.
+// Workgroup barrier that also makes writes to coherent buffers visible. barrier() orders only shared memory. Both fences are needed: with
+// one, reads on its other side could be reordered across the barrier.
 void buffer_barrier() {
   memoryBarrierBuffer();
   barrier();

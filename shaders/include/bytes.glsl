@@ -1,9 +1,9 @@
-// Bytes from any place on in arrays of words (`buffer Y { uint y[]; }`).
+// Byte-granular stores to arrays of words (`buffer Y { uint y[]; }`).
 #ifndef PM_BYTES_GLSL
 #define PM_BYTES_GLSL
 #include "include/tensor.glsl"
 
-// The bytes of a word from `first` up to `last`: atomically where they are not all of it, as others may be writing the rest.
+// Stores bytes [first, last) of a word; partial words atomically, since other invocations may write the remaining bytes.
 #define pm_store_bytes(y, word, value, first, last)                                                              \
   do {                                                                                                           \
     const uint pm_first_ = first, pm_last_ = last;                                                               \

@@ -1,5 +1,5 @@
-// The row of a cache that row `row` of an update goes to, where the update begins at row `first`, an int64; -1 where none has this number.
+// Cache row of row `row` of an update that starts at `first` (int64); -1 if out of range.
 int row_of_cache(ivec2 first, uint row) {
   if (!pm_fits_i32(uvec2(first))) return -1;
-  return max(first.x + int(row), -1);  // a sum beyond 2**31 is negative as well
+  return max(first.x + int(row), -1);  // a sum above 2^31 wraps to a negative value
 }

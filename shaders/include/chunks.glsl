@@ -1,11 +1,11 @@
-// Products that subgroups sum chunk by chunk of 32 steps, both operands in registers. Before this stand AHEAD, EARLY and SPLIT, include
-// fragments.glsl, and `chunks`, how many there are; the shader defines read() and multiply().
+// Main loop over K in chunks of 32, with operands in registers; SPLIT subgroups share K. Define AHEAD, EARLY, SPLIT and `chunks` (the
+// number of chunks), and include fragments.glsl before. The shader defines read() and multiply().
 #ifndef PM_CHUNKS_GLSL
 #define PM_CHUNKS_GLSL
-void read(uint to, uint begin);  // AHEAD chunks from `begin` on into half `to` of what is held; past the end there are zeros
-void multiply(uint from);        // adds the products of the chunks in half `from`
+void read(uint to, uint begin);  // loads AHEAD chunks from `begin` on into buffer `to`; zeros past K
+void multiply(uint from);        // accumulates the chunks in buffer `from`
 
-// The components of either operand: four steps of one of its lines, and of the line that is eight further on, held in the next place.
+// Fills an operand fragment: 4 K steps of one line, and of the line 8 further on, stored in the next element.
 #define SET_LINES(matrix, held, place, part)                                                                     \
   {                                                                                                              \
     const uvec2 low_line = part == 0u ? held[place].xy : held[place].zw;                                         \
@@ -13,7 +13,7 @@ void multiply(uint from);        // adds the products of the chunks in half `fro
     SET_COMPONENTS(matrix, PAIR(low_line.x), PAIR(low_line.y), PAIR(high_line.x), PAIR(high_line.y))             \
   }
 
-// Adds the products of all chunks of this subgroup. All subgroups take as many turns: past the depth they multiply zeros.
+// Main loop of a subgroup; double-buffered if EARLY is not 0. All subgroups run the same number of iterations, padded with zeros.
 void multiply_all(uint share) {
   const uint step = SPLIT * AHEAD, turns = (chunks + step - 1u) / step;
   uint begin = share * AHEAD;

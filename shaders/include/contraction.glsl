@@ -1,22 +1,22 @@
-// The geometry that every contraction shares. An output pixel (n, i, j) of a convolution sums over taps (th, tw) and input channels:
-//   ih = i * in_step_h + th * tap_step_h + base_h, and so for w; outside the input counts as zero.
-// Pixels of all images are numbered through; groups are grid_group().z. Channels in groups of 8 (X_GROUPED, Y_GROUPED) have one group.
-// MATRIX: a matrix product, which is a 1x1 convolution whose pixels are the rows and whose groups are the batch.
-// INTEGER: of 8-bit integers, signed where X_SIGNED and W_SIGNED say so, in arrays of words, summed as int32. X_ZERO, W_ZERO: from all of
-// them a zero point is taken, of x one for each row (convolutions: one), of w one for each channel.
+// Geometry shared by the GEMM and convolution kernels. Output pixel (n, i, j) sums over taps (th, tw) and input channels:
+//   ih = i * in_step_h + th * tap_step_h + base_h, and so for w; zero outside the input.
+// Pixels are numbered across the batch; grid_group().z is the group. X_GROUPED, Y_GROUPED: channels in blocks of 8, one group only.
+// MATRIX: a GEMM as a 1x1 convolution: pixels are M, output channels N, input channels K, groups the batch.
+// INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) in arrays of words, with int32 accumulation. X_ZERO, W_ZERO: zero points, of x per row (one
+// for a convolution), of w per channel.
 #include "include/mixed.glsl"
 layout(push_constant) uniform parameter {
   uint pixels;                      // images * out_h * out_w
-  uint out_h, out_w;                // the output of this dispatch
+  uint out_h, out_w;                // output size of this dispatch
 #if MATRIX
 #if INTEGER
   uint x_zero_first, x_zero_row, x_zero_group;
   uint w_zero_first, w_zero_column, w_zero_group;
 #else
 #if HALVES
-  int w_exponent;                   // of the power of two that multiplies the elements of w
+  int w_exponent;                   // w is multiplied by 2^w_exponent
 #endif
-  float b_scale;                    // multiplies the matrix that is added (HAS_BIAS == 2)
+  float b_scale;                    // factor of the added matrix (HAS_BIAS == 2)
   uint b_stride_row, b_stride_column;
   uint b_offset;
 #endif
@@ -26,24 +26,24 @@ layout(push_constant) uniform parameter {
   int tap_step_h, tap_step_w;
   int base_h, base_w;
   uint taps_h, taps_w;
-  uint tap_first, tap_row, tap_column;  // index in the packed kernel of tap (0, 0), and from one tap to the next
+  uint tap_first, tap_row, tap_column;  // packed index of tap (0, 0), and strides to the next tap
 #if !RESIDUAL
-  uint kernel_taps;                 // taps of the packed kernel
+  uint kernel_taps;                 // taps per packed kernel
 #endif
 #endif
-  uint channels_in, channels_out;   // channels of one group
+  uint channels_in, channels_out;   // per group
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;  // in elements
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
 #if MATRIX
-  uint x_stride_group, y_stride_group, w_stride_group;  // steps through the batch
+  uint x_stride_group, y_stride_group, w_stride_group;  // batch strides
 #if W_STRIDED
-  uint w_stride_in, w_stride_out;   // of a matrix that is not packed
+  uint w_stride_in, w_stride_out;   // of unpacked w
 #endif
 #elif W_ZERO
-  uint w_zero_first;                // the number of the first channel here among those of all groups
+  uint w_zero_first;                // first channel of this dispatch among the channels of all groups
 #endif
 #if HAS_BIAS == 1
-  uint b_first;                     // the number of the first channel here among those of all groups
+  uint b_first;                     // first channel of this dispatch among the channels of all groups
 #endif
   uint x_offset, y_offset, w_offset;
 #if RESIDUAL
@@ -66,7 +66,7 @@ layout(push_constant) uniform parameter {
 #else
 #define KERNEL_TAPS p.kernel_taps
 #endif
-// Channels of a group follow those of the one before; its packed weights have so many elements.
+// Packed weights per group in elements; channels of consecutive groups are adjacent.
 #ifndef PACKED_GROUP
 #define PACKED_GROUP (KERNEL_TAPS * p.channels_in * ((p.channels_out + 7u) / 8u * 8u))
 #endif
@@ -75,7 +75,7 @@ layout(push_constant) uniform parameter {
 #define W_GROUP (p.w_offset + grid_group().z * PACKED_GROUP)
 #endif
 
-// The type in which elements are multiplied and summed.
+// Element type of products and sums.
 #if INTEGER
 #define Number int
 #define Number4 ivec4
@@ -86,7 +86,7 @@ layout(push_constant) uniform parameter {
 #define multiply_add(a, b, sum) fma(a, b, sum)
 #endif
 
-// The number stored at `at` of y for a sum. RESIDUAL: the fused expression reads that place of a second tensor, which lies as y does.
+// Epilogue of a sum at index `at` of y. RESIDUAL: the fused expression also reads a second tensor with the layout of y.
 #if INTEGER
 #define finished(sum, at) (sum)
 #else
@@ -102,7 +102,7 @@ float finished(float sum, uint at) { return epilogue(sum, R_AT(at - p.y_offset +
 #endif
 #endif
 
-// The place of a pixel: its image, row and column.
+// Image, row and column of a pixel.
 uvec3 place_of(uint pixel) {
 #if MATRIX
   return uvec3(0u, 0u, pixel);
@@ -114,7 +114,7 @@ uvec3 place_of(uint pixel) {
 #endif
 }
 
-// Finds the element of the image that tap (th, tw) of an output pixel reads; false where it is outside.
+// Computes the index in the image that tap (th, tw) of an output pixel reads; returns false in the padding.
 bool find_input(uvec3 place, uint th, uint tw, out uint at) {
 #if MATRIX
   at = place.z * p.x_stride_w;
@@ -128,7 +128,7 @@ bool find_input(uvec3 place, uint th, uint tw, out uint at) {
 #endif
 }
 
-// The tap that a product's depth belongs to.
+// Filter tap of reduction index k.
 uint tap_of(uint depth) {
 #if MATRIX
   return 0u;
@@ -145,8 +145,8 @@ uint tap_index(uint th, uint tw) {
 #endif
 }
 
-// The distance of a channel from the pixel's first. X_GROUPED, Y_GROUPED: groups of 8 lie together, and the stride is that from one group
-// to the next. X_VEC4: neighbours lie together.
+// Offset of a channel from the pixel's first. X_GROUPED, Y_GROUPED: blocks of 8 adjacent channels, with the stride between blocks. X_VEC4:
+// channels are adjacent.
 uint x_channel(uint channel) {
 #if X_GROUPED
   return (channel >> 3) * p.x_stride_c + (channel & 7u);
@@ -167,7 +167,7 @@ uint y_channel(uint channel) {
 
 uint y_index(uvec3 place) { return p.y_offset + place.x * p.y_stride_n + place.y * p.y_stride_h + place.z * p.y_stride_w; }
 
-// The number that is added to a sum. HAS_BIAS 1: one for each channel of all groups; 2: one of a matrix, broadcast by strides of zero.
+// Bias. HAS_BIAS 1: a vector over the channels of all groups; 2: a matrix, broadcast with zero strides.
 #if HAS_BIAS == 1
 layout(binding = 3) readonly buffer B { Number b[]; };
 #elif HAS_BIAS == 2

@@ -1,5 +1,5 @@
-// The arrays of the contraction kernels that take both floats and integers, and how their elements are loaded and stored. X_VEC4, Y_VEC4:
-// neighbouring channels are aligned fours. Fours of weights are packed as one; W_STRIDED has them packed where W_VEC4 says so.
+// Buffers, loads and stores of the GEMM and convolution kernels for floats and integers. X_VEC4, Y_VEC4: adjacent channels in aligned
+// vec4s. Weights are packed as vec4s; with W_STRIDED only if W_VEC4.
 #if INTEGER
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) readonly buffer W { uint w[]; };

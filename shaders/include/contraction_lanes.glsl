@@ -1,12 +1,12 @@
-// What the contraction kernels for CPU drivers share: their packed weights and their loads of the input.
-// KV: channels of the input a step. X_VEC4: they are neighbours in memory, four at a time. Y_VEC4: so are those of the output.
+// Weight packing and input loads of the GEMM and convolution kernels for CPU drivers.
+// KV: input channels per step. X_VEC4, Y_VEC4: input or output channels in vec4s.
 //
-// Packed weights: [channels_out / 16][kernel_taps][channels_in / KV][16][4], the last for channels of the input.
+// Packed weights: [channels_out / 16][kernel_taps][channels_in / KV][16][4], the last axis for input channels.
 #define PACKED_GROUP ((p.channels_out + 15u) / 16u * KERNEL_TAPS * ((p.channels_in + uint(KV) - 1u) / uint(KV)) * 64u)
 #include "include/contraction.glsl"
 #include "include/contraction_arrays.glsl"
 
-const uint kChannels = 16u, kLanes = 8u;  // output channels of a workgroup; its invocations, which are a subgroup
+const uint kChannels = 16u, kLanes = 8u;  // output channels per workgroup; invocations per workgroup, one subgroup
 
 Number4 load_x(uint index, uint channel) {
 #if X_VEC4

@@ -1,7 +1,7 @@
-// Makes a dense tensor of elements of BITS bits (8 to 64, and 128 where they are several of the tensor's), whatever they mean: an
-// invocation makes PIECES words, or elements from 64 bits on. Before this stands the parameter block `p` with elements and y_offset;
-// after it the kernel defines element(). SCALE: elements of the tensor in one that is made.
-// PARTS: it makes a part of the tensor, whose first element is p.first_made; 2: and adds to the bits that are there.
+// Writes a dense tensor of BITS-bit elements of any type (8 to 64; 128 for several tensor elements at once, SCALE of them). An invocation
+// writes PIECES words, or PIECES elements if BITS is 64 or more. Define the parameter block `p` with elements and y_offset before; the
+// kernel defines element() after.
+// PARTS: writes a part of the tensor from element p.first_made on; 2: ORs into the existing bits.
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -48,7 +48,7 @@ ELEMENT made(uint first) {
 void main() {
   const uint group = grid_group();
   const uint first = group * PIECES * gl_WorkGroupSize.x + gl_LocalInvocationID.x, pieces = (p.elements - 1u) / LANES + 1u;
-  // All are read before one is written.
+  // Load everything before the first store, so that the loads overlap.
   ELEMENT pieces_made[PIECES];
   for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u) * LANES);
   for (uint k = 0u; k < PIECES; ++k)

@@ -1,5 +1,5 @@
-// Makes a dense tensor of floats, one by one: an invocation makes the elements of one word. Before this stands the parameter block `p`
-// with elements and y_offset; after it the kernel defines element(). EPILOGUE(x): what is fused.
+// Writes a dense tensor of floats; an invocation computes the elements of one word. Define the parameter block `p` with elements and
+// y_offset before; the kernel defines element() after. EPILOGUE(x): the fused expression.
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"

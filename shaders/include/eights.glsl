@@ -1,5 +1,4 @@
-// Eight neighbouring elements of a tensor, whatever their storage: what arrays of EIGHT hold, and the two fours of one. W_FLOAT: float32 in a
-// kernel of 16 bits.
+// A vec8 of any storage type: EIGHT is the array element, low_of() and high_of() are its two vec4s. W_FLOAT: fp32 in a 16-bit kernel.
 #if PM_GRAIN == 2 && !W_FLOAT
 #define EIGHT uvec4
 vec4 low_of(EIGHT e) { return vec4(pm_unpack_halves(e.x), pm_unpack_halves(e.y)); }

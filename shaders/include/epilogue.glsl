@@ -1,6 +1,5 @@
-// The expression that is fused behind a kernel's result: EPILOGUE(x), over the name x and, with RESIDUAL, over `residual`, an element of a
-// second tensor. It is pasted here alone and between names, so that nothing that stands around a result can become part of it. Each of its
-// operations is rounded by itself. After include/math.glsl.
+// Fused epilogue EPILOGUE(x), or with RESIDUAL of x and `residual`, an element of a second tensor. It is expanded only here, so that it
+// cannot combine with surrounding expressions, and `precise`, so that every operation rounds. Include after include/math.glsl.
 #ifndef PM_EPILOGUE_GLSL
 #define PM_EPILOGUE_GLSL
 #ifndef EPILOGUE
@@ -20,7 +19,7 @@ float epilogue(float x) {
 vec4 epilogue(vec4 v) { return vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)); }
 #endif
 #ifdef POOL_EPILOGUE
-// The expression that is fused behind a pooling of such results.
+// The expression fused after MaxPool.
 float pool_epilogue(float x) {
   precise float y = POOL_EPILOGUE(x);
   return y;

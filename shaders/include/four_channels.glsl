@@ -1,4 +1,4 @@
-// Four neighbouring channels of a contraction's result. Comes after contraction.glsl and the binding Y, whose array is y.
+// Four adjacent output channels of a GEMM or convolution. Include after contraction.glsl and buffer Y.
 #ifndef PM_FOUR_CHANNELS_GLSL
 #define PM_FOUR_CHANNELS_GLSL
 vec4 four_biases(uint channel) {
@@ -6,7 +6,7 @@ vec4 four_biases(uint channel) {
 }
 
 #if !Y_EIGHTS
-// Stores the sums of four channels, the last of which may be past the result's, for the element at which their pixel begins.
+// Stores the sums of four channels of the pixel at index `at`; channels past channels_out are skipped.
 void store_four(uint at, uint channel, vec4 sums_of_four) {
 #if Y_VEC4
   const uint place = at + y_channel(channel);

@@ -1,6 +1,7 @@
-// Matrix units whose components lie where attention_quads.comp says: LEFT, RIGHT and SUMS declare matrices of 16 by 16 (and _OF several), and
-// MULTIPLY_ADD(left, right, sums) adds a product to sums. Subgroups of 32. EMULATED: a device without such units does the same in shared
-// memory, so that tests of what lies where can run on it; all invocations of the workgroup multiply together then.
+// 16x16x16 cooperative matrices in the fragment layout described in attention_quads.comp, for subgroups of 32. LEFT, RIGHT and SUMS declare
+// the A, B and accumulator matrices (_OF: arrays); MULTIPLY_ADD(left, right, sums) accumulates.
+// EMULATED: the same in shared memory, so that the layout can be tested on devices without cooperative matrices; all invocations of the
+// workgroup must call MULTIPLY_ADD together.
 #ifndef PM_FRAGMENTS_GLSL
 #define PM_FRAGMENTS_GLSL
 const uint kLanes = 32u, kComponents = 8u;
@@ -25,19 +26,19 @@ const uint kLanes = 32u, kComponents = 8u;
 
 shared float emulated_left[INVOCATIONS * kComponents], emulated_right[INVOCATIONS * kComponents];
 
-// Where the element [line][step] of an operand is held, in its subgroup's stretch.
+// Index of operand element [line][step] in the subgroup's region of shared memory.
 uint emulated_place(uint line, uint step) {
   const uint lane = line % 8u * 4u + step % 8u / 2u;
   return (SUBGROUP_NUMBER * kLanes + lane) * kComponents + line / 8u * 4u + step / 8u * 2u + step % 2u;
 }
 
 void emulated_multiply(float left[kComponents], float right[kComponents], inout float sums[kComponents]) {
-  barrier();  // nobody reads the matrices before any more
+  barrier();  // wait until no invocation is still reading the previous matrices
   for (uint i = 0u; i < kComponents; ++i) {
     emulated_left[gl_LocalInvocationIndex * kComponents + i] = left[i];
     emulated_right[gl_LocalInvocationIndex * kComponents + i] = right[i];
   }
-  barrier();  // both matrices are there
+  barrier();
   for (uint i = 0u; i < kComponents; ++i) {
     const uint row = LANE / 4u + i / 4u * 8u, column = LANE % 4u * 2u + i % 2u + i / 2u % 2u * 8u;
     for (uint step = 0u; step < 16u; ++step)
@@ -47,11 +48,11 @@ void emulated_multiply(float left[kComponents], float right[kComponents], inout 
 
 shared float emulated_values[INVOCATIONS];
 
-// The value that another invocation of the subgroup has.
+// Returns the value of another lane.
 float emulated_exchange(float x, uint lane) {
-  barrier();  // nobody reads the values before any more
+  barrier();  // wait until no invocation is still reading the previous values
   emulated_values[gl_LocalInvocationIndex] = x;
-  barrier();  // all values are there
+  barrier();
   return emulated_values[SUBGROUP_NUMBER * kLanes + lane];
 }
 #else
@@ -72,7 +73,7 @@ float emulated_exchange(float x, uint lane) {
 #define AS_ELEMENT(number) float16_t(number)
 #define FROM_LANE(x, lane) subgroupShuffle(x, lane)
 #define FROM_OTHER(x, mask) subgroupShuffleXor(x, mask)
-// What invocations of a subgroup have written to shared memory is there for all of it.
+// Makes shared memory writes visible across the subgroup.
 #define SUBGROUP_MEETS()           \
   {                                \
     subgroupMemoryBarrierShared(); \
@@ -80,16 +81,15 @@ float emulated_exchange(float x, uint lane) {
   }
 #endif
 
-// The components of either operand: four steps of one of its lines, LANE / 4, and of the line eight further on.
+// Sets an operand fragment: four K steps of line LANE / 4 and of the line 8 further on.
 #define SET_COMPONENTS(matrix, line_a, line_b, other_a, other_b)                             \
   {                                                                                          \
     const Pair pair_a = line_a, pair_b = line_b, pair_c = other_a, pair_d = other_b;         \
     matrix[0] = pair_a.x, matrix[1] = pair_a.y, matrix[2] = pair_b.x, matrix[3] = pair_b.y;  \
     matrix[4] = pair_c.x, matrix[5] = pair_c.y, matrix[6] = pair_d.x, matrix[7] = pair_d.y;  \
   }
-// The row and the column of component i of sums.
+// Row and column of accumulator component i.
 #define ROW_OF(i) (LANE / 4u + ((i) >> 2) * 8u)
 #define COLUMN_OF(i) (LANE % 4u * 2u + ((i) & 1u) + ((i) >> 1 & 1u) * 8u)
-// Four components of sums from component i on.
 #define FOUR_SUMS(sums, i) vec4(sums[i], sums[(i) + 1u], sums[(i) + 2u], sums[(i) + 3u])
 #endif

@@ -1,5 +1,5 @@
-// Dense rows of whole fours that their teams hold in registers: TEAM invocations a row, HELD fours an invocation, TEAMS rows a workgroup.
-// Before this stand include/tensor.glsl and the parameter block `p` with rows, quads (fours of a row), x_offset and y_offset.
+// Dense rows of whole vec4s in registers: TEAM invocations per row, HELD vec4s per invocation, TEAMS rows per workgroup. Before:
+// include/tensor.glsl and the parameter block `p` with rows, quads (vec4s per row), x_offset and y_offset.
 layout(local_size_x = TEAM * TEAMS) in;
 #include "include/grid.glsl"
 #include "include/team.glsl"
@@ -22,7 +22,7 @@ vec4 held[HELD];
 vec4 held_four(uint k) { return held[k]; }
 #endif
 
-// Number k of those that an invocation holds is four number FOUR(k) of its row. Rows past the last have none: they only meet.
+// Register vec4 k of an invocation is vec4 FOUR(k) of its row. Invocations past the last row have none, but reach all barriers.
 #define ROW (grid_group() * TEAMS + TEAM_NUMBER)
 #define FOUR(k) (TEAM_MEMBER + (k) * TEAM)
 #define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)

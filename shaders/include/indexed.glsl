@@ -1,30 +1,30 @@
-// The element of a tensor that indices name: what a gather reads, what a scatter writes.
-// RANK 0: rows of `inner` elements have an address of TUPLE indices each (Gather, GatherND, ScatterND). Else every element has one index
-// of its own, and on the other axes a place by strides (GatherElements, ScatterElements).
-// OUTER: the addressed tensor is several, one after the other.
+// Index arithmetic of gather and scatter.
+// RANK 0: TUPLE indices address `inner` elements (Gather, GatherND, ScatterND). Else every element has an index on one axis, and its
+// coordinates on the others (GatherElements, ScatterElements).
+// OUTER: several addressed tensors, one after the other.
 layout(push_constant) uniform parameter {
   uint elements, index_words;
 #if RANK
   uint size[RANK];
-  uint stride[RANK];  // 0 on the axis of the index
+  uint stride[RANK];  // 0 on the indexed axis
 #else
   uint inner;
 #if OUTER
-  uint addresses;     // addresses in all; rows begin again with the first
-  uint outer_rows;    // rows until the addressed tensor moves on by outer_stride
+  uint addresses;     // number of addresses; later rows start again at the first
+  uint outer_rows;    // rows per addressed tensor
   uint outer_stride;
 #endif
 #endif
   uint index_size[TUPLE], index_stride[TUPLE];
 #if PARTS
-  uint first_made;              // the first element that is made here
-  uint first_place, places;     // the addressed tensor's elements that are bound
+  uint first_made;              // first element of this dispatch
+  uint first_place, places;     // bound range of the addressed tensor
 #endif
   uint x_offset, y_offset, indices_offset;
 } p;
 #include "include/indices.glsl"
 
-// Finds the place that indices name. False where an index is out of range, which then counts as 0.
+// Computes the addressed offset. Returns false if an index is out of range; that index counts as 0.
 bool find_place(uint id, out uint place) {
 #if RANK
   const uint address = id;

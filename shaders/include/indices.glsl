@@ -1,8 +1,8 @@
-// Indices of an axis: int32 or int64 (read as two words), negative ones count from the end. Before this stands the parameter block `p`
-// with index_words (1 or 2) and indices_offset.
+// Axis indices: int32, or int64 read as two words; negative indices count from the end. Define the parameter block `p` with index_words (1
+// or 2) and indices_offset before.
 layout(binding = 1) readonly buffer I { int indices[]; };
 
-// Index i as 0 .. size - 1; -1 where it is out of range.
+// Normalises index i to 0 .. size - 1; returns -1 if out of range.
 int index_at(uint i, int size) {
   const uint word = (p.indices_offset + i) * p.index_words;
   const int low = indices[word], high = p.index_words == 2u ? indices[word + 1u] : low >> 31;

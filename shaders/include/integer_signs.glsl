@@ -1,5 +1,4 @@
-// Integers of BITS bits with a sign become ones without by turning its bit: those of a word by kSigns, and what is subtracted from them, their
-// zero point, is greater by kBias then.
+// Converts signed BITS-bit integers to unsigned by flipping the sign bit: XOR a word with kSigns, and add kBias to the zero point.
 #ifndef PM_INTEGER_SIGNS_GLSL
 #define PM_INTEGER_SIGNS_GLSL
 #if SIGNED

@@ -1,16 +1,16 @@
-// Elementary functions whose precision, NaN or overflow behaviour drivers leave open. float32; NaN in, NaN out. Errors are in units
-// in the last place, measured over all binades against double precision with and without fused multiply-add; results below the
-// smallest normal number may be flushed where the device flushes. Functions that a shader does not call cost nothing.
+// Elementary fp32 functions whose precision, NaN or overflow behaviour is implementation-defined in Vulkan. NaN in, NaN out. Errors are in
+// ulp, measured over all binades against double precision with and without fma; subnormal results may be flushed to zero if the device
+// does. Functions that a shader does not call cost nothing.
 //
-// A function here ends at its end alone, and what it chooses from has been computed: where branches of several functions come together in
-// one kernel, or one lies behind a loop, lavapipe (Mesa 22.3.6) mixes the bits of their results. A compiler makes a branch of an early return
-// and of a call within ?:. tests/device/test_math_functions.py sees to it.
+// Functions return only at their end and select between values computed before. Early returns and calls inside ?: become branches, and
+// lavapipe (Mesa 22.3.6) mixes up result bits when branches of several functions merge in a kernel or follow a loop.
+// tests/device/test_math_functions.py checks this.
 #ifndef PM_MATH_GLSL
 #define PM_MATH_GLSL
 
 #define pm_infinity uintBitsToFloat(0x7f800000u)
-// Squared deviations about a number, less what the square of its distance from the mean makes of them. Sums of squares that overflow stay
-// infinite: a difference of infinities would be NaN, of which all elements would become NaN.
+// Sum of squared deviations from the mean, from the sum about a shift. A sum that overflowed stays infinite: inf - inf would make all
+// outputs NaN.
 float pm_about_mean(float squares, float excess) {
   const float rest = squares - excess;
   return squares > uintBitsToFloat(0x7f7fffffu) ? squares : rest < 0.0 ? 0.0 : rest;
@@ -19,8 +19,8 @@ float pm_about_mean(float squares, float excess) {
 
 bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
 bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
-// PM_CHECKS_NAN: the driver's exponentials and logarithms of NaN are numbers. The names are written out, since a text that pastes names is
-// given every macro of the device.
+// PM_CHECKS_NAN: the driver returns numbers for exp and log of NaN. The names are written out because token pasting would pull in all
+// device macros.
 #if PM_CHECKS_NAN
 #define PM_CHECKED(checked, function) \
   float checked(float x) { return pm_isnan(x) ? x : function(x); } \
@@ -32,14 +32,13 @@ PM_CHECKED(pm_checked_log, log)
 #define exp2(x) pm_checked_exp2(x)
 #define log(x) pm_checked_log(x)
 #endif
-// Zero, which no compiler knows to be that: no grid has 2^31 workgroups on an axis.
+// Zero that the compiler cannot fold: no grid has 2^31 workgroups on an axis.
 float pm_zero() { return uintBitsToFloat(gl_NumWorkGroups.x >> 31); }
-// The magnitude with the sign of x, zeros and infinities included.
+// Also copies the sign to zeros and infinities.
 float pm_copysign(float magnitude, float x) {
   return uintBitsToFloat((floatBitsToUint(magnitude) & 0x7fffffffu) | (floatBitsToUint(x) & 0x80000000u));
 }
-// Returns zero for a number that an operation has taken for zero. PM_FLUSHES: the device counts numbers below the smallest normal one as
-// zero in some operations, comparisons among them, and hands them on as they are in others.
+// Flushes subnormals to zero. PM_FLUSHES: the device flushes in some operations, such as comparisons, but passes subnormals through others.
 #if PM_FLUSHES
 float pm_settled(float v) {
   const uint bits = floatBitsToUint(v);
@@ -48,14 +47,14 @@ float pm_settled(float v) {
 #else
 #define pm_settled(v) (v)
 #endif
-// The magnitude by its bits: drivers take the root of a number for one that has no sign, and its abs() for the root, which of -0 is -0.
+// Clears the sign bit: some drivers assume that sqrt() has no sign and drop its abs(), although sqrt(-0) is -0.
 float pm_abs(float x) { return uintBitsToFloat(floatBitsToUint(x) & 0x7fffffffu); }
 int pm_abs(int x) { return abs(x); }
 float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : pm_settled(x); }
 int pm_sign(int x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 uint pm_sign(uint x) { return x > 0u ? 1u : 0u; }
 
-// NumPy's maximum and minimum: NaN where either is. Drivers' max(NaN, 0) may be 0; a comparison with a select never is.
+// NumPy's maximum and minimum: NaN if either is NaN. A driver's max(NaN, 0) may return 0; compare and select never does.
 float pm_max(float a, float b) { return pm_settled(a > b || pm_isnan(a) ? a : b); }
 float pm_min(float a, float b) { return pm_settled(a < b || pm_isnan(a) ? a : b); }
 int pm_max(int a, int b) { return a > b ? a : b; }
@@ -63,12 +62,12 @@ int pm_min(int a, int b) { return a < b ? a : b; }
 uint pm_max(uint a, uint b) { return a > b ? a : b; }
 uint pm_min(uint a, uint b) { return a < b ? a : b; }
 
-// Rounding to integers. Halves go to even; zeros keep their sign.
+// Rounding to integers; ties to even, zeros keep their sign.
 #if PM_OWN_ROUNDING
 float pm_trunc(float x) {
   const uint bits = floatBitsToUint(x), e = bits >> 23 & 0xffu;
   const uint kept = e < 127u ? bits & 0x80000000u : bits & ~(0x007fffffu >> min(e - 127u, 23u));
-  return e >= 150u ? x : uintBitsToFloat(kept);  // the former: an integer, infinity or NaN
+  return e >= 150u ? x : uintBitsToFloat(kept);  // e >= 150: an integer, infinity or NaN
 }
 float pm_floor(float x) {
   const float whole = pm_trunc(x);
@@ -91,7 +90,7 @@ float pm_ceil(float x) { return ceil(x); }
 float pm_round_even(float x) { return roundEven(x); }
 #endif
 
-// The nearest float. PM_UNSIGNED_BY_HALVES: the device's own conversion is another number at times.
+// Rounds to nearest. PM_UNSIGNED_BY_HALVES: the device's own conversion is sometimes wrong.
 #if PM_UNSIGNED_BY_HALVES
 float pm_float(uint x) {
   precise float sum = float(int(x >> 16)) * 65536.0 + float(int(x & 0xffffu));
@@ -103,14 +102,14 @@ float pm_float(uint x) { return float(x); }
 
 // 2^n for n in -126 .. 127.
 float pm_exp2i(int n) { return uintBitsToFloat(uint(n + 127) << 23); }
-// The two factors are not multiplied with each other, since the product of both may be below the normal numbers.
+// Multiplies twice, since 2^n itself may be subnormal or overflow.
 float pm_scale(float x, int n) {
   precise float half_way = x * pm_exp2i(n >> 1), y = half_way * pm_exp2i(n - (n >> 1));
   return y;
 }
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2.
 float pm_exp_tail(float r) { return 0.5 + r * (0.166665763 + r * (0.0416663736 + r * (0.00836324878 + r * 0.00139412389))); }
-// x = n ln(2) + r for |x| < 2^21. A large number added rounds to an integer, whose bits it leaves at the sum's low end.
+// x = n ln(2) + r for |x| < 2^21. Adding 1.5 * 2^23 rounds to an integer in the low bits of the sum.
 float pm_exp_reduce(float x, out int n) {
   n = int(floatBitsToUint(x * 1.44269504 + 12582912.0) - 0x4b400000u);
   const float k = float(n);
@@ -119,13 +118,13 @@ float pm_exp_reduce(float x, out int n) {
 }
 
 #if PM_BRIEF
-// e^x for results of 16 bits, which keep 8 or 11 digits: the device's own exp2 (3 + 2 |x| ulp by Vulkan's table), 2^-17 of the result.
+// e^x for 16-bit results (8 or 11 significant bits): native exp2 (3 + 2 |x| ulp by the Vulkan precision table); relative error 2^-17.
 float pm_exp(float x) { return exp2(x * 1.44269504); }
 #else
 // 1.5 ulp.
 float pm_exp(float x) {
   int n;
-  float r = pm_exp_reduce(x < -104.0 ? -104.0 : x > 89.0 ? 89.0 : x, n);  // beyond them there is 0 and infinity
+  float r = pm_exp_reduce(x < -104.0 ? -104.0 : x > 89.0 ? 89.0 : x, n);  // beyond: 0 and infinity
   float y = pm_scale(1.0 + (r + r * r * pm_exp_tail(r)), n);
   return pm_isnan(x) ? x : y;
 }
@@ -141,12 +140,12 @@ float pm_expm1(float x) {
   return pm_isnan(x) || x == 0.0 ? x : x > 20.0 ? large : x < -20.0 ? -1.0 : y;
 }
 
-// x = (1 + f) 2^e with 1 + f in sqrt(1/2) .. sqrt(2); for x > 0, below the normal numbers too.
+// x = (1 + f) 2^e with 1 + f in sqrt(1/2) .. sqrt(2); for x > 0, including subnormals.
 float pm_log_reduce(float x, out int e) {
   uint bits = floatBitsToUint(x);
   e = -127;
   if (bits < 0x00800000u) {
-    bits = floatBitsToUint(float(bits));  // bits is x / 2^-149
+    bits = floatBitsToUint(float(bits));  // now x / 2^-149
     e = -276;
   }
   bits += 0x004afb0du;
@@ -180,7 +179,7 @@ float pm_log1p(float x) {
 }
 
 #if PM_BRIEF
-// 2^-16 of the result.
+// Relative error 2^-16.
 float pm_tanh(float x) {
   float t = abs(x), e = exp2(t * -2.88539008);
   float large = pm_copysign((1.0 - e) / (1.0 + e), x);
@@ -209,7 +208,7 @@ float pm_sigmoid(float x) {
 float pm_softplus(float x) { return (x > 0.0 ? x : 0.0) + pm_log1p(pm_exp(-abs(x))); }
 
 #if PM_BRIEF
-// A rational function; 2^-20 of the result, 5e-7 of one.
+// Rational approximation; relative error 2^-20, absolute 5e-7.
 float pm_erf(float x) {
   float t = x > 3.92 ? 3.92 : x < -3.92 ? -3.92 : x, z = t * t;
   float p = 1.12837911 + z * (0.388594806 + z * (0.0757706165 + z * (0.0112658385 + z * (0.000283970643 + z * -1.59868114e-06))));
@@ -217,7 +216,7 @@ float pm_erf(float x) {
   return pm_isnan(x) ? x : t * p / q;
 }
 #else
-// 2 ulp. Both polynomials are computed and one is chosen: lavapipe (Mesa 22.3.6) mixes the bits of two branches behind a loop.
+// 2 ulp. Computes both polynomials and selects: lavapipe (Mesa 22.3.6) mixes up bits of two branches after a loop.
 float pm_erf(float x) {
   float t = abs(x), z = x * x;
   float p = 0.00520389993 + z * (-0.000817547494 + z * 8.50996003e-05);
@@ -230,11 +229,11 @@ float pm_erf(float x) {
 }
 #endif
 
-// The normal distribution's integral up to x, erfc(-x / sqrt(2)) / 2: for x < 0 as t exp(p(t) - x^2 / 2) with t = 1 / (1 + c |x|), so that
-// nothing is lost where it is small. 10 ulp for |x| < 3, else 10 + x^2 / 2 ulp: the exponent is rounded twice. 8e-6 of the result anywhere.
+// Normal CDF, erfc(-x / sqrt(2)) / 2. For x < 0: t exp(p(t) - x^2 / 2) with t = 1 / (1 + c |x|), which keeps the tail accurate. 10 ulp for
+// |x| < 3, else 10 + x^2 / 2 ulp, since the exponent is rounded twice; relative error below 8e-6 everywhere.
 float pm_normal_cdf(float x) {
 #if PM_BRIEF
-  // 1e-5 of the result
+  // relative error 1e-5
   float t = 1.0 / (1.0 + 0.353553385 * abs(x));
   float p = -1.2665416 + t * (1.01801205 + t * (0.254449368 + t * (0.474481136 + t * (-0.709179819 + t * 0.228786469))));
 #else
@@ -251,7 +250,7 @@ bool pm_is_finite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x7f800
 #include "include/math_exact.glsl"
 #include "include/math_trigonometry.glsl"
 
-// 3 ulp; overflow only where the result does.
+// e^t / 2; 3 ulp, without premature overflow.
 float pm_half_exp(float t) {
   float e = pm_exp(t * 0.5), small = 0.5 * pm_exp(t);
   return t > 88.0 ? 0.5 * e * e : small;
@@ -319,7 +318,7 @@ float pm_pow_core(float x, float y) {
   float scaled = pm_scale(m, clamp(k, -151, 128));
   return is_near_one ? near_one : k > 128 ? pm_infinity : k < -151 ? 0.0 : scaled;
 }
-// 3 ulp; special cases as IEEE 754's pow: 1 for y = 0 and for x = 1, NaN for a negative x and a y that is no integer.
+// 3 ulp; special cases of IEEE 754 pow: 1 for y = 0 and x = 1, NaN for negative x and non-integer y.
 float pm_pow(float x, float y) {
   bool is_integer = floor(y) == y;
   bool is_odd = is_integer && abs(y) < 16777216.0 && (int(abs(y) < 16777216.0 ? y : 0.0) & 1) != 0;
@@ -345,7 +344,7 @@ float pm_pow(float x, float y) {
   return power;
 }
 
-// Remainder of truncated division, exact: a's sign, as C's fmod.
+// Exact remainder of truncated division, with a's sign, as C fmod.
 float pm_fmod(float a, float b) {
   uint bits_a = floatBitsToUint(a) & 0x7fffffffu, bits_b = floatBitsToUint(b) & 0x7fffffffu;
   const bool is_nan = !pm_is_finite(a) || pm_isnan(b) || b == 0.0;
@@ -355,14 +354,14 @@ float pm_fmod(float a, float b) {
   n = max(n, 1u);
   m %= n;
   for (int left = is_nan ? 0 : exponent_a - exponent_b; left > 0; left -= 8) m = (m << min(left, 8)) % n;
-  // m < 2^24 in units of 2^(exponent_b - 150).
+  // m < 2^24, in units of 2^(exponent_b - 150)
   float r = float(m);
   float small = pm_scale(r, min(exponent_b, 24) - 150);
   float large = uintBitsToFloat(m == 0u ? 0u : floatBitsToUint(r) + (uint(exponent_b - 150) << 23));
   float y = pm_copysign(exponent_b > 24 ? large : small, a);
   return is_nan ? pm_nan : bits_a < bits_b ? a : y;
 }
-// Remainder of floored division: b's sign, as NumPy's mod.
+// Remainder of floored division, with b's sign, as NumPy mod.
 float pm_mod(float a, float b) {
   float r = pm_fmod(a, b);
   float zero = pm_copysign(pm_settled(r), b);
@@ -373,9 +372,9 @@ int pm_mod(int a, int b) {
   return r != 0 && (r ^ b) < 0 ? r + b : r;
 }
 uint pm_mod(uint a, uint b) { return a % b; }
-int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % of negative integers open
+int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % undefined for negative operands
 uint pm_fmod(uint a, uint b) { return a % b; }
-// Rounded down as NumPy's floor_divide: by way of the exact remainder, since a quotient just below an integer rounds to that integer.
+// NumPy floor_divide, via the exact remainder, since a quotient just below an integer may round up to it.
 float pm_floor_divide(float a, float b) {
   precise float r = pm_fmod(a, b), multiple = a - r, q = pm_divide(multiple, b);
   if (r != 0.0 && r < 0.0 != b < 0.0) q -= 1.0;
@@ -384,20 +383,20 @@ float pm_floor_divide(float a, float b) {
   float zero = pm_copysign(0.0, a / b);
   return b == 0.0 ? a / b : q == 0.0 ? zero : whole;
 }
-// Integers divided by 0 give 0. The division itself is never by 0, and never of the least integer by -1.
+// Integer division by 0 gives 0. The hardware never divides by 0, nor INT_MIN by -1.
 int pm_floor_divide(int a, int b) {
   int d = b == 0 || b == -1 ? 1 : b, q = a / d;
   return b == 0 ? 0 : b == -1 ? -a : q * d != a && a < 0 != d < 0 ? q - 1 : q;
 }
 uint pm_floor_divide(uint a, uint b) { return b == 0u ? 0u : a / max(b, 1u); }
 
-// A shift by 32 or more, or by less than 0, gives 0, or -1 for a negative number shifted right.
+// Shifts by a negative amount or by 32 or more give 0, or -1 for right shifts of negative numbers.
 uint pm_shift_left(uint a, uint b) { return b < 32u ? a << b : 0u; }
 uint pm_shift_right(uint a, uint b) { return b < 32u ? a >> b : 0u; }
 int pm_shift_left(int a, int b) { return uint(b) < 32u ? a << b : 0; }
 int pm_shift_right(int a, int b) { return a >> (uint(b) < 32u ? b : 31); }
 
-// Exact powers of integers by squaring, modulo 2^32; 0 for a negative y, save for x = 1 and -1.
+// Exact integer powers by squaring, modulo 2^32. Negative y gives 0, except for x = 1 and -1.
 uint pm_pow(uint x, uint y) {
   uint result = 1u;
   for (; y != 0u; y >>= 1) {
@@ -413,7 +412,7 @@ int pm_pow(int x, int y) {
 
 #include "include/math_wide.glsl"
 
-// Floats as integers: truncated, the end of the range where they are beyond it, 0 for NaN.
+// Float to integer: truncates and saturates; NaN gives 0.
 #define PM_TO_INTEGER(name, result, real, low, end, lowest, highest) \
   result name(real x) { return x >= end ? highest : x > low ? result(x) : x <= low ? lowest : result(0); }
 PM_TO_INTEGER(pm_to_int, int, float, -2147483648.0, 2147483648.0, (-2147483647 - 1), 2147483647)

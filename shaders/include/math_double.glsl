@@ -1,12 +1,12 @@
-// Elementary functions of doubles, which drivers lack. Errors are at most a few units in the last place of the result, or of 1 where it
-// is said; NaN in, NaN out. Part of math.glsl, whose functions end at their end alone and choose from what has been computed; so do these.
+// Elementary functions of doubles, which drivers lack. Errors are a few ulp of the result, or of 1 if stated; NaN in, NaN out. Part of
+// math.glsl: functions return only at their end and select between computed values.
 double pm_double_infinity() { return packDouble2x32(uvec2(0u, 0x7ff00000u)); }
 double pm_double_nan() { return packDouble2x32(uvec2(0u, 0x7ff80000u)); }
 
 // x = m 2^e with m in sqrt(1/2) .. sqrt(2), for a finite x > 0.
 double pm_double_split(double x, out int e) {
   e = 0;
-  if (x < 2.2250738585072014e-308LF) {  // below the normal numbers
+  if (x < 2.2250738585072014e-308LF) {  // subnormal
     x *= 18014398509481984.0LF;
     e = -54;
   }
@@ -24,11 +24,11 @@ double pm_double_split(double x, out int e) {
 double pm_log(double x) {
   int e;
   const double m = pm_double_split(x > 0.0LF ? x : 1.0LF, e);
-  // log(m) = 2 atanh(s): a series in s^2, which is below 0.0295.
+  // log(m) = 2 atanh(s), a series in s^2 < 0.0295
   const double f = m - 1.0LF, s = f / (2.0LF + f), z = s * s;
   double tail = 0.0LF;
   for (int n = 25; n >= 3; n -= 2) tail = tail * z + 1.0LF / double(n);
-  // 2 s = f - s f, of which f is exact.
+  // 2 s = f - s f, where f is exact
   precise double y = double(e) * 0.693147180369123816490LF + (f - (s * (f - 2.0LF * z * tail) - double(e) * 1.90821492927058770002e-10LF));
   const double infinity = pm_double_infinity(), nan = pm_double_nan();
   const bool is_nan = pm_isnan(x) || x < 0.0LF, is_infinite = pm_isinf(x);
@@ -52,7 +52,7 @@ double pm_tan(double x) {
   return x == 0.0LF ? x : y;
 }
 
-// Halved twice, the angle is below pi / 16: a series in tan^2 below 0.04.
+// Halving the angle twice brings it below pi / 16: a series in tan^2 < 0.04.
 double pm_atan(double x) {
   const double a = abs(x);
   double t = a > 1.0LF ? 1.0LF / a : a;
@@ -105,7 +105,7 @@ double pm_atanh(double x) {
   return is_nan || x == 0.0LF ? x : a > 1.0LF ? nan : a == 1.0LF ? end : y;
 }
 
-// erf: up to 3 a series of positive terms, beyond it 1 less a continued fraction; a few units in the last place of 1.
+// erf: below 3 a series of positive terms, above it 1 minus a continued fraction; a few ulp of 1.
 double pm_erf(double x) {
   const double a = abs(x), near = a < 3.0LF ? a : 3.0LF, far = a < 3.0LF ? 3.0LF : a > 6.0LF ? 6.0LF : a;
   double term = 1.0LF, sum = 1.0LF;
@@ -122,7 +122,7 @@ double pm_erf(double x) {
   return is_nan || x == 0.0LF ? x : y;
 }
 
-// The functions below are like those of vec2 and float in reduce.comp.
+// Double versions of the functions in reduce.comp.
 dvec2 pm_merge_exponentials(dvec2 s, dvec2 t) {
   const double largest = pm_max(s.x, t.x);
   const double sum = s.y * pm_exp(s.x - largest) + t.y * pm_exp(t.x - largest);
@@ -134,16 +134,16 @@ dvec2 pm_add_exponential(dvec2 s, double v) {
   return dvec2(largest, v > s.x ? s.y * decay + 1.0LF : s.y + decay);
 }
 
-// A few units in the last place of 1.
+// A few ulp of 1.
 double pm_normal_cdf(double x) { return 0.5LF + 0.5LF * pm_erf(x * 0.70710678118654752440LF); }
 
-// a + b as the nearest double and what that leaves out.
+// a + b as a double and its rounding error.
 dvec2 pm_double_sum(double a, double b) {
   precise double sum = a + b, part = sum - a;
   precise double rest = (a - (sum - part)) + (b - part);
   return dvec2(sum, rest);
 }
-// The upper 26 bits, whose products are exact.
+// The upper 26 significant bits, whose products are exact.
 double pm_double_high(double x) {
   const uvec2 word = unpackDouble2x32(x);
   return packDouble2x32(uvec2(word.x & 0xf8000000u, word.y));
@@ -154,7 +154,7 @@ dvec2 pm_double_product(double a, double b) {
   precise double rest = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b;
   return dvec2(product, rest);
 }
-// log(x) for a finite x > 0 as a sum of two doubles, to 2^-64 of it: 2 atanh(s), of whose series the first two terms are such sums.
+// log(x) for finite x > 0 as a double-double with relative error 2^-64: 2 atanh(s), whose first two series terms are double-doubles too.
 dvec2 pm_double_log(double x) {
   int e;
   const double m = pm_double_split(x, e);
@@ -183,7 +183,7 @@ double pm_pow_core(double x, double y) {
   const double infinity = pm_double_infinity();
   return product.x > 1000.0LF ? infinity : product.x < -1000.0LF ? 0.0LF : power;
 }
-// A few units in the last place; special cases as those of floats.
+// A few ulp; special cases as for floats.
 double pm_pow(double x, double y) {
   const double whole = pm_floor(y), half_whole = pm_floor(y * 0.5LF);
   const bool is_integer = whole == y, is_odd = is_integer && half_whole != y * 0.5LF;

@@ -1,6 +1,6 @@
-// Quotients and square roots of floats that are the nearest numbers on every device. Part of math.glsl.
+// Correctly rounded division and square root on every device. Part of math.glsl.
 
-// a * b as an unevaluated sum, for |a|, |b| in 2^-60 .. 2^60; independent of fused multiply-add.
+// a * b as an unevaluated sum, for |a|, |b| in 2^-60 .. 2^60; correct with and without fma.
 float pm_product(float a, float b, out float rest) {
   precise float high_a = uintBitsToFloat(floatBitsToUint(a) & 0xfffff000u), low_a = a - high_a;
   precise float high_b = uintBitsToFloat(floatBitsToUint(b) & 0xfffff000u), low_b = b - high_b;
@@ -10,10 +10,10 @@ float pm_product(float a, float b, out float rest) {
   return product;
 }
 
-// Quotients and square roots are the nearest numbers, as IEEE 754 has them. PM_CORRECT_DIVISION, PM_CORRECT_ROOT: the device's own are not;
-// theirs are a few units away and put right by what is left over. PM_UNFUSED: fma() rounds the product.
+// IEEE 754 division and square root. PM_CORRECT_DIVISION, PM_CORRECT_ROOT: the device's results are off by a few ulp and are corrected by
+// the remainder. PM_UNFUSED: fma() rounds the product.
 #if PM_CORRECT_DIVISION || PM_CORRECT_ROOT
-// a - q b, exactly, where it is small beside a; all between 1/2 and 4.
+// a - q b, exact if small relative to a; all operands are in 1/2 .. 4.
 float pm_left(float a, float q, float b) {
 #if PM_UNFUSED
   float rest;
@@ -23,7 +23,7 @@ float pm_left(float a, float q, float b) {
 #endif
   return left;
 }
-// The exponent of a magnitude that is not zero, and its mantissa between 1 and 2.
+// Splits a nonzero magnitude into exponent and mantissa in [1, 2).
 int pm_split(uint magnitude, out float mantissa) {
   const int shift = magnitude < 0x00800000u ? 23 - findMSB(magnitude) : 0;
   magnitude <<= shift;
@@ -32,7 +32,7 @@ int pm_split(uint magnitude, out float mantissa) {
 }
 #endif
 #if PM_CORRECT_DIVISION
-// The magnitude of m 2^e, m between 1/2 and 2, where `left` tells on which side of m the exact number is.
+// Bits of m 2^e for m in 1/2 .. 2, correctly rounded; the sign of `left` is the side of m on which the exact value is.
 uint pm_joined(float m, int e, float left) {
   const uint bits = floatBitsToUint(m);
   const int exponent = int(bits >> 23) + e, shift = 2 - exponent;
@@ -59,7 +59,7 @@ float pm_divide(float a, float b) {
     const int e = pm_split(size_a, m) - pm_split(size_b, n);
     precise float q = m / n;
     q = q + pm_left(m, q, n) / n;
-    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // the remainder that half a unit of q makes
+    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // remainder of half an ulp of q
     float left = pm_left(m, q, n);
     if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
     left = pm_left(m, q, n);
@@ -81,7 +81,7 @@ float pm_sqrt(float x) {
   m = (e & 1) == 0 ? m : m + m;
   precise float s = sqrt(m);
   s = s + pm_left(m, s, s) * 0.5 / s;
-  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // the remainder that a unit of s makes, twice that of half a unit
+  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // remainder of an ulp of s, twice that of half an ulp
   if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
   if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
   const bool is_nan = size > 0x7f800000u || (size != 0u && floatBitsToUint(x) != size);

@@ -1,13 +1,12 @@
-// Sines, cosines, tangents and their inverses, for all finite numbers. Part of math.glsl, as which they are written: each function
-// ends at its end alone.
-// 2/pi in binary, after 32 zeros, in words of 32 bits. A chain of selects, because an indexed table costs drivers that unroll or branch for
-// it a second of compilation for each call.
+// Trigonometric functions and their inverses for all finite numbers. Part of math.glsl: functions return only at their end.
+// 2/pi in binary, after 32 zero bits, in 32-bit words. A chain of selects: drivers that unroll or branch for an indexed table take a second
+// more to compile each call.
 uint pm_two_over_pi(uint word) {
   return word < 4u ? (word < 2u ? (word == 0u ? 0u : 0xa2f9836eu) : (word == 2u ? 0x4e441529u : 0xfc2757d1u))
                    : (word < 6u ? (word == 4u ? 0xf534ddc0u : 0xdb629599u) : (word == 6u ? 0x3c439041u : 0xfe5163abu));
 }
 
-// Like pm_reduce, for t >= 256: the product of the mantissa and the 96 bits of 2/pi that matter (Payne and Hanek).
+// pm_reduce for t >= 256: multiplies the mantissa by the 96 relevant bits of 2/pi (Payne and Hanek).
 float pm_reduce_large(float t, out int quadrant) {
   uint bits = floatBitsToUint(t), mantissa = (bits & 0x007fffffu) | 0x00800000u;
   uint skip = (bits >> 23) - 120u, word = skip >> 5, shift = skip & 31u;

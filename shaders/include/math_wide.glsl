@@ -1,5 +1,5 @@
-// The functions of math.glsl for elements of 64 bits.
-// double. The shader defines PM_HAS_FLOAT64.
+// 64-bit versions of the functions in math.glsl.
+// The shader defines PM_HAS_FLOAT64 for double.
 #ifdef PM_HAS_FLOAT64
 bool pm_isnan(double x) {
   const uvec2 word = unpackDouble2x32(x);
@@ -22,15 +22,15 @@ double pm_copysign(double magnitude, double x) {
   const uvec2 word = unpackDouble2x32(magnitude);
   return packDouble2x32(uvec2(word.x, (word.y & 0x7fffffffu) | (unpackDouble2x32(x).y & 0x80000000u)));
 }
-// Rounding to integers by the bits: drivers that lack an instruction for doubles take the algorithm for floats, whose halves are not
-// those of a double and which takes every number above 2^24 for an integer.
+// Rounds by bit operations: drivers without a double instruction reuse the float algorithm, which gets ties wrong and treats every number
+// above 2^24 as an integer.
 double pm_trunc(double x) {
   const uvec2 word = unpackDouble2x32(x);
   const int e = int(word.y >> 20 & 0x7ffu) - 1023;
   const uint above = e < 0 ? 0x80000000u : ~(0xfffffu >> min(uint(e), 20u));
   const uint low = e <= 20 ? 0u : word.x & ~(0xffffffffu >> min(uint(e - 20), 31u));
   const double kept = packDouble2x32(uvec2(low, word.y & above));
-  return e >= 52 ? x : kept;  // the former: an integer, infinity or NaN
+  return e >= 52 ? x : kept;  // e >= 52: an integer, infinity or NaN
 }
 double pm_floor(double x) {
   const double whole = pm_trunc(x);
@@ -47,7 +47,7 @@ double pm_round_even(double x) {
 }
 // 2^n for n in -1022 .. 1023.
 double pm_double_exp2i(int n) { return packDouble2x32(uvec2(0u, uint(n + 1023) << 20)); }
-// e^r - 1 for |r| <= 0.35: the Taylor series, whose rest is below 2^-55.
+// e^r - 1 for |r| <= 0.35: Taylor series with a remainder below 2^-55.
 double pm_double_exp_tail(double r) {
   double y = 1.0LF / 6227020800.0LF;
   double factorial = 479001600.0LF;
@@ -59,7 +59,7 @@ double pm_double_exp_tail(double r) {
 }
 // 2 ulp.
 double pm_exp(double x) {
-  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // beyond them there is infinity and 0
+  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // beyond: infinity and 0
   const double k = pm_floor(held * 1.44269504088896340736LF + 0.5LF);
   const bool is_nan = pm_isnan(x);
   const int n = is_nan ? 0 : int(k);
@@ -92,7 +92,7 @@ double pm_double_sine(double r, int quadrant) {
   }
   return (quadrant & 2) == 0 ? sum : -sum;
 }
-// 4 ulp of 1 for |x| < 2^20 pi / 2; beyond, the reduction loses digits.
+// 4 ulp of 1 for |x| < 2^20 pi / 2; above, the argument reduction loses precision.
 double pm_sine(double x, int shift) {
   const bool is_nan = pm_isnan(x) || pm_isinf(x);
   const double held = is_nan ? 0.0LF : x;
@@ -106,7 +106,7 @@ double pm_sin(double x) {
   return x == 0.0LF ? x : y;
 }
 double pm_cos(double x) { return pm_sine(x, 1); }
-// The exponent field of a positive number, going on below zero for denormal ones.
+// Exponent field of a positive number, continued below zero for subnormals.
 int pm_double_exponent(double x) {
   const int field = int(unpackDouble2x32(x).y >> 20);
   return field > 0 ? field : int(unpackDouble2x32(x * 18014398509481984.0LF).y >> 20) - 54;
@@ -117,7 +117,7 @@ double pm_fmod(double a, double b) {
   const int exponent = pm_double_exponent(d), shift = exponent > 0 ? 0 : 54;
   const double normal = shift > 0 ? d * 18014398509481984.0LF : d;
   double r = is_nan ? 0.0LF : abs(a);
-  for (int i = 0; i < 2200 && r >= d; ++i) {  // each turn takes off the largest multiple of d by a power of two
+  for (int i = 0; i < 2200 && r >= d; ++i) {  // subtracts the largest d 2^k per iteration
     const int e = pm_double_exponent(r) - exponent - shift;
     precise double half_way = normal * pm_double_exp2i(e >> 1), part = half_way * pm_double_exp2i(e - (e >> 1));
     r -= part > r ? part * 0.5LF : part;
@@ -139,14 +139,14 @@ double pm_floor_divide(double a, double b) {
 #include "include/math_double.glsl"
 #endif
 
-// The same for 64 bits. The shader requires GL_EXT_shader_explicit_arithmetic_types_int64 and defines PM_HAS_INT64.
+// int64. The shader requires GL_EXT_shader_explicit_arithmetic_types_int64 and defines PM_HAS_INT64.
 #ifdef PM_HAS_INT64
 int64_t pm_abs(int64_t x) { return abs(x); }
 int64_t pm_sign(int64_t x) { return x > 0L ? 1L : x < 0L ? -1L : 0L; }
 int64_t pm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t pm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t pm_fmod(int64_t a, int64_t b) { return a - a / b * b; }
-// The conversion by its words: llvmpipe of Mesa 22.3 says that int64_t(-1) of an int is not below a literal 0.
+// Converts by words: in llvmpipe of Mesa 22.3 int64_t(-1) of an int is not below a literal 0.
 int64_t pm_int64_t(int x) { return packInt2x32(ivec2(x, x >> 31)); }
 int64_t pm_mod(int64_t a, int64_t b) {
   int64_t r = a - a / b * b;

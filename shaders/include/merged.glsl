@@ -1,5 +1,4 @@
-// Statistics of two sets of numbers as one's (Chan, Golub, LeVeque 1983).
-// How many there are, their mean and the sum of their squared deviations.
+// Merges (count, mean, sum of squared deviations) of two sets: Chan, Golub, LeVeque 1983.
 vec3 merged(vec3 a, vec3 b) {
   if (b.x == 0.0) return a;
   if (a.x == 0.0) return b;

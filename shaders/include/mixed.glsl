@@ -1,6 +1,5 @@
-// The arrays of a kernel whose floats need not be stored alike: x, w, b, y and residual hold elements of the kernel's storage, or float32
-// where X_FLOAT, W_FLOAT, B_FLOAT, Y_FLOAT and R_FLOAT say so. A kernel of which some arrays are float32 is compiled for the storage of the
-// others. After include/tensor.glsl.
+// Buffers of mixed precision: x, w, b, y and residual have the kernel's storage type, or fp32 if X_FLOAT, W_FLOAT, B_FLOAT, Y_FLOAT or
+// R_FLOAT is set. Include after include/tensor.glsl.
 #ifndef PM_MIXED_GLSL
 #define PM_MIXED_GLSL
 

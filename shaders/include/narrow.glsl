@@ -1,7 +1,7 @@
-// Elements of 2, 4 and 8 bits, in which nothing computes: packed in words, the first in the low bits. The codes of floats mean what
-// core/narrow_float.h says of their format, which comes as macros: NARROW_EXPONENT, NARROW_MANTISSA (bits), NARROW_BIAS, NARROW_LARGEST
-// (the code of the largest number), NARROW_SPECIALS (0: NaN is the last code; 1: NaN is that of -0; 2: infinities and NaNs have the last
-// exponent; 3: all are numbers), NARROW_SIGN. NARROW_BITS: of an element.
+// Packed storage of 2, 4 and 8-bit elements, the first in the low bits; arithmetic is done in wider types. Float formats follow
+// core/narrow_float.h and are described by macros: NARROW_EXPONENT, NARROW_MANTISSA (bits), NARROW_BIAS, NARROW_LARGEST (code of the
+// largest finite value), NARROW_SPECIALS (0: NaN is the last code; 1: NaN is -0; 2: infinities and NaNs use the last exponent; 3: none),
+// NARROW_SIGN. NARROW_BITS: bits per element.
 #ifndef PM_NARROW_GLSL
 #define PM_NARROW_GLSL
 
@@ -11,7 +11,7 @@
 #ifdef NARROW_EXPONENT
 const uint NARROW_MAGNITUDE = (1u << NARROW_EXPONENT + NARROW_MANTISSA) - 1u;
 
-// The bits of the float32 that a code means.
+// Decodes to the bits of a float32.
 uint pm_narrow_value(uint code) {
   const uint magnitude = code & NARROW_MAGNITUDE, sign = code & ~NARROW_MAGNITUDE;
 #if NARROW_SPECIALS == 1
@@ -32,9 +32,8 @@ uint pm_narrow_value(uint code) {
   return bits | (sign != 0u ? 0x80000000u : 0u);
 }
 
-// The code of a float32, by its bits: rounded to nearest, a half to even; of formats without a sign,
-// which have no mantissa and take the magnitude, ROUND 1: up, 2: down, 3: to nearest, a half up. One too
-// large becomes the largest where `saturate` is set, else infinity or NaN.
+// Encodes the bits of a float32, rounding to nearest even. Formats without sign (and mantissa) encode the magnitude; ROUND 1: up, 2: down,
+// 3: to nearest, ties up. Overflow saturates if `saturate` is set, and otherwise gives infinity or NaN.
 uint pm_narrow_code(uint bits, bool saturate) {
   const uint magnitude = bits & 0x7fffffffu;
   const uint sign = NARROW_SIGN != 0 ? bits >> 31 << NARROW_EXPONENT + NARROW_MANTISSA : 0u;
@@ -45,7 +44,7 @@ uint pm_narrow_code(uint bits, bool saturate) {
 #elif NARROW_SPECIALS == 2
   const uint nan = NARROW_LARGEST + 1u | 1u << NARROW_MANTISSA - 1 | sign;
 #else
-  const uint nan = sign ^ NARROW_MAGNITUDE + 1u;  // 0: there is none
+  const uint nan = sign ^ NARROW_MAGNITUDE + 1u;  // 0: no NaN
 #endif
   if (magnitude > 0x7f800000u) return nan;
 #if !NARROW_SIGN

@@ -1,6 +1,6 @@
-// Random numbers by counting: Philox 4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw: "Parallel random numbers: as easy
-// as 1, 2, 3" (SC 2011). Block `counter` of a sequence is a function of its number alone, so that any invocation makes any of them.
-// All devices make the same numbers: integers, and floats by additions and products alone, which every device rounds alike.
+// Counter-based random numbers: Philox 4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw: "Parallel random numbers: as easy as
+// 1, 2, 3" (SC 2011). Block `counter` depends only on its index, so any invocation can compute any block. Results are identical on all
+// devices: integers, and floats computed with additions and multiplications only, which every device rounds alike.
 #ifndef PM_RANDOM_GLSL
 #define PM_RANDOM_GLSL
 
@@ -15,10 +15,10 @@ uvec4 pm_philox(uvec4 counter, uvec2 key) {
   return counter;
 }
 
-// 0 <= u < 1 in steps of 2^-24.
+// Uniform in [0, 1), in steps of 2^-24.
 float pm_uniform(uint bits) { return float(bits >> 8) * 5.9604644775390625e-8; }
 
-// log(u) of 0 < u <= 1.
+// log(u) for 0 < u <= 1.
 float pm_uniform_log(float u) {
   const int e = int(floatBitsToUint(u) - 0x3f3504f3u) >> 23;
   precise float t = uintBitsToFloat(floatBitsToUint(u) - (uint(e) << 23)) - 1.0;
@@ -31,7 +31,7 @@ float pm_uniform_log(float u) {
   return y;
 }
 
-// A square root from an estimate of 1 / sqrt(s) by its bits and four steps of Newton's, which is the same on every device.
+// Square root, identical on every device: a bit-trick estimate of 1 / sqrt(s) and four Newton steps.
 float pm_exact_sqrt(float s) {
   precise float y = uintBitsToFloat(0x5f3759dfu - (floatBitsToUint(s) >> 1));
   for (int i = 0; i < 4; ++i) y = y * (1.5 - 0.5 * s * y * y);
@@ -39,7 +39,7 @@ float pm_exact_sqrt(float s) {
   return root;
 }
 
-// cos and sin of a turn of angle / 2^24.
+// cos and sin of 2 pi angle / 2^24.
 vec2 pm_turn(uint angle) {
   precise float f = float(angle & 0x3fffffu) * 2.384185791015625e-7, z = f * f;
   const float a[5] = float[](0.0001516751217423007, -0.004674150608479977, 0.07968991994857788, -0.6459637880325317, 1.5707963705062866);
@@ -53,7 +53,7 @@ vec2 pm_turn(uint angle) {
   return (angle >> 23 & 1u) == 0u ? turned : -turned;
 }
 
-// Two of the standard normal distribution (Box and Muller), from 32 bits for their distance and 24 for their angle; up to 6.7.
+// Two standard normal samples (Box-Muller) from 32 bits for the radius and 24 for the angle; |x| is at most 6.7.
 vec2 pm_normal(uint distance, uint angle) {
   precise float u = float(distance >> 8) * 5.9604644775390625e-8 + float((distance & 0xffu) + 1u) * 2.3283064365386963e-10;
   precise float s = -2.0 * pm_uniform_log(u);

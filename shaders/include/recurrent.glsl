@@ -1,11 +1,10 @@
 // Shared by the kernels of recurrent layers.
 //
-// CELL: kRnn, kLstm (gates i, o, f, c), kGru (z, r, h), whose reset gate comes before the recurrent product, or kGruLinear, where it
-// comes after. F, G and H are the activations, of x in direction d. The sequence of a step past its length keeps its state, and its
-// output there is zero.
+// CELL: kRnn, kLstm (gates i, o, f, c), kGru (z, r, h) with the reset gate before the recurrent matmul, or kGruLinear with it after. F, G
+// and H are the activations of x in direction d. Past its length, a sequence keeps its state and outputs zero.
 //
-// State, in float32, rows of `width` (a multiple of 4, zero past the units): hidden states at h_from and h_to, cells at `cells`.
-// Recurrent weights: [direction][gate][unit / 16][depth / 4][16][4].
+// State, in fp32, rows of `width` (units rounded up to a multiple of 4, zero-padded): hidden states at h_from and h_to, cells at `cells`.
+// Recurrent weights: [direction][gate][unit / 16][K / 4][16][4].
 #define kRnn 0
 #define kLstm 1
 #define kGru 2
@@ -18,14 +17,14 @@
 #define GATES 3
 #endif
 
-layout(binding = 0) readonly buffer X { sfp x[]; };  // [row of a sequence's step][direction][gate][unit]
+layout(binding = 0) readonly buffer X { sfp x[]; };  // [row of step and sequence][direction][gate][unit]
 layout(binding = 1) readonly buffer R { sfpvec4 r[]; };
 layout(binding = 3) buffer State { float state[]; };
 #if HAS_Y
 layout(binding = 4) buffer Y { Y_TYPE y[]; };
 #endif
 #if HAS_BACK
-layout(binding = 11) buffer Back { BACK_TYPE back[]; };  // the results of the second direction, where they are APART
+layout(binding = 11) buffer Back { BACK_TYPE back[]; };  // output of the second direction (APART)
 #endif
 #if HAS_LENGTHS
 layout(binding = 5) readonly buffer Lengths { int lengths[]; };
@@ -34,23 +33,23 @@ layout(binding = 5) readonly buffer Lengths { int lengths[]; };
 layout(binding = 6) readonly buffer Peepholes { float peepholes[]; };  // [direction][i, o, f][unit]
 #endif
 #if HAS_HIDDEN_BIAS
-layout(binding = 7) readonly buffer Bias { float bias[]; };  // the recurrent product's for gate h, from hidden_bias on: [direction][unit]
+layout(binding = 7) readonly buffer Bias { float bias[]; };  // recurrent bias of gate h, from hidden_bias on: [direction][unit]
 #endif
 layout(push_constant) uniform parameter {
   uint step, steps;
 #if HELD
-  uint count;  // steps of this dispatch
+  uint count;  // steps in this dispatch
 #endif
   uint batch, units, width, directions;
   uint h_from, h_to, cells;
-  uint x_stride_t, x_stride_b;  // rows of x
+  uint x_stride_t, x_stride_b;  // in rows of x
   uint y_stride_t, y_stride_d, y_stride_b;
   uint hidden_bias;
-  uint reversed;  // the first direction is; a second one always is
-  float clip;     // the limit on what activations take
+  uint reversed;  // whether the first direction is reversed; the second always is
+  float clip;     // clip limit of the activation inputs
 #if CUT
-  uint direction, first_block, blocks;  // the one direction of this dispatch, and its blocks of 16 units
-  uint r_offset, r1_offset, r2_offset, r3_offset;  // of each gate's weights in its binding, in fours
+  uint direction, first_block, blocks;  // direction of this dispatch, and its blocks of 16 units
+  uint r_offset, r1_offset, r2_offset, r3_offset;  // offset of each gate's weights in its binding, in vec4s
 #endif
   uint y_offset, back_offset, lengths_offset;
 } p;
@@ -86,17 +85,17 @@ uint length_of(uint b) {
 #endif
 }
 
-// The place in a sequence of that length that a step reads and writes.
+// Time index that a step of a sequence reads and writes.
 uint time_of(uint step, uint length, uint d) {
   return step < length && (d == 1u || p.reversed != 0u) ? length - 1u - step : step;
 }
 
-// The input's product with its weights for the first gate, and the biases; other gates are `units` apart.
+// Index of the first gate's input projection, including biases; the next gates follow at stride `units`.
 uint input_of(uint t, uint b, uint d, uint unit) {
   return ((t * p.x_stride_t + b * p.x_stride_b) * p.directions + d) * uint(GATES) * p.units + unit;
 }
 
-// STORE_Y and STORE_BACK store an element as their tensor has it.
+// STORE_Y and STORE_BACK convert to the element type of their tensor.
 void store_output(uint t, uint b, uint d, uint unit, float v) {
   const uint at = t * p.y_stride_t + b * p.y_stride_b + unit;
 #if APART
@@ -115,7 +114,7 @@ void store_output(uint t, uint b, uint d, uint unit, float v) {
 }
 
 #if CELL == kLstm
-// The new hidden state of gates before their activations; `cell` becomes the new one.
+// Returns the new hidden state from the gates before activation; updates `cell`.
 float advance(vec4 v, inout float cell, uint d, uint unit) {
   vec3 peeps = vec3(0.0);
 #if HAS_PEEPHOLES
@@ -133,7 +132,7 @@ float advance(vec4 v, inout float cell, uint d, uint unit) {
 #endif
 
 #if CELL == kGruLinear
-// `product`: the recurrent one of gate h, which v.z is without.
+// `product`: the recurrent term of gate h, not included in v.z.
 float advance(vec3 v, float product, float old, uint d, uint unit) {
 #if HAS_HIDDEN_BIAS
   product += bias[p.hidden_bias + d * p.units + unit];

@@ -1,5 +1,5 @@
-// One row a workgroup, or with SHORT one to each 16 of its invocations: sums and maxima over them, and loops over a row's elements. All
-// invocations call the sums and the maxima, those whose row is past the last one too.
+// Row-wise reductions and loops: a row per workgroup, or with SHORT a row per 16 invocations. All invocations call the reductions,
+// including those past the last row.
 #if SHORT
 #define TEAM 16u
 #else

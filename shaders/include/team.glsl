@@ -1,8 +1,8 @@
-// Teams of invocations: TEAM neighbours of a workgroup. PM_GATHER(name, type, array, merge) defines a function that folds the values of a
-// team's members with `merge` and gives each the result; all invocations of the workgroup call it.
+// Reductions over groups of TEAM adjacent invocations. PM_GATHER(name, type, array, merge) defines an all-reduce with `merge`; all
+// invocations of the workgroup must call it.
 #define pm_sum(s, t) ((s) + (t))
 #if LANES
-// The workgroup is one subgroup of 8, and does without the array (CPU drivers).
+// CPU drivers: the workgroup is one subgroup of 8; shared memory is not used.
 #define TEAM_NUMBER 0u
 #define TEAM_MEMBER gl_LocalInvocationID.x
 #define PM_GATHER(name, type, array, merge)                                               \
@@ -12,10 +12,9 @@
     return result;                                                                        \
   }
 #elif SUBGROUP
-// Subgroups of SUBGROUP (a power of two) invocations exchange their values; beyond them the subgroups' results meet in shared memory:
-// `array` has an element for each invocation of the workgroup and 16 more. Consecutive calls alternate between two disjoint stretches of
-// it, so that one barrier a call is enough. A shader may define PM_SHUFFLE_XOR, for values that
-// subgroupShuffleXor does not take.
+// Reduces within subgroups of SUBGROUP (a power of two), then across subgroups in shared memory: `array` has workgroup size + 16 elements.
+// Consecutive calls alternate between two disjoint regions of it, so that each needs one barrier. A shader may define PM_SHUFFLE_XOR for
+// types that subgroupShuffleXor does not support.
 #ifndef PM_SHUFFLE_XOR
 #define PM_SHUFFLE_XOR subgroupShuffleXor
 #endif
@@ -37,14 +36,13 @@ uint pm_turn = 0u;
     return v;                                                                                                     \
   }
 #else
-// The members' values meet in shared memory: `array` has an element for each invocation of the workgroup and 16 more. TEAM is a power of
-// two, at least 16.
+// Reduces in shared memory: `array` has workgroup size + 16 elements. TEAM is a power of two, at least 16.
 #define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
 #define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
-// They meet in two steps of sixteens, which takes fewer barriers than halving. Teams of more than 16 are alone in their workgroup.
+// Two steps of 16 values need fewer barriers than a tree. Groups larger than 16 fill their workgroup.
 #define PM_GATHER(name, type, array, merge)                                               \
   type name(type v) {                                                                     \
-    if (TEAM <= 16u) barrier(); /* after the last call; larger teams meet in between */   \
+    if (TEAM <= 16u) barrier(); /* array is reused; larger groups wait below */           \
     array[gl_LocalInvocationID.x] = v;                                                    \
     barrier();                                                                            \
     uint first = TEAM_NUMBER * TEAM;                                                      \

@@ -1,12 +1,12 @@
-// Elements of tensors in every storage mode, with stores that make whole 32-bit words.
+// Element access in every storage type, with stores of whole 32-bit words.
 //
-// Arrays are declared with the storage types of the preamble: `layout(binding = 0) readonly buffer X { sfp x[]; };` or
-// `sfpvec4 x[]`. Indices count elements of the tensor (of vec4s for the _vec4 forms) and are evaluated once. Values are floats,
-// whatever the storage. In fp16_packed and bf16_packed one `sfp` is a word of two elements.
+// Declare arrays with the storage types of the preamble: `layout(binding = 0) readonly buffer X { sfp x[]; };` or `sfpvec4 x[]`. Indices
+// count elements (vec4s for the _vec4 forms) and are evaluated once. Values are float in every storage type. In fp16_packed and bf16_packed
+// an `sfp` is a word of two elements.
 #ifndef PM_TENSOR_GLSL
 #define PM_TENSOR_GLSL
 
-// Elements of a 32-bit word: one invocation makes all of them. Lanes past a tensor's end are padding and may hold anything.
+// Elements per 32-bit word; a single invocation writes all of them. Elements past the end of a tensor are padding with any value.
 #if NCNN_fp16_packed || NCNN_fp16_storage || NCNN_bf16_packed || NCNN_bf16_storage
 #define PM_GRAIN 2
 #else
@@ -17,7 +17,7 @@
 #define pm_load_vec4(x, i) vec4(buffer_ld4(x, i))
 #define pm_store_vec4(y, i, v) buffer_st4(y, i, afpvec4(v))
 
-// Four floats as a store of four elements and a load give them back.
+// Rounds to the storage type, as a store followed by a load would.
 #if NCNN_fp16_packed || NCNN_bf16_packed
 #define pm_stored_vec4(v) vec4(pm_unpack4(pm_pack4(pm_value4(afpvec4(v)))))
 #elif NCNN_fp16_storage || NCNN_bf16_storage
@@ -26,11 +26,10 @@
 #define pm_stored_vec4(v) (v)
 #endif
 
-// One element of a word that other invocations may be writing too: an atomic loop in the packed modes.
+// Stores an element of a word that other invocations may be writing too: an atomic loop in the packed modes.
 #define pm_store(y, i, v) buffer_st1(y, i, afp(v))
 
-// Two or four neighbouring elements of an array of scalars. pm_load2, pm_store2: i is even. pm_load4, pm_store4: i is a multiple
-// of PM_GRAIN.
+// Two or four adjacent elements of an array of scalars. pm_load2, pm_store2: i is even. pm_load4, pm_store4: i is a multiple of PM_GRAIN.
 #if PM_SFP_LANES == 2
 #define pm_load2(x, i) pm_unpack2(x[uint(i) >> 1])
 #define pm_load4(x, i) vec4(pm_unpack2(x[pm_keep(uint(i) >> 1)]), pm_unpack2(x[pm_kept + 1u]))
@@ -63,7 +62,7 @@
   } while (false)
 #endif
 
-// Two floats of 16 bits from a word of them.
+// Unpacks two fp16 or bf16 from a word.
 vec2 pm_unpack_halves(uint word) {
 #if NCNN_bf16_packed || NCNN_bf16_storage
   return uintBitsToFloat(uvec2(word << 16, word & 0xffff0000u));
@@ -72,7 +71,7 @@ vec2 pm_unpack_halves(uint word) {
 #endif
 }
 
-// Two neighbouring elements from any i: whole words where i is even, atomically elsewhere (a view that starts mid-word).
+// Stores two adjacent elements at any i: a word if i is even, otherwise atomically (a view that starts mid-word).
 #define pm_store2_any(t, i, a, b)                 \
   do {                                            \
     uint pm_any_ = uint(i);                       \
@@ -85,11 +84,11 @@ vec2 pm_unpack_halves(uint word) {
     }                                             \
   } while (false)
 
-// Holds an index while an expression reads several elements from it on.
+// Evaluates an index once for expressions that use it several times.
 uint pm_kept;
 uint pm_keep(uint index) { return pm_kept = index; }
 
-// Elements of 8 and 16 bits in arrays of words (`uint x[]`): loads by element, stores by word (or atomically by element).
+// 8 and 16-bit elements in arrays of words (`uint x[]`): loads by element, stores by word (or atomically by element).
 #define pm_load_u8(x, i) bitfieldExtract(x[pm_keep(i) >> 2], int(pm_kept & 3u) * 8, 8)
 #define pm_load_i8(x, i) bitfieldExtract(int(x[pm_keep(i) >> 2]), int(pm_kept & 3u) * 8, 8)
 #define pm_load_u16(x, i) bitfieldExtract(x[pm_keep(i) >> 1], int(pm_kept & 1u) * 16, 16)
@@ -117,7 +116,7 @@ uint pm_pack_i16(ivec2 v) { return pm_pack_u16(uvec2(v)); }
     } while (pm_seen_ != pm_given_);                                      \
   } while (false)
 
-// 64-bit integers as pairs of words (`uvec2 x[]`, low word first), for devices without shaderInt64.
+// int64 as two words (`uvec2 x[]`, low word first), for devices without shaderInt64.
 uvec2 pm_i64(int v) { return uvec2(uint(v), uint(v >> 31)); }
 bool pm_fits_i32(uvec2 v) { return v.y == uint(int(v.x) >> 31); }
 

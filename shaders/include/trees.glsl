@@ -1,7 +1,8 @@
-// The values of the leaves of decision trees that a row of x comes to, folded for one of `targets` by FOLD: 0 sum, 1 mean over trees, 2
-// least, 3 most. NUMBER: float, or double, whose bits are WORDS words. A node is its feature; how it is compared (0 a leaf, 1 <=, 2 <, 3 >=,
-// 4 >, 5 ==, 6 !=; 8 is added where NaN is true); the node where that is true; where it is false; the bits of what it is compared with. A
-// leaf has its first entry and their number as the nodes. An entry is a target and the bits of its weight. No way is longer than `depth`.
+// Evaluates decision trees for a row of x: folds the leaf values of one of `targets` by FOLD: 0 sum, 1 mean over trees, 2 min, 3 max.
+// NUMBER: float, or double, of WORDS words.
+// A node is: feature; comparison (0 leaf, 1 <=, 2 <, 3 >=, 4 >, 5 ==, 6 !=; + 8 if NaN counts as true); true child; false child; threshold.
+// A leaf stores its first entry and the number of entries as the children. An entry is a target and its weight. `depth` limits the path
+// length.
 layout(binding = 2) readonly buffer N { uint nodes[]; };
 layout(binding = 3) readonly buffer E { uint entries[]; };
 layout(binding = 4) readonly buffer R { uint roots[]; };

@@ -1,5 +1,4 @@
-// The sums of a team's members, of one vec4 and of two at once: every meeting waits for the whole team. Behind the declaration of the
-// workgroup, which has TEAMS teams.
+// Group reduction of one or two vec4s with one barrier. Include after the workgroup declaration; the workgroup has TEAMS groups.
 struct Sums {
   vec4 a, b;
 };
@@ -11,7 +10,7 @@ Sums exchanged(Sums s, uint mask) { return Sums(exchanged(s.a, mask), exchanged(
 #endif
 #include "include/team.glsl"
 #if SUBGROUP
-const uint kMeeting = 2u * ((TEAM * TEAMS + SUBGROUP - 1u) / SUBGROUP);  // two turns of a result of each subgroup
+const uint kMeeting = 2u * ((TEAM * TEAMS + SUBGROUP - 1u) / SUBGROUP);  // a result per subgroup, double-buffered
 shared vec4 meeting[kMeeting];
 PM_GATHER(gather_sum, vec4, meeting, pm_sum)
 shared Sums meeting_of_two[kMeeting];

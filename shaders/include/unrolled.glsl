@@ -1,4 +1,4 @@
-// Loops over what an invocation holds, unrolled but where units are emulated: drivers take minutes for the text of all units' products.
+// Unrolled loops over registers; not unrolled with EMULATED, since drivers take minutes to compile the unrolled emulation.
 #ifndef PM_UNROLLED_GLSL
 #define PM_UNROLLED_GLSL
 #if EMULATED

@@ -1,4 +1,4 @@
-// Windows over up to three spatial axes, without tiles: what pool_volume and conv_volume share. Missing axes have one element.
+// Windows over up to three spatial axes, shared by pool_volume and conv_volume. Missing axes have size 1.
 layout(constant_id = 0) const int KERNEL_D = 1;
 layout(constant_id = 1) const int KERNEL_H = 1;
 layout(constant_id = 2) const int KERNEL_W = 1;
@@ -17,7 +17,7 @@ ivec3 steps() { return ivec3(STEP_D, STEP_H, STEP_W); }
 ivec3 dilations() { return ivec3(DILATION_D, DILATION_H, DILATION_W); }
 ivec3 pads() { return ivec3(PAD_D, PAD_H, PAD_W); }
 
-// The image, channel and place of an element, in row-major order.
+// Batch item, channel and position of an element in row-major order.
 struct Place {
   uint n, c;
   uvec3 at;
