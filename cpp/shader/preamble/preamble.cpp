@@ -151,8 +151,8 @@ std::string constructor_macros(const ShaderOptions& options, const std::vector<s
   return text;
 }
 
-// Handles 2024 source that declares a structure sfpvec8 although fp16 arithmetic defines that name as f16mat2x4. It was written for a
-// compiler that allows this redefinition up to the line where the source enables the arithmetic.
+// Disables fp16 arithmetic up to the line where the source enables it, for 2024 source that declares a structure sfpvec8. With fp16
+// arithmetic that name is f16mat2x4; the source was written for a compiler that accepts the redefinition.
 std::string struct_allowance(const ShaderOptions& options, bool declares_wide, const std::vector<std::string_view>& words) {
   const bool clashes = declares_wide && options.storage == Storage::fp16 && half_arithmetic(options);
   const bool switches = std::ranges::any_of(
