@@ -258,7 +258,8 @@ class Kernel(_pumice.Kernel):
         which the device reads when the kernel starts; they must be within its limits.
 
         timeout: maximum wait in seconds. After it, TimeoutError is raised; the execution continues, and the arrays do not change. Ctrl-C
-        interrupts likewise. given: arguments in a dict, for names that are keywords of this call (threads, groups, timeout) or of Python.
+        interrupts likewise.
+        given: arguments in a dict, for names that are keywords of this call (threads, groups, timeout) or of Python.
 
         Arrays are copied in, and back if the kernel writes them. Structured arrays have the fields and offsets of the shader (see dtype),
         or are converted; for a read-only buffer, a list of dicts will do. A block of several members takes them by name, or as a dict; an
@@ -352,13 +353,15 @@ class Kernel(_pumice.Kernel):
 
         configs: a grid, names -> lists of values, whose combinations are the variants; or a callable that returns dicts of values. Names:
         specialization constants, macros in the source, "local_size", and "precision" ("fp32", "fp16", "bf16": the type to which float
-        arrays in sfp buffers are converted). arguments: those of a call in a dict; or a callable that returns them for a variant's dict,
-        for example if the number of groups depends on a tile. Arrays do not change.
+        arrays in sfp buffers are converted).
+        arguments: those of a call in a dict; or a callable that returns them for a variant's dict, for example if the number of groups
+        depends on a tile. Arrays do not change.
 
         check: a function that takes the arrays and numbers by name and returns the expected output, one array or a dict of them; a
         variant that differs is rejected. tolerance: the largest difference relative to the largest value, by default the square root of
         the type's epsilon, 0 for integers. allow_spills: keep variants that spill registers, if the driver reports spills. runs:
-        executions per variant; the median counts. again: ignore stored measurements. progress: a bar, on a terminal and in a notebook.
+        executions per variant; the median counts.
+        again: ignore stored measurements. progress: a bar, on a terminal and in a notebook.
 
         Stored measurements are reused in this and later processes; their key is the device, driver, source, size class, and the kind of
         check. After an interruption, the next call continues. The key does not identify the reference function: use again=True after
