@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kGroup = kGroupChannels;
 
-// Channels in groups of one size: the full groups of 8, or those of the last group. Each part becomes a tensor of its own.
+// Groups of equal size: the full groups of 8 channels, or the shorter last group. Each becomes a separate tensor.
 struct Part {
   uint32_t first, groups, channels;
 };
@@ -25,15 +25,15 @@ int64_t size(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
-// The range of activations from an element on.
+// Returns the range from an element on.
 BufferRange from(const Activations& activations, uint64_t element) {
   const uint64_t bytes = element * static_cast<uint64_t>(bits(activations.dtype)) / 8;
   const BufferRange& range = activations.range;
   return {range.buffer, range.offset + bytes, range.bytes - bytes};
 }
 
-// The form of the axes x and y: plain; doubled, split into W / 2, 2, H / 2, 2; or half, where activations of half that size show each pixel
-// twice on either axis.
+// Form of the x and y axes: plain; doubled, split into W / 2, 2, H / 2, 2; or half, with each pixel of half-size activations repeated along
+// both axes.
 enum class Axes : uint8_t { plain, doubled, half };
 
 std::vector<Operand> group_operands(const Activations& a, Axes axes) {
@@ -63,7 +63,7 @@ Operand flat(const Activations& a) {
   return {TensorDesc(a.dtype, {size(a.images * a.extent.elements())}), a.range};
 }
 
-// One value for each channel, as tensors that broadcast beside groups of activations.
+// Per-channel values, as tensors that broadcast with groups of activations.
 std::vector<Operand> channel_operands(const BufferRange& range, uint32_t channels, size_t trailing_axes) {
   std::vector<Operand> operands;
   for (const Part& part : parts_of(channels)) {

@@ -8,9 +8,9 @@
 namespace pumice::dv {
 namespace {
 
-constexpr size_t kMostLists = 16;  // executions in flight whose times are told apart
+constexpr size_t kMostLists = 16;  // executions in flight with separate timestamps
 
-// The bytes that the commands write, in ranges that do not touch.
+// Returns the ranges that the commands write, merged so that they do not touch.
 std::vector<MemoryRange> joined(const std::vector<Command>& commands) {
   std::vector<MemoryRange> ranges;
   for (const Command& command : commands) ranges.push_back(written_by(command));
@@ -79,8 +79,8 @@ void CommandList::check_committed() const {
   if (!committed_) throw StateError("commit() this CommandList before exec() and wait()", "L6");
 }
 
-// Whether weights have changed since the list was prepared. Weights that the device has written are unpacked on the device from then on, so
-// that none of the executions waits for another.
+// Returns whether weights have changed since the list was prepared. Weights that the device has written are unpacked on the device from
+// then on, so that executions need not wait for one another.
 bool CommandList::has_other_weights() {
   bool others = false;
   for (ReadWeights& weights : prepared_->lowering.weights) {
@@ -102,8 +102,7 @@ int64_t CommandList::exec(const Interrupted& interrupted) {
   if (has_other_weights()) prepared_ = prepare(interrupted);
   auto& lists = prepared_->lists;
   auto& submissions = prepared_->submissions;
-  // An idle list is used again, but not the one whose device time last_exec_time() may still read; where none is idle, the one in flight
-  // for the longest time.
+  // Reuses an idle list, except the one whose device time last_exec_time() may still read; if none is idle, the one submitted first.
   const auto is_busy = [&](const Submission& one) { return one.id() == waited_ || !one.done(); };
   size_t at = 0;
   while (at < submissions.size() && is_busy(submissions[at])) ++at;

@@ -1,4 +1,4 @@
-// Commands that are checked as they are added, prepared once and executed many times.
+// Lists of commands that are checked when added, prepared once and executed many times.
 #pragma once
 
 #include <memory>
@@ -8,36 +8,35 @@
 
 namespace pumice::dv {
 
-// Executions of all lists of a device run one after the other; their ids grow. add() and commit() are not thread-safe, exec() and wait()
-// are.
+// Executions of all lists of a device are serialized; their ids increase. add() and commit() are not thread-safe, exec() and wait() are.
 class CommandList {
  public:
   explicit CommandList(std::shared_ptr<Context> context);
   const std::shared_ptr<Context>& context() const { return context_; }
 
-  // Adds a command. A Refusal names the run and the field, and then nothing is added. StateError after commit().
+  // Adds a command. Throws Refusal with the run and the field, leaving the list unchanged; StateError after commit().
   void add(std::span<const std::byte> raw, const Resolve& resolve);
-  // Prepares the commands. StateError where it was called before; Refusal of a list without commands (ENODATA).
+  // Prepares the commands. Throws StateError if called twice; Refusal (ENODATA) if the list is empty.
   void commit(const Interrupted& interrupted = {});
   bool committed() const { return committed_; }
-  // Begins an execution and returns its id, at least 1. StateError before commit().
+  // Starts an execution and returns its id, at least 1. Throws StateError before commit().
   int64_t exec(const Interrupted& interrupted = {});
-  // Waits for an execution. Refusal (EINVAL) of an id that no execution has; StateError before commit(), TimeoutError, DeviceLostError.
+  // Waits for an execution. Throws Refusal (EINVAL) for an unknown id, StateError before commit(), TimeoutError, DeviceLostError.
   void wait(int64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
-  // Waits for all executions that were begun, as Context::finish() does.
+  // Waits for all started executions, like Context::finish().
   void finish();
-  // The device time of the execution that was waited for last; 0 before that.
+  // Returns the device time of the execution last waited for; 0 before that.
   double last_exec_seconds() const;
-  int64_t last_exec_time() const;  // in microseconds, as the vendor's interface has it
+  int64_t last_exec_time() const;  // in microseconds, as in the vendor's interface
   size_t size() const { return commands_.size(); }
-  size_t dispatch_count() const;  // dispatches of one execution; StateError before commit()
+  size_t dispatch_count() const;  // dispatches per execution; StateError before commit()
 
  private:
-  // The result of preparing the commands once. Weights that the device has been seen to write are not in it: executions read them.
+  // The result of commit(). Weights known to be written by the device are not included: each execution reads them.
   struct Prepared {
     Lowering lowering;
-    std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each serves one execution at a time
-    std::vector<Submission> submissions;                      // the last submission of each list
+    std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each runs one execution at a time
+    std::vector<Submission> submissions;                      // last submission of each list
   };
   std::shared_ptr<Prepared> prepare(const Interrupted& interrupted) const;
   void check_committed() const;
@@ -46,13 +45,13 @@ class CommandList {
   std::shared_ptr<Context> context_;
   std::vector<Command> commands_;
   bool attempted_ = false, committed_ = false;
-  std::vector<MemoryRange> written_;         // by the commands
-  mutable std::mutex mutex_;                 // guards what follows
-  std::vector<MemoryRange> device_weights_;  // ranges of weights that other lists wrote since they were read
+  std::vector<MemoryRange> written_;         // written by the commands
+  mutable std::mutex mutex_;                 // guards all members below
+  std::vector<MemoryRange> device_weights_;  // weights that other lists have written since they were read
   std::shared_ptr<Prepared> prepared_;
   uint64_t last_ = 0;                // id of the last execution
-  uint64_t waited_ = 0;              // id of the execution that was waited for last
-  mutable double last_seconds_ = 0;  // the device time of `waited_`, whose list may have been replaced since
+  uint64_t waited_ = 0;              // id of the execution last waited for
+  mutable double last_seconds_ = 0;  // device time of `waited_`, whose list may have been replaced since
 };
 
 }  // namespace pumice::dv

@@ -1,5 +1,5 @@
-// Convolution commands as operators. Sums are float32 and rounded once, as a run's result is stored: where one kernel can do all of a run
-// it works on float16, elsewhere the values in between are float32.
+// Lowers convolution commands to operators. A run accumulates in float32 and rounds once, when its result is stored: a single fused kernel
+// reads and writes float16, otherwise intermediates are float32.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,24 +13,24 @@ namespace {
 
 constexpr int64_t kTableEntriesOfChannel = 256;
 
-// Whether a run's activation is never smaller for a larger x, so that it may be done before a maximum.
+// Returns whether a run's activation is monotonically increasing, so that it commutes with max pooling.
 bool is_monotone(const Run& run) {
   return !run.rectifies && run.activation != Activation::prelu && (run.activation != Activation::leaky_relu || run.slope >= 0);
 }
 
-// Whether no pooling window lies in the padding alone, where a maximum would be minus infinity.
+// Returns whether every pooling window covers some input; an all-padding maximum would be minus infinity.
 bool meets_input(const Window& window) {
   return window.left < window.kx && window.right < window.kx && window.top < window.ky && window.bottom < window.ky;
 }
 
-// Whether each result of the convolution may be activated and rounded before the run's later stages: they give the same then.
+// Returns whether activation and rounding may directly follow the convolution without changing the run's result.
 bool activates_first(const Run& run) {
   if (run.adds || run.shape.prelu) return false;
   if (run.shape.pool == PoolKind::maximum) return is_monotone(run) && meets_input(run.shape.pool_window);
   return run.shape.pool != PoolKind::average;
 }
 
-// Whether pooling is an average over single elements in place, which only multiplies by a factor.
+// Returns whether the pooling is a 1 x 1 average with stride 1, which only scales.
 bool only_scales(const Run& run) {
   return run.shape.pool == PoolKind::average && run.shape.pool_window == Window{};
 }
@@ -45,7 +45,7 @@ Attributes window_attributes(const Window& window, bool is_pool) {
   return attributes;
 }
 
-// The factor by which normalization multiplies x, from the sum S of the squares of five channels: straight lines through f(S) = (1 + 2e-5
+// Returns the LRN factor of x as a function of S, the sum of squares over five channels: piecewise linear interpolation of f(S) = (1 + 2e-5
 // S)^-0.75 at the powers of 4.
 Expression normalizing_factor() {
   constexpr int kLines = 12;
@@ -105,7 +105,7 @@ class ConvLowering {
       added_ = read(command_.added, images * command_.added_elements * sizeof(uint16_t));
   }
 
-  // Input bytes as float16, each looked up in its channel's table.
+  // Converts input bytes to float16 by per-channel tables.
   BufferRange looked_up(const BufferRange& bytes, const BufferRange& table) {
     const int64_t channels = command_.extent.channels, pixels = size(command_.images * command_.extent.elements()) / channels;
     const Operand given{TensorDesc(DType::uint8, {pixels, channels}), bytes};
@@ -141,7 +141,7 @@ class ConvLowering {
       recorder_.move({y.range.buffer, y.range.offset + i * image_bytes, image_bytes}, {first.buffer, first.offset + i * step, image_bytes});
   }
 
-  // The activations that a run adds, moved to where operators can read them.
+  // Returns the activations that a run adds, moved to an address that operators can read.
   Activations added(const Run& run) {
     if (!command_.added.memory) return input_;
     const uint64_t first = run.added_element * sizeof(uint16_t);
@@ -154,7 +154,7 @@ class ConvLowering {
     return {DType::float16, command_.images, run.summed(), true, command_.added_elements, range};
   }
 
-  // The activated and rectified x.
+  // Returns the activated and rectified x.
   static Expression finished(const Run& run, const Expression& x) {
     const Expression made = activated(x, run.activation, run.slope);
     return run.rectifies ? Expression::parse("abs(x)").substitute({{"x", made}}) : made;
@@ -210,14 +210,14 @@ class ConvLowering {
     return y;
   }
 
-  // `x` in this dtype, channels last or, where the operator takes them, in whole groups.
+  // Returns `x` in this dtype, channels last or, if the operator supports it, in whole groups.
   Activations in_layout(const Activations& x, DType dtype, bool takes_groups) {
     const bool grouped = takes_groups && x.extent.channels % kGroupChannels == 0;
     if (x.dtype == dtype && (x.is_channels_last() || grouped)) return x;
     return converted(x, dtype, grouped && x.grouped);
   }
 
-  // `finishes`: pools with all stages that follow it in the run, and into `y` where its layout allows that.
+  // `finishes`: fuses all following stages of the run, and writes `y` directly if its layout permits.
   Activations convolve(const Run& run, const Activations& x, const Activations& y, bool finishes) {
     const DType dtype = finishes ? DType::float16 : DType::float32;
     const bool takes_groups = run.shape.conv == ConvKind::convolution;
@@ -246,7 +246,7 @@ class ConvLowering {
     return to;
   }
 
-  // The pads of a transposed convolution, computed from those of the equal convolution over an input with zeros put in.
+  // Returns the padding of a transposed convolution, from that of the equivalent convolution over a zero-stuffed input.
   static Window transposed(Window window) {
     window.left = window.reach_x() - 1 - window.left, window.right = window.reach_x() - 1 - window.right;
     window.top = window.reach_y() - 1 - window.top, window.bottom = window.reach_y() - 1 - window.bottom;
@@ -257,7 +257,7 @@ class ConvLowering {
     return std::max(window.left, window.right) < window.reach_x() && std::max(window.top, window.bottom) < window.reach_y();
   }
 
-  // The activations with stride - 1 zeros between neighbours.
+  // Inserts stride - 1 zeros between neighbours.
   Activations spread(const Activations& x, const Window& window) {
     const Extent extent{(x.extent.width - 1) * window.stride_x + 1, (x.extent.height - 1) * window.stride_y + 1, x.extent.channels};
     const Activations y = scratch_activations(recorder_, x.dtype, x.images, extent, false);
@@ -293,7 +293,7 @@ class ConvLowering {
     const Activations squares = scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
     map_activations(recorder_, Expression::parse("in0 * in0"), {x}, squares);
     const Activations factors = scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
-    // Channels are the rows of one image each, of which five are summed.
+    // One image per batch item, with channels as its rows; sums of five channels are a pooling.
     const auto rows = [&](const Activations& a) {
       const int64_t channels = a.extent.channels, pixels = size(a.extent.elements()) / channels;
       return Operand{TensorDesc(a.dtype, {a.images, 1, channels, pixels}, Strides{size(a.stride), size(a.stride), 1, channels}), a.range};
@@ -314,7 +314,7 @@ class ConvLowering {
   Lowering& lowering_;
   Recorder& recorder_;
   const ConvCommand& command_;
-  std::map<const Run*, PackedWeights> packed_;  // weights of the runs that convolve
+  std::map<const Run*, PackedWeights> packed_;  // of runs with a convolution
   Activations input_;
   BufferRange added_, slopes_;
 };

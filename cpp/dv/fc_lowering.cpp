@@ -1,4 +1,4 @@
-// Fully connected commands as a matrix product.
+// Lowers fully connected commands to a GEMM.
 #include "dv/weight_operands.h"
 
 namespace pumice::dv {

@@ -1,4 +1,4 @@
-// The commands that are one dispatch of a kernel of their own.
+// Lowers the commands that have a dedicated kernel, each to one dispatch.
 #include <algorithm>
 #include <string>
 
@@ -13,10 +13,10 @@ namespace {
 
 constexpr uint64_t kWordBytes = 4;
 
-// Bytes as a kernel binds them: in whole words, from an offset that the device takes.
+// A byte range bound to a kernel: whole words, from a valid offset.
 struct BoundBytes {
   BufferRange range;
-  uint64_t first = 0;  // byte of the range at which the command's own place is
+  uint64_t first = 0;  // byte of the range where the command's image starts
 
   BoundBytes(const pumice::Context& context, const char* name, const MemoryRange& given, uint64_t place) {
     const uint64_t alignment = std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), kWordBytes);
@@ -29,7 +29,7 @@ struct BoundBytes {
   }
 };
 
-// Bytes that the kernel reads. `snapshot`: a copy of them, made because the command also writes there.
+// Returns bytes that the kernel reads. `snapshot`: copies them first, because the command also writes there.
 BoundBytes bound_input(Recorder& recorder, const char* name, const MemoryRange& given, uint64_t place, bool snapshot) {
   BoundBytes bound(*recorder.context(), name, given, place);
   if (!snapshot) return bound;
@@ -48,7 +48,7 @@ Dispatch dispatch_of(Step step, std::string label, std::vector<std::pair<std::st
   return dispatch;
 }
 
-// The places of red, green, blue and alpha in a pixel of so many channels, 4 bits each.
+// Returns the positions of red, green, blue and alpha in a pixel, 4 bits each.
 uint32_t places_of(const dmp_dv_cmdraw_ipu_v0& raw, uint32_t channels) {
   const std::array<int8_t, 4> given{raw.ridx, raw.gidx, raw.bidx, raw.aidx};
   uint32_t places = 0;
@@ -59,14 +59,14 @@ uint32_t places_of(const dmp_dv_cmdraw_ipu_v0& raw, uint32_t channels) {
   return places;
 }
 
-// The inverse of the function above: the channel at each place.
+// Inverse of places_of(): the channel at each position.
 uint32_t channels_at(uint32_t places, uint32_t channels) {
   uint32_t inverse = 0;
   for (uint32_t i = 0; i < channels; ++i) inverse |= i << 4 * (places >> 4 * i & 0xf);
   return inverse;
 }
 
-// The palette that holds when the command runs: it includes the colours that the command itself sets.
+// Returns the palette at the time of the command, including the colours that the command itself sets.
 BufferRange palette_of(Lowering& lowering, const IpuCommand& command) {
   Recorder& recorder = lowering.recorder;
   const BufferRange palette = lowering.context->palette();
@@ -93,14 +93,14 @@ void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
   lowering.recorder.add(dispatch_of(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}}));
 }
 
-// Decisions on what the interface leaves open:
-// - Pixel (x, y) of the rectangle is the texture's at ((x + 1/2) * tex_width / rect_width, ...), where `transpose` is set with the
-//   rectangle's x and y exchanged: rounded down, or bilinear between the middles of texels, with weights in 256ths and edges continued.
-// - A texture has red, green, blue and alpha in this order, as has a palette's entry from its lowest byte on; an index counts modulo 32.
-//   ridx .. aidx are the places of the colours in `rd` and `wr`; in pixels without alpha the other three close up.
-// - Alpha is use_const_alpha's, else the pixel's, 255 where it has none. With both images the result is
-//   (tex * alpha + rd * (255 - alpha)) / 255, rounded to nearest, whose own alpha is that of tex = 255.
-// - stride_wr of 0 is that of rows without gaps. The palette is one for all lists of a context, in the order of their executions.
+// Choices where the interface is unspecified:
+// - Pixel (x, y) of the rectangle samples the texture at ((x + 1/2) * tex_width / rect_width, ...), with the rectangle's x and y swapped if
+//   `transpose` is set. Nearest rounds down; bilinear interpolates between texel centres, with weights in 256ths and clamped edges.
+// - A texture has red, green, blue and alpha in this order, a palette entry from its lowest byte on; indices wrap modulo 32. ridx ... aidx
+//   are the channel positions in `rd` and `wr`; without alpha the other three close the gap.
+// - Alpha is that of use_const_alpha, else the pixel's, or 255 if it has none. Blending computes (tex * alpha + rd * (255 - alpha)) / 255,
+//   rounded to nearest; the result's alpha is computed with tex = 255.
+// - stride_wr = 0 means dense rows. All lists of a context share one palette, in execution order.
 void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   const auto& context = lowering.recorder.context();
   const dmp_dv_cmdraw_ipu_v0& raw = command.raw;
@@ -119,7 +119,7 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   if (tex_bytes == 1) ranges.emplace_back("palette", palette_of(lowering, command));
   if (rd_bytes > 0) {
     const MemoryRange read(command.rd, rd_bytes * raw.rect_width, raw.rect_height, raw.stride_rd);
-    // A byte that is read for itself alone may be in its place.
+    // Elementwise access is safe in place.
     const bool in_place = command.rd.offset == command.wr.offset && raw.fmt_rd == raw.fmt_wr && raw.stride_rd == wr_stride;
     const BoundBytes rd = bound_input(lowering.recorder, "rd", read, command.rd.offset, read.overlaps(written) && !in_place);
     ranges.emplace_back("rd", rd.range), rd_first = rd.first;
@@ -134,7 +134,7 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   step.set("alpha", raw.use_const_alpha ? raw.alpha : 256).set("by_255", raw.cnv_type == DMP_DV_CNV_FP16_DIV_255 ? 1 : 0);
   step.set("rd_place", places_of(raw, rd_bytes)).set("wr_channel", channels_at(places_of(raw, wr_channels), wr_channels));
   step.set("subtracted", raw.cnv_param[0] | raw.cnv_param[1] << 8 | raw.cnv_param[2] << 16);
-  const uint64_t words = ceil_div(command.written_row_bytes() + kWordBytes - 1, kWordBytes);  // words that a row may touch
+  const uint64_t words = ceil_div(command.written_row_bytes() + kWordBytes - 1, kWordBytes);  // maximum number of words that a row touches
   lowering.recorder.add(dispatch_of(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
 }
 

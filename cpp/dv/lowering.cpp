@@ -11,7 +11,7 @@ bool is_aligned(const BufferRange& range) {
   return range.offset % kTensorAlignment == 0;
 }
 
-// Kernels write whole elements, where the device stores float16; else whole words.
+// Kernels write whole elements if the device stores float16, else whole words.
 bool is_written_exactly(const Recorder& recorder, const BufferRange& range) {
   return range.bytes % 4 == 0 || storage_of(recorder.context()->info(), DType::float16) == Storage::fp16;
 }

@@ -1,4 +1,4 @@
-// Lowers the dv commands to operators and kernels of the engine.
+// Lowers dv commands to operators and kernels of the engine.
 #pragma once
 
 #include <vector>
@@ -9,23 +9,23 @@
 
 namespace pumice::dv {
 
-// Packed weights that the host has read and unpacked, with what tells whether they have changed since.
+// Packed weights unpacked on the host, with the counters that detect later changes.
 struct ReadWeights {
   MemoryRange range;
   std::vector<std::byte> packed;
-  uint64_t published, device_writes;  // as the memory counted them before the weights were read
+  uint64_t published, device_writes;  // the memory's counters before the read
 };
 
-// One list while its commands are lowered.
+// State of lowering one list.
 struct Lowering {
   std::shared_ptr<const Context> context;
   Recorder recorder;
-  std::vector<MemoryRange> written;       // by the device: by this list's commands, or by others'
-  std::vector<ReadWeights> weights = {};  // weights that may have changed at a later execution
+  std::vector<MemoryRange> written;       // ranges that this list's or other commands write on the device
+  std::vector<ReadWeights> weights = {};  // weights that may change before a later execution
 
-  // Whether the device may write there before or while this list is executed.
+  // Returns whether the device may write there before or while this list is executed.
   bool may_be_written(const MemoryRange& range) const;
-  // Reads packed weights and notes them, so that later executions look whether they have changed.
+  // Reads packed weights and records them, so that later executions check for changes.
   std::span<const std::byte> read_weights(const MemoryRange& range);
 };
 
@@ -34,14 +34,13 @@ void lower_fc(Lowering& lowering, const FcCommand& command);
 void lower_ipu(Lowering& lowering, const IpuCommand& command);
 void lower_maximizer(Lowering& lowering, const MaximizerCommand& command);
 
-// The activation of `x`, not yet rounded. Slopes of leaky ReLU are `slope`; those of PReLU are named kSlopes in the expression.
+// Returns the activation of `x`, unrounded. `slope` is that of leaky ReLU; the expression names PReLU's slopes kSlopes.
 Expression activated(const Expression& x, Activation activation, float slope);
-inline constexpr std::string_view kSlopes = "slopes";  // the name of PReLU's in it
+inline constexpr std::string_view kSlopes = "slopes";  // name of the PReLU slopes in the expression
 
-// A range of float16 elements of a memory that operators can read: the memory itself, or scratch memory if the elements begin at an address
-// that operators do not take.
+// Returns a float16 range that operators can read: the memory itself, or a scratch copy if its address is misaligned.
 BufferRange readable(Recorder& recorder, const MemoryPlace& place, uint64_t bytes, bool snapshot = false);
-// A range to which operators write what belongs in `target`: the target itself, or scratch memory, from which finish_write() moves it.
+// Returns a range for operators to write: the target itself, or scratch memory that finish_write() copies to the target.
 BufferRange writable(Recorder& recorder, const BufferRange& target);
 void finish_write(Recorder& recorder, const BufferRange& written, const BufferRange& target);
 

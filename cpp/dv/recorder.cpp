@@ -7,9 +7,9 @@
 namespace pumice::dv {
 namespace {
 
-constexpr uint64_t kGrain = 256;  // scratch memory comes in multiples of it
+constexpr uint64_t kGrain = 256;  // granularity of scratch memory
 
-// A range that a slot of this description takes.
+// Returns the range bound to a slot.
 DescribedRange bound(const Operand& operand) {
   return BufferRange{operand.range.buffer, operand.range.offset, operand.desc.bytes()};
 }
@@ -32,7 +32,7 @@ BufferRange Recorder::scratch(uint64_t bytes) {
 void Recorder::end_command() {
   free_.insert(free_.end(), taken_.begin(), taken_.end());
   taken_.clear();
-  std::ranges::sort(free_, {}, [](const auto& buffer) { return buffer->bytes(); });  // the smallest that fits comes first
+  std::ranges::sort(free_, {}, [](const auto& buffer) { return buffer->bytes(); });  // best fit first
 }
 
 BufferRange Recorder::constant(const HostTensor& values) {

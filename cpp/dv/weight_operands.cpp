@@ -9,19 +9,19 @@ int64_t signed_size(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
-// A packed tensor in new scratch memory.
+// Allocates a dense tensor in scratch memory.
 Operand scratch_operand(Recorder& recorder, DType dtype, Shape shape) {
   const TensorDesc desc(dtype, std::move(shape));
   return {desc, recorder.scratch(desc.bytes())};
 }
 
-// A part of `range` as a vector.
+// Views a part of `range` as a vector.
 Operand vector_in(const BufferRange& range, uint64_t offset, DType dtype, uint64_t count) {
   const TensorDesc desc(dtype, {signed_size(count)});
   return {desc, {range.buffer, range.offset + offset, desc.bytes()}};
 }
 
-// Values that operators read when the list is prepared.
+// Returns values that operators read when the list is prepared.
 Operand owned(Recorder& recorder, DType dtype, Shape shape, const std::vector<uint16_t>& halves) {
   const HostTensor stored = HostTensor::copy_of(TensorDesc(DType::float16, shape), halves.data()).converted(dtype);
   return {TensorDesc(dtype, std::move(shape), {}, true), recorder.constant(stored)};
@@ -33,13 +33,13 @@ Operand gathered(Recorder& recorder, const Operand& source, const Operand& place
   return made;
 }
 
-// Elements of `source` at places that the host knows.
+// Gathers elements of `source` by host-side indices.
 Operand gathered(Recorder& recorder, const Operand& source, const std::vector<int32_t>& places, const Shape& shape) {
   const TensorDesc desc(DType::int32, shape);
   return gathered(recorder, source, {desc, recorder.constant(HostTensor::copy_of(desc, places.data()))}, shape);
 }
 
-// Bytes as float16, each looked up in the layer's table.
+// Dequantizes bytes to float16 by the layer's table.
 Operand looked_up(Recorder& recorder, const Operand& bytes, const BufferRange& table) {
   const Operand places = scratch_operand(recorder, DType::int32, bytes.desc.shape);
   recorder.map(Expression::parse("i32(in0)"), {bytes}, places);
@@ -53,7 +53,7 @@ Operand converted(Recorder& recorder, const Operand& x, DType dtype) {
   return made;
 }
 
-// One run's weights as an operator takes them.
+// Permutes one run's weights to the operator's layout.
 class WeightOrder {
  public:
   WeightOrder(const Run& run, bool transposed)
@@ -64,7 +64,7 @@ class WeightOrder {
     return swapped_ ? Shape{dims_.channels, dims_.kernels, dims_.kx, dims_.ky} : Shape{dims_.kernels, dims_.channels, dims_.kx, dims_.ky};
   }
 
-  // Reorders values from the order of unpacked weights, (kernel, channel, y, x), to the operator's.
+  // Permutes from the order of unpacked weights, (kernel, channel, y, x).
   template <typename T>
   std::vector<T> operator()(const std::vector<T>& unpacked) const {
     const int64_t out = dims_.kernels, in = dims_.channels, kx = dims_.kx, ky = dims_.ky;

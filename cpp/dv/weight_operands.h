@@ -1,19 +1,19 @@
-// Packed weights as operands of operators: unpacked by the host when a list is prepared, or, where the device may write them, by the
-// device at every execution.
+// Packed weights as operator inputs. The host unpacks them when a list is prepared; if the device may write them, the device unpacks them
+// at every execution.
 #pragma once
 
 #include "dv/lowering.h"
 
 namespace pumice::dv {
 
-// The packed weights of one command or run, on the device where it may write them, else on the host.
+// The packed weights of one command or run: on the device if it may write them, else on the host.
 class PackedWeights {
  public:
-  // `snapshot`: the command writes there before it reads them.
+  // `snapshot`: the command overwrites the weights before it reads them.
   PackedWeights(Lowering& lowering, const MemoryRange& range, bool snapshot);
   bool on_device() const { return on_device_.has_value(); }
   const BufferRange& device() const { return *on_device_; }      // aligned for operators
-  std::span<const std::byte> host() const { return *on_host_; }  // alive as long as the lowering
+  std::span<const std::byte> host() const { return *on_host_; }  // valid as long as the lowering
 
  private:
   std::optional<BufferRange> on_device_;
@@ -21,12 +21,12 @@ class PackedWeights {
 };
 
 struct ConvOperands {
-  Operand weights;     // [out, in, x, y]; of a transposed convolution [in, out, x, y], turned by 180 degrees
-  Operand bias;        // one for each output channel
-  BufferRange slopes;  // float16 of PReLU, of each output channel
+  Operand weights;     // [out, in, x, y]; of a transposed convolution [in, out, x, y], rotated by 180 degrees
+  Operand bias;        // per output channel
+  BufferRange slopes;  // float16 PReLU slopes per output channel
 };
 
-// The operands have `dtype`, which the operator computes in.
+// The operands have `dtype`, in which the operator computes.
 ConvOperands conv_operands(Recorder& recorder, const Run& run, const PackedWeights& packed, DType dtype, bool transposed);
 
 struct FcOperands {

@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-// The shaders that this process has compiled, and counts of how it came by them.
+// The shaders compiled by this process, with counts of their origin.
 struct ProcessState {
   ShaderMemoryCache cache;
   std::atomic<uint64_t> compiled{0}, from_memory{0}, from_disk{0};
@@ -44,8 +44,7 @@ std::shared_ptr<const Shader> make_shader(const std::string& key, const std::str
   return shader;
 }
 
-// Returns a shader with these options. Options that make no difference to a text share the compiled shader; only what it says of its
-// options differs.
+// Returns a shader with these options. Sources that ignore an option share the compiled shader; only its recorded options differ.
 std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader, const ShaderOptions& options) {
   if (shader->options == options) return shader;
   auto copy = std::make_shared<Shader>(*shader);
@@ -53,7 +52,7 @@ std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader,
   return copy;
 }
 
-// The shader of an entry; none where there is no entry, or one that no compiler of ours wrote.
+// Returns the shader of a disk entry; null if there is none or if another compiler wrote it.
 std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
                                                const ShaderHead& head, const std::optional<LocalSize>& local_size) {
   try {
@@ -98,7 +97,7 @@ std::shared_ptr<const Shader> shader_of(const std::vector<uint32_t>& spirv, cons
   shader->spirv = spirv;
   flatten_sets(shader->spirv);
   shader->interface = reflect(shader->spirv);
-  shader->interface.must_divide = true;  // nothing tells whether its other invocations do harm
+  shader->interface.must_divide = true;  // a foreign module may write out of bounds in extra invocations
   return shader;
 }
 

@@ -29,7 +29,7 @@ std::string version_text(const SourceSet& sources) {
     return std::ranges::find(versions, number) != versions.end();
   };
   const bool is_core = profile.empty() || profile == "core";
-  // Versions with compute shaders. Text of an earlier one, or for OpenGL ES, is text of 450 too.
+  // Versions with compute shaders. Source for an older one, or for OpenGL ES, also compiles as 450.
   if ((is_core && is_one_of({"430", "440", "450"})) || (profile == "es" && is_one_of({"310", "320"})))
     return "#version " + std::string(kVersion) + "\n";
   if (is_core && number == "460") return "#version 460\n";
@@ -37,10 +37,10 @@ std::string version_text(const SourceSet& sources) {
                                   "expected #version 430 to 460, 310 es, 320 es, or none, given '" + number + " " + profile + "'")});
 }
 
-// The user's text with its #version line, which now stands before the preamble, blanked out.
+// Returns the user's source with its #version line blanked out; that line now precedes the preamble.
 std::string without_version(const SourceFile& file) {
   std::string text = file.text;
-  if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor fails at a string that ends within a line
+  if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor fails on a string that ends mid-line
   const auto& line = file.facts->version;
   if (line.empty()) return text;
   const size_t hash = text.rfind('#', line.front().offset), end = line.back().offset + line.back().text.size();
@@ -49,7 +49,7 @@ std::string without_version(const SourceFile& file) {
   return text;
 }
 
-// A name, or a name with parameters: "TILE", "EPILOGUE(x)".
+// Checks for a name, or a name with parameters: "TILE", "EPILOGUE(x)".
 void check_macro(const std::string& name) {
   const auto tokens = tokenize(name);
   const bool word = !tokens.empty() && tokens[0].kind == TokenKind::word && tokens[0].offset == 0;
@@ -70,7 +70,7 @@ std::string macro_text(const Macros& macros) {
   return text;
 }
 
-// A part of the text that the compiler sees, under the name that its messages use.
+// A part of the source that the compiler sees, with the name used in messages.
 struct Part {
   std::string name, text;
 };
@@ -79,13 +79,13 @@ using Result = std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceG
 
 struct IncludeSearch {
   const SourceSet& sources;
-  std::string message;  // the reason why the last include was not found
+  std::string message;  // why the last include was not found
 };
 
 bool find_include(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text) {
   auto& search = *static_cast<IncludeSearch*>(user);
   const SourceSet& sources = search.sources;
-  // glslang names the first part of the text, not the user's file, as the outermost includer.
+  // glslang names the first string of the source, not the user's file, as the outermost includer.
   const size_t from = sources.by_alias(includer).value_or(0);
   const auto file = sources.find(path, from);
   if (!file) {
@@ -99,11 +99,10 @@ bool find_include(void* user, const char* path, const char* includer, PumiceText
   return true;
 }
 
-// One run of glslang over the same sources and for the same target. Throws ShaderCompileError with its messages.
+// Runs glslang over the same sources for the same target. Throws ShaderCompileError with its messages.
 class Run {
  public:
-  // `debug` has the texts that are compiled, where it is wanted; messages are about the sources as they were given.
-  // `depth`: what the texts nest at most.
+  // `debug` has the sources to compile if debugging is on; messages refer to the original sources. `depth`: an upper bound on the nesting.
   Run(const SourceSet& sources, const DebugText& debug, const ShaderOptions& options, size_t depth)
       : sources_(sources), debug_(debug), options_(options), search_{debug.sources(), {}}, stack_bytes_(stack_for(depth)) {}
 
@@ -123,7 +122,7 @@ class Run {
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
-  // Only what is used takes memory, but all of it is address space, of which a process may have little.
+  // Only touched pages use memory, but the whole stack uses address space, which may be scarce.
   static size_t stack_for(size_t depth) {
     constexpr size_t kLeast = size_t{4} << 20, kMost = size_t{256} << 20;
     return std::min(kLeast + depth * ((kMost - kLeast) / kMaxSourceDepth), kMost);
@@ -182,8 +181,7 @@ void check_extensions(const ShaderOptions& options) {
   if (!missing.empty()) throw UnsupportedError(missing);
 }
 
-// Whether a shader may lack a local size. In the compiled shader a local size of 1 looks the same whether it was declared or left out: only
-// the text tells.
+// Returns whether a shader may lack a local size. In compiled code a declared size of 1 looks like a missing one; only the source can tell.
 bool may_lack_local_size(const Interface& interface) {
   const auto& id = interface.local_size_id;
   return interface.local_size == std::array<uint32_t, 3>{1, 1, 1} && !id[0] && !id[1] && !id[2];
@@ -201,7 +199,7 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
 
 namespace {
 
-// One compile of a source: its parts, and what is made of them.
+// One compilation of a source, with its parts and its result.
 class Compiling {
  public:
   Compiling(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options, const std::optional<LocalSize>& local_size)
@@ -237,8 +235,8 @@ class Compiling {
   }
 
  private:
-  // The text as it was given, with a local size that was given too. Text that is put before the user's own ends with first_line_, so that
-  // messages count the user's lines.
+  // Returns the source with a requested local size added. Text inserted before the user's source ends with first_line_, so that messages
+  // count the user's lines.
   std::vector<Part> parts() {
     std::vector<Part> parts{preamble_, macros_, own_};
     if (local_size_) {
@@ -252,7 +250,8 @@ class Compiling {
     return {{"<debug>", debug_.rewrite(run_.preprocess(parts))}};
   }
 
-  // Compiles the shader a second time, with a guard: only its SPIR-V tells whether its invocations work together, which forbids one.
+  // Compiles the shader again, with a guard. Only the SPIR-V of the first pass shows whether invocations cooperate, which rules out a
+  // guard.
   void guard(const Interface& plain) {
     const bool may_lack = may_lack_local_size(plain);
     if (!local_size_ && !may_lack && works_together(result_.spirv)) return;

@@ -1,4 +1,4 @@
-// Compiles one shader from text to SPIR-V, without any cache.
+// Compiles one shader from source to SPIR-V, without any cache.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct CompiledShader {
   DebugTable debug;
 };
 
-// The texts before a shader's own. Throws ShaderCompileError for a macro that is none.
+// Returns the text that precedes the shader's source. Throws ShaderCompileError for an invalid macro.
 ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros);
 
-// Compiles a shader; loads glslang for it. Throws ShaderCompileError or UnsupportedError.
+// Compiles a shader; loads glslang if needed. Throws ShaderCompileError or UnsupportedError.
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
                                 const std::optional<LocalSize>& local_size);
 
-// SPIR-V as text. glslang writes it, so this loads glslang.
+// Disassembles SPIR-V. Loads glslang, which implements it.
 std::string disassembled(const std::vector<uint32_t>& spirv);
 
 }  // namespace pumice

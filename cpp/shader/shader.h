@@ -1,4 +1,4 @@
-// A compiled shader and its interface, read from the SPIR-V and never written a second time.
+// A compiled shader and its interface, which is always reflected from the SPIR-V.
 #pragma once
 
 #include <cstdint>
@@ -17,37 +17,38 @@ namespace pumice {
 
 struct Shader {
   std::string name;
-  std::string key;  // a hash of all that the code was made of
+  std::string key;  // hash of everything that the code was compiled from
   ShaderOptions options;
-  std::string preamble;  // the text that stood before the shader's own
+  std::string preamble;  // text prepended to the source
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;
-  std::string lacks_local_size;  // why no kernel is made of it: its invocations work together and it has no local size; else empty
+  std::string lacks_local_size;  // why it cannot become a kernel: its invocations cooperate, but it has no local size; else empty
   DebugTable debug;
 
-  std::string disassemble() const;  // SPIR-V as text
+  std::string disassemble() const;  // SPIR-V disassembly
 };
 
-// Compiles a shader: looks into the memory and disk caches first, loads glslang only on a miss. Thread-safe. A text without `#version` is
-// of version 450. Where it declares no local size, the workgroup size becomes specialization constants, or is `local_size`, and extra
-// invocations are guarded, unless the text uses barriers, shared memory or subgroup operations, whose invocations must all run. Throws
-// ShaderCompileError (with the user's own file, line, the line and a caret; a local size both declared and given) or UnsupportedError.
+// Compiles a shader. Checks the memory and disk caches first and loads glslang only on a miss. Thread-safe. Source without `#version` is
+// compiled as version 450. If it declares no local size, the workgroup size is `local_size`, or specialization constants, and extra
+// invocations are guarded. A shader with barriers, shared memory or subgroup operations gets no guard, because all of its invocations must
+// run. Throws ShaderCompileError (with the user's file, line number, source line and a caret; also if a local size is both declared and
+// given) or UnsupportedError.
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
                                       const Macros& macros = {}, const Includes& includes = {},
                                       const std::optional<LocalSize>& local_size = {});
 
-// The shader of a module that another compiler made. Throws ShaderCompileError where it is malformed or has no names for its arguments.
+// Returns the shader of a module that another compiler produced. Throws ShaderCompileError if it is malformed or lacks argument names.
 std::shared_ptr<const Shader> shader_of(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options);
 
-// The places of a shader's loops, "kernel:6, kernel:9"; empty where they are not found.
+// Returns the locations of a shader's loops, "kernel:6, kernel:9"; empty if unknown.
 std::string loop_places(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
                         const Includes& includes, const std::optional<LocalSize>& local_size);
 
-// The files on disk that compile() reads besides the shader's own, and those that it looked for and that are not there.
+// Returns the files on disk that compile() reads besides the shader itself, including those that it looked for and did not find.
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);
 
-// Counts of how this process came by its shaders, for tests and reports.
+// Counts how this process obtained its shaders, for tests and reports.
 struct CompileCounts {
   uint64_t compiled = 0, from_memory = 0, from_disk = 0;
 };

@@ -13,12 +13,12 @@
 namespace pumice {
 namespace {
 
-// The version of entries: raised when entries of earlier builds must not be used.
+// Format version of entries. Increase it to invalidate those of earlier builds.
 constexpr uint64_t kFormat = 8;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
-// The fixed part of an entry; texts that end in NUL and the SPIR-V follow.
+// The fixed-size head of an entry; NUL-terminated strings and the SPIR-V follow.
 struct EntryHead {
   uint32_t guarded = 0, is_chosen = 0, must_divide = 0;
   uint32_t warnings = 0, formats = 0, accesses = 0;
@@ -34,7 +34,7 @@ void append_bytes(std::vector<std::byte>& payload, const void* data, size_t byte
   payload.insert(payload.end(), begin, begin + bytes);
 }
 
-// The texts of an entry, one after the other; throws Error past the last.
+// Reads the strings of an entry in order; throws Error past the last.
 class TextReader {
  public:
   explicit TextReader(std::string_view texts) : texts_(texts) {}
@@ -149,7 +149,7 @@ std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) t
   shader.spirv.resize(payload.size() / sizeof(uint32_t));
   std::memcpy(shader.spirv.data(), payload.data(), payload.size());
   return shader;
-} catch (const Error&) {  // fewer texts than it declares
+} catch (const Error&) {  // fewer strings than declared
   return {};
 }
 

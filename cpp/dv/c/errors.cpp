@@ -1,4 +1,4 @@
-// The process's one text of the last error.
+// The process-wide last error message.
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -13,12 +13,12 @@ namespace {
 constexpr size_t kMessageBytes = 256;
 
 struct LastError {
-  std::mutex mutex;  // guards writers: who reads while another call fails may see parts of both texts
+  std::mutex mutex;  // guards writers only: a concurrent reader may see a mix of two messages
   char text[kMessageBytes] = "";
 };
 
 LastError& last_error() {
-  static LastError* const one = new LastError;  // never freed: a program may ask at its very end
+  static LastError* const one = new LastError;  // never freed, because programs may call at exit
   return *one;
 }
 

@@ -1,4 +1,4 @@
-// The objects behind the handles of the C interface, and the way its functions fail.
+// The objects of the C interface's handles, and its error handling.
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,11 @@
 
 namespace pumice::dv {
 
-// A number for each handle of the process, none of which comes twice: a handle that outlived its object is never another's.
+// Returns a process-wide unique number. Handles are never reused, so a stale one cannot refer to another object.
 uintptr_t next_handle_number();
 
-// The live objects of one kind by their handles. A handle is a number and no address, so that a dead one is found out and not followed.
-// Thread-safe; an object lives on while a call works with it.
+// Live objects of one kind by handle. A handle is a number, not an address, so a stale one is detected instead of dereferenced.
+// Thread-safe; an object stays alive while a call uses it.
 template <typename Handle, typename Object>
 class Handles {
  public:
@@ -30,24 +30,23 @@ class Handles {
     return reinterpret_cast<Handle>(number);
   }
 
-  // The object of a handle; null where there is none.
+  // Returns the object of a handle, or null.
   std::shared_ptr<Object> find(Handle handle) const {
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(reinterpret_cast<uintptr_t>(handle));
     return found == live_.end() ? nullptr : found->second.object;
   }
 
-  // The count after the call; below 0 for a handle of no live object.
+  // Returns the new reference count; negative for an invalid handle.
   int retain(Handle handle) {
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(reinterpret_cast<uintptr_t>(handle));
     return found == live_.end() ? -1 : ++found->second.count;
   }
 
-  // The count after the call; below 0 for a handle of no live object. At 0 the object goes, unless another call works with it: then at the
-  // end of that call.
+  // Returns the new reference count; negative for an invalid handle. At 0 the object is destroyed, after any call that still uses it.
   int release(Handle handle) {
-    std::shared_ptr<Object> last;  // destroyed without the lock
+    std::shared_ptr<Object> last;  // destroyed after the lock is released
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(reinterpret_cast<uintptr_t>(handle));
     if (found == live_.end()) return -1;
@@ -68,7 +67,7 @@ class Handles {
   std::map<uintptr_t, Entry> live_;
 };
 
-// The objects behind handles. Each retains the handles that it names until it is destroyed.
+// Objects with handles. Each retains the handles that it uses until it is destroyed.
 struct HeldMemory {
   dmp_dv_context context = nullptr;
   std::shared_ptr<Memory> memory;
@@ -76,24 +75,24 @@ struct HeldMemory {
 };
 
 struct HeldList {
-  dmp_dv_context context = nullptr;  // retained once, and once for every kind of device that has commands
+  dmp_dv_context context = nullptr;  // retained once, plus once per kind of device with commands
   std::unique_ptr<CommandList> list;
-  std::vector<dmp_dv_mem> memories = {};  // as often as commands name them
-  unsigned devices = 0;                   // a bit for each kind
+  std::vector<dmp_dv_mem> memories = {};  // one entry per use in a command
+  unsigned devices = 0;                   // bit mask of device kinds
   ~HeldList();
 };
 
-// The process's live objects, by kind. The tables are never freed: a program may ask at its very end.
+// The process's live objects by kind. The tables are never freed, because programs may call at exit.
 Handles<dmp_dv_context, Context>& contexts();
 Handles<dmp_dv_mem, HeldMemory>& memories();
 Handles<dmp_dv_cmdlist, HeldList>& lists();
 
 void set_error(const std::string& text);
 
-// The number for the exception at hand, whose text becomes the last error message.
+// Returns the error code of the current exception and sets the last error message.
 int fail();
 
-// Calls `call` and returns its result, or `failed(number)` where it throws: no exception may leave the C interface.
+// Returns the result of `call`, or `failed(code)` if it throws: exceptions must not leave the C interface.
 template <typename Call, typename Failed>
 auto guarded(const Call& call, const Failed& failed) noexcept -> decltype(call()) {
   try {

@@ -9,7 +9,7 @@ using namespace pumice::dv;
 namespace pumice::dv {
 
 uintptr_t next_handle_number() {
-  constexpr uintptr_t kFirst = 0x1000, kStep = 0x10;  // as addresses look, and never 0
+  constexpr uintptr_t kFirst = 0x1000, kStep = 0x10;  // address-like, and never 0
   static std::atomic<uintptr_t> next{kFirst};
   return next.fetch_add(kStep);
 }
@@ -50,7 +50,7 @@ HeldList::~HeldList() {
 
 namespace {
 
-// All contexts of a process share one device, so that a list may name the memories of any.
+// All contexts of a process share one device, so that a list may use memories of any context.
 std::shared_ptr<pumice::Context> shared_device() {
   static std::mutex mutex;
   static std::weak_ptr<pumice::Context> device;
@@ -82,7 +82,7 @@ std::string not_live(dmp_dv_cmdlist handle) {
   return not_live("cmdlist", "command list", handle);
 }
 
-// The count after the call; 0 for NULL, -1 for a dead handle.
+// Returns the new reference count; 0 for NULL, -1 for a dead handle.
 template <typename Handle, typename Count>
 int counted(Handle handle, const Count& count) {
   if (!handle) return 0;
@@ -92,7 +92,7 @@ int counted(Handle handle, const Count& count) {
 
 constexpr auto kNull = [](int) { return nullptr; };
 
-// Runs `call` on a memory.
+// Calls `call` with a memory.
 template <typename Call>
 int with_memory(dmp_dv_mem handle, const Call& call) {
   const auto held = memories().find(handle);
@@ -272,7 +272,7 @@ int dmp_dv_cmdlist_wait(dmp_dv_cmdlist cmdlist, int64_t exec_id) {
   if (!held) return refuse(EINVAL, not_live(cmdlist));
   if (exec_id < 0) return refuse(EINVAL, "exec_id: expected an id of dmp_dv_cmdlist_exec(); given a negative number");
   if (!held->list->committed()) return refuse(kRefused, "cmdlist: expected a committed one");
-  if (exec_id == 0) return 0;  // ids count from 1 and finish in order: nothing comes before the first
+  if (exec_id == 0) return 0;  // ids start at 1
   return guarded(
       [&] {
         held->list->wait(exec_id);

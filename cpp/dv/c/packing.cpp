@@ -1,4 +1,4 @@
-// Functions of the C interface that pack weights.
+// Weight packing functions of the C interface.
 #include "dv/weights/packing.h"
 
 #include "dv/c/handles.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr uintptr_t kAlignment = 16;
 
-// Calls `pack` with what is to be packed and where. `number`: of refused arguments.
+// Calls `pack` with the weights and the target. `number`: error code for invalid arguments.
 template <typename Pack>
 int packed(size_t required, const Weights& weights, uint8_t* target, size_t* size, int number, const Pack& pack) {
   const size_t given = *size;
@@ -24,7 +24,7 @@ int packed(size_t required, const Weights& weights, uint8_t* target, size_t* siz
                 ("packed_weights_size: expected at least " + std::to_string(required) + " bytes; given " + std::to_string(given)).c_str());
 }
 
-// Calls `call` and returns its result, or `number` where it refuses a dimension.
+// Returns the result of `call`, or `number` if it rejects a dimension.
 template <typename Call>
 int refusing(int number, size_t* size, const Call& call) {
   if (!size) return refuse(number, "packed_weights_size: expected a size; given NULL");

@@ -1,4 +1,4 @@
-// Parts that the readers of the raw commands share.
+// Shared by the readers of raw commands.
 #pragma once
 
 #include <cstring>
@@ -8,16 +8,16 @@
 
 namespace pumice::dv {
 
-// The bytes that a command needs, by the place that needs them.
+// Bytes that a command needs at each of its memory fields.
 using Needs = std::vector<std::pair<std::string, uint64_t>>;
 
 class CommandReader {
  public:
   CommandReader(std::span<const std::byte> raw, const Resolve& resolve, bool is_strict) : strict(is_strict), raw_(raw), resolve_(resolve) {}
-  // Makes a reader that only notes how many bytes are needed at each place.
+  // Constructs a reader that only collects the required bytes of each field.
   CommandReader(std::span<const std::byte> raw, Needs& needs, bool is_strict) : strict(is_strict), raw_(raw), needs_(&needs) {}
 
-  // The whole command as its structure. Refusal where the bytes are of another size.
+  // Returns the whole command as its structure. Throws Refusal if the size differs.
   template <typename Raw>
   Raw whole() const {
     Raw value;
@@ -26,23 +26,22 @@ class CommandReader {
     return value;
   }
 
-  // The place that a field names; without a memory where the structure has none. Refusal (EINVAL) of a number that stands for no live
-  // memory.
+  // Returns the memory and offset of a field; without a memory if the structure has none. Throws Refusal (EINVAL) for an invalid handle.
   MemoryPlace place(const dmp_dv_buf& buffer, const std::string& slot) const {
     if (buffer.rsvd == 0 || needs_) return {nullptr, buffer.offs};
     auto memory = resolve_(buffer.rsvd);
     require(memory != nullptr, slot + ".mem", "the handle of a live Memory of this device", std::to_string(buffer.rsvd), EINVAL);
     return {std::move(memory), buffer.offs};
   }
-  // `given`: what the structure has in place of a memory.
+  // `given`: the structure's field for a memory.
   void require_memory(const dmp_dv_buf& given, const std::string& slot, int code = kRefused) const {
     require(given.rsvd != 0 || needs_, slot + ".mem", "a memory", "none", code);
   }
 
-  // Refuses (EINVAL) unless the memory has that many bytes from the offset, which is a multiple of `alignment`.
+  // Throws Refusal (EINVAL) unless the memory has that many bytes from the offset, a multiple of `alignment`.
   void check_place(const std::string& slot, const MemoryPlace& place, uint64_t bytes, uint64_t alignment = 2) const;
 
-  // Throws a Refusal unless `holds`; require_strict() does so for strict lists alone.
+  // Throws Refusal unless `holds`; require_strict() only for strict lists.
   template <typename Given>
   void require(bool holds, const std::string& slot, const std::string& expected, const Given& given, int code = kRefused) const {
     if (!holds) throw Refusal(slot, expected, text(given), code);
@@ -64,7 +63,7 @@ class CommandReader {
   Needs* needs_ = nullptr;
 };
 
-constexpr uint64_t kVendorAlignment = 16;  // the vendor's alignment of weights, tables and images
+constexpr uint64_t kVendorAlignment = 16;  // for weights, tables and images
 
 ConvCommand read_conv(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw);
 ConvCommand read_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_v1& raw);

@@ -1,4 +1,4 @@
-// Reading convolution commands: checks in the order of the interface, and the sizes that every run has.
+// Parses convolution commands: checks in the order of the fields, and sizes of every run.
 #include <bit>
 
 #include "core/half.h"
@@ -10,15 +10,14 @@ namespace {
 
 using RawRun = dmp_dv_cmdraw_conv_v0_run;
 
-constexpr uint32_t kMostSide = 65535;  // sides of a run's input and output: what the fields of a next command hold
+constexpr uint32_t kMostSide = 65535;  // width and height of a run's input and output, which a following command stores in 16 bits
 constexpr uint64_t kTableBytes = 3 * 256 * 2;
 
 std::string sizes(uint32_t x, uint32_t y) {
   return std::to_string(x) + " x " + std::to_string(y);
 }
 
-// Reads one command. Sides have 16 bits each: products of three stay exact, and the bytes of a batch are bounded before they are
-// multiplied.
+// Parses one command. Each side has 16 bits, so a product of three is exact; the bytes of a batch are bounded before the multiplication.
 class ConvReader {
  public:
   ConvReader(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw) : reader_(reader), raw_(raw) {}
@@ -86,7 +85,7 @@ class ConvReader {
     command_.runs.push_back(std::move(run));
   }
 
-  // Reads and checks which stages a run has.
+  // Parses and checks the stages of a run.
   void check_stages(int i, const RawRun& raw, Run& run) {
     constexpr uint16_t kKinds = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 7;
     reader_.require(raw.conv_enable <= 7 && (kKinds >> raw.conv_enable & 1) != 0, slot(i, "conv_enable"), "0, 1, 3, 5 or 7",
@@ -183,8 +182,8 @@ class ConvReader {
     if (raw_.eltwise_buf.rsvd != 0) check_images("eltwise_buf", command_.added, command_.added_elements * sizeof(uint16_t));
   }
 
-  // Exchanges x and y. This comes last, so that messages of all checks speak of the x and y of the command. The bytes of packed weights are
-  // those of the exchanged kernel, too.
+  // Swaps x and y. This is last, so that error messages use the command's x and y. Packed weights have the same size for the swapped
+  // kernel.
   void transpose() {
     command_.is_transposed = true;
     command_.extent = command_.extent.transposed();
@@ -194,7 +193,7 @@ class ConvReader {
     }
   }
 
-  // The one image is looked at first, so that a batch of them is no more than 64 bits count.
+  // Checks one image first, so that the size of the batch cannot overflow 64 bits.
   void check_images(const char* name, const MemoryPlace& place, uint64_t image_bytes) {
     if (command_.images > 1) reader_.check_place(name, place, image_bytes);
     reader_.check_place(name, place, image_bytes * command_.images);

@@ -3,7 +3,7 @@
 namespace pumice::dv {
 namespace {
 
-constexpr uint32_t kConvPadBits = 0x7f;  // bits for the left and the top side
+constexpr uint32_t kConvPadBits = 0x7f;  // mask for the left and top padding
 
 uint32_t low(uint32_t pair) {
   return pair & 0xff;
@@ -18,7 +18,7 @@ Extent moved_over(const Extent& input, const Window& window, uint32_t channels) 
           window_places(input.height, window.top, window.bottom, window.reach_y(), window.stride_y), channels};
 }
 
-// A size after stride - 1 zeros are put between neighbours.
+// Returns the size after inserting stride - 1 zeros between elements.
 uint32_t spread(uint32_t size, uint32_t stride) {
   return size == 0 ? 0 : (size - 1) * stride + 1;
 }

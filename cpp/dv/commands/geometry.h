@@ -1,4 +1,4 @@
-// The results of a convolution command's runs: shapes and bytes.
+// Shapes and sizes of the runs of a convolution command.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace pumice::dv {
 
-// A kernel moved over padded activations.
+// A sliding window over padded activations.
 struct Window {
   uint32_t kx = 1, ky = 1, stride_x = 1, stride_y = 1, dilation_x = 1, dilation_y = 1;
   uint32_t left = 0, right = 0, top = 0, bottom = 0;
@@ -20,7 +20,7 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
-// Windows read from the fields of a run. A kernel without a height is square; a dilation of 0 means 1.
+// Decode the fields of a run. A kernel without a height is square; a dilation of 0 means 1.
 Window conv_window(uint16_t p, uint32_t conv_pad, uint16_t conv_stride, uint16_t conv_dilation);
 Window pool_window(uint16_t pool_size, uint32_t pool_pad, uint16_t pool_stride);
 
@@ -37,19 +37,19 @@ constexpr bool is_transposed(ConvKind kind) {
 struct RunGeometry {
   ConvKind conv = ConvKind::none;
   Window conv_window;
-  uint32_t kernels = 0;  // output channels of the convolution
+  uint32_t kernels = 0;  // output channels
   bool quantized = false, prelu = false;
   PoolKind pool = PoolKind::none;
   Window pool_window;
 };
 
-// The number of places of a kernel on one axis; 0 where it is larger than the padded input or the stride is 0.
+// Returns the number of window positions on one axis; 0 if the window exceeds the padded input or the stride is 0.
 uint32_t window_places(uint32_t size, uint32_t before, uint32_t after, uint32_t reach, uint32_t stride);
-// The extent that the convolution makes, or the input's where there is no convolution: that of what is added to it before a maximum pooling
-// or an upsampling. Empty where the kernel does not fit.
+// Returns the size of the convolution's output, or of the input if there is no convolution: the operand of an addition before max pooling
+// or upsampling. Empty if the kernel does not fit.
 Extent conv_output(const Extent& input, const RunGeometry& run);
-Extent run_output(const Extent& input, const RunGeometry& run);  // the run's result; empty too where a kernel does not fit
-// The bytes and dimensions of a convolution's packed weights. Throws BindingError (D1).
+Extent run_output(const Extent& input, const RunGeometry& run);  // also empty if a kernel does not fit
+// Return the size and dimensions of packed convolution weights. Throw BindingError (D1).
 size_t weight_bytes(const Extent& input, const RunGeometry& run);
 ConvDims weight_dims(const Extent& input, const RunGeometry& run);
 

@@ -1,4 +1,4 @@
-// Reading commands of the image processing unit.
+// Parses IPU (image processing unit) commands.
 #include <algorithm>
 
 #include "dv/commands/command_reader.h"
@@ -75,7 +75,7 @@ class IpuReader {
     check("rd", command.rd, raw_.fmt_rd, raw_.rect_width, raw_.rect_height, raw_.stride_rd);
   }
 
-  // All rows, `step` bytes from one to the next (0: dense), lie in the memory.
+  // Checks that all rows are within the memory. `step`: bytes between rows; 0: dense.
   void check(const char* name, const MemoryPlace& place, uint8_t image_format, uint32_t width, uint32_t height, int64_t step) const {
     const auto row = static_cast<int64_t>(width * pixel_bytes(image_format));
     const int64_t pitch = step == 0 ? row : step, last = (static_cast<int64_t>(height) - 1) * pitch;

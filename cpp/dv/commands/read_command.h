@@ -1,4 +1,4 @@
-// Raw structures read as commands.
+// Parses raw command structures.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,13 @@
 
 namespace pumice::dv {
 
-// Reads a command. Throws Refusal, which names the run and the field. `strict` also refuses what the vendor's hardware does not take.
+// Parses a command. Throws Refusal with the run and the field. `strict` also rejects what the vendor's hardware does not support.
 Command read_command(std::span<const std::byte> raw, const Resolve& resolve, bool strict);
 
-// Bytes that a command needs at each place that it names ("run[2].weight_buf"), by the same rules; the places themselves are not looked at.
+// Returns the bytes needed at each memory field ("run[2].weight_buf"), by the same rules; the memories themselves are not checked.
 std::vector<std::pair<std::string, uint64_t>> required_bytes(std::span<const std::byte> raw, bool strict);
-// The extent (width, height, channels) of each run's result, checked like required_bytes(). Throws Refusal for anything but a convolution.
+// Returns the size (width, height, channels) of each run's output, checked like required_bytes(). Throws Refusal for other commands than
+// convolutions.
 std::vector<Extent> run_outputs(std::span<const std::byte> raw, bool strict);
 
 }  // namespace pumice::dv

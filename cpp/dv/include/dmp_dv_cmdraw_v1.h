@@ -10,8 +10,8 @@ extern "C" {
 
 struct dmp_dv_cmdraw_conv_v1 {
   struct dmp_dv_cmdraw header;
-  struct dmp_dv_buf u8tofp16_table; /* 3 times 256 float16; no mem: the input is float16 */
-  uint16_t to_bgr;                  /* not 0: channels 0 and 2 change places once they are converted */
+  struct dmp_dv_buf u8tofp16_table; /* 3 x 256 float16; no mem: the input is float16 */
+  uint16_t to_bgr;                  /* nonzero: swap channels 0 and 2 after the conversion */
   uint16_t rsvd[3];
   struct dmp_dv_cmdraw_conv_v0 conv_cmd;
 };

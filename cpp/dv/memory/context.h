@@ -1,4 +1,4 @@
-// The context of dv programs, their device: any Vulkan device, with the properties that they ask for.
+// The device of dv programs: any Vulkan device, with the properties that they query.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace pumice::dv {
 
-inline constexpr int kMostKernel = 7;                    // a convolution's side: packed weights know no larger one
-inline constexpr int kMostFullyConnected = 16384;        // elements of the vendor's vectors
-inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // bytes in the vendor's largest hardware
+inline constexpr int kMostKernel = 7;                    // kernel side limit of the packed weight format
+inline constexpr int kMostFullyConnected = 16384;        // vector length limit of the vendor's hardware
+inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // of the vendor's largest hardware
 
 class Context {
  public:
-  // `strict`: its lists refuse what the vendor's hardware does not take. `separate`: the host maps copies of memories, as it does on
-  // devices with memory of their own.
+  // `strict`: its lists reject what the vendor's hardware does not support. `separate`: the host maps copies of memories, as on devices
+  // with dedicated memory.
   Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate = false);
   const std::shared_ptr<pumice::Context>& device() const { return device_; }
   bool strict() const { return strict_; }
   bool separate() const { return separate_; }
   const dmp_dv_info_v0& info() const { return info_; }
   const std::string& info_string() const { return info_string_; }
-  // Whether there is a device of that kind (DMP_DV_DEV_CONV ..). Refusal for another number.
+  // Returns whether a device of that kind (DMP_DV_DEV_CONV ...) exists. Throws Refusal for other numbers.
   bool has_device(int type) const;
-  std::string last_error() const;  // empty at first
+  std::string last_error() const;  // initially empty
   void note_error(const std::string& text);
-  // The palette of 4-byte colours that IPU commands set and use; zeros at first.
+  // Returns the RGBA palette that IPU commands set and use; initially zeros.
   BufferRange palette() const;
 
  private:
@@ -39,10 +39,10 @@ class Context {
   dmp_dv_info_v0 info_{};
   std::string info_string_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<Buffer> palette_;  // made on first use
+  mutable std::shared_ptr<Buffer> palette_;  // allocated on first use
   std::string last_error_;
 };
 
-const char* version_string();  // hardware's major.minor, then the date of the interface
+const char* version_string();  // hardware version major.minor, then the date of the interface
 
 }  // namespace pumice::dv

@@ -12,7 +12,7 @@ namespace pumice::dv {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr size_t kMostWrites = 64;  // ranges that a memory tells apart
+constexpr size_t kMostWrites = 64;  // ranges tracked per memory
 
 std::atomic<int64_t> total{0};
 
@@ -23,7 +23,7 @@ uint64_t next_handle() {
 
 }  // namespace
 
-// The live memories of one device.
+// Live memories of one device.
 struct Memory::Handles {
   std::mutex mutex;
   std::map<uint64_t, std::weak_ptr<Memory>> memories;
@@ -43,7 +43,7 @@ std::shared_ptr<Memory> Memory::create(std::shared_ptr<Context> context, uint64_
 }
 
 Memory::~Memory() {
-  if (!handles_) return;  // it was never made
+  if (!handles_) return;  // construction failed
   total -= static_cast<int64_t>(bytes());
   const std::lock_guard lock(handles_->mutex);
   handles_->memories.erase(handle_);
@@ -112,7 +112,7 @@ void Memory::end_sync() {
   reading_ = writing_ = false;
 }
 
-// Checks a range that is to be transferred. False where nothing is to be done.
+// Checks a range to transfer. Returns false if it is empty.
 bool Memory::begin_transfer(uint64_t offset, uint64_t count) const {
   if (offset > bytes() || count > bytes() - offset)
     throw Refusal("offs, size", "a range of at most " + std::to_string(bytes()) + " bytes",
@@ -143,7 +143,7 @@ void Memory::announce_device_write(uint64_t offset, uint64_t count) {
     if (known.begin == write.begin && known.end == write.end) return void(known = write);
   writes_.push_back(write);
   if (writes_.size() <= kMostWrites) return;
-  // One range around all writes covers too much, never too little: weights are then looked at once too often.
+  // Merging all ranges is conservative: it can only cause an unnecessary check of weights.
   DeviceWrite all = write;
   for (const DeviceWrite& known : writes_) all.begin = std::min(all.begin, known.begin), all.end = std::max(all.end, known.end);
   writes_ = {all};

@@ -1,4 +1,4 @@
-// Memory of the dv interface: whole pages that the host maps and commands name.
+// Memory of the dv interface: whole pages that the host maps and commands refer to.
 #pragma once
 
 #include <atomic>
@@ -13,42 +13,41 @@
 
 namespace pumice::dv {
 
-// Where the device's memory is the host's too the mapping is that memory itself; elsewhere it is a copy, which sync_start() and to_cpu()
-// bring up to date and sync_end() and to_device() publish: the whole of it, so that what the device writes during a sync for writing is
-// lost. Thread-safe.
+// On devices with host-visible memory the mapping is the memory itself. Otherwise it is a copy: sync_start() and to_cpu() update it,
+// sync_end() and to_device() publish it. A write sync publishes the whole copy and overwrites concurrent device writes. Thread-safe.
 class Memory {
  public:
-  // Allocates memory; its content is undefined. Refusal of 0 bytes; OutOfMemoryError.
+  // Allocates uninitialized memory. Throws Refusal for 0 bytes; OutOfMemoryError.
   static std::shared_ptr<Memory> create(std::shared_ptr<Context> context, uint64_t bytes);
   ~Memory();
   Memory(const Memory&) = delete;
-  // The live memory of a device that has this handle, or null.
+  // Returns the device's live memory with this handle, or null.
   static std::shared_ptr<Memory> find(pumice::Context& device, uint64_t handle);
-  static int64_t total_bytes();  // bytes of all memories in the process
+  static int64_t total_bytes();  // of all memories in the process
 
   const std::shared_ptr<Context>& context() const { return context_; }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   uint64_t bytes() const { return buffer_->bytes(); }  // whole pages
   uint64_t handle() const { return handle_; }          // never 0, never reused in this process
 
-  // Maps the memory: the same address until unmap(), however often it is asked for. The content outlives unmap().
+  // Maps the memory. Returns the same address until unmap(). The contents survive unmap().
   std::byte* map();
   void unmap();  // idempotent; ends a sync
   bool mapped() const { return mapped_; }
-  // Begins access by the host. Refusals (EINVAL): not mapped, neither read nor write.
+  // Begins host access. Throws Refusal (EINVAL) if it is not mapped, or for neither read nor write.
   void sync_start(bool read, bool write);
   void sync_end();
-  // Brings one range up to date at once, to the host or to the device. Refusals (EINVAL): past the end, not mapped.
+  // Synchronizes one range immediately. Throw Refusal (EINVAL) past the end or if not mapped.
   void to_device(uint64_t offset, uint64_t bytes);
   void to_cpu(uint64_t offset, uint64_t bytes);
 
-  uint64_t published() const { return published_; }  // grows with all that may show the device new bytes
-  // Lists call announce_device_write() before they submit work that writes these bytes, and note_device_write() once it is submitted.
+  uint64_t published() const { return published_; }  // incremented whenever new bytes may have become visible to the device
+  // Lists call announce_device_write() before submitting work that writes these bytes, and note_device_write() after.
   void announce_device_write(uint64_t offset, uint64_t count);
   void note_device_write() { is_stale_ = true; }
-  // Grows with every write of the device that was announced for any of these bytes; 0 before the first.
+  // Increases with every announced device write to any of these bytes; 0 before the first.
   uint64_t device_writes(uint64_t offset, uint64_t count) const;
-  // Whether the bytes at that place, which were published, equal these.
+  // Returns whether the published bytes at that offset equal these.
   bool holds(uint64_t offset, std::span<const std::byte> expected) const;
   std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // as the device sees them
 
@@ -63,36 +62,36 @@ class Memory {
   std::shared_ptr<Context> context_;
   std::shared_ptr<Buffer> buffer_;
   uint64_t handle_ = 0;
-  std::shared_ptr<Handles> handles_;                                    // kept, as the device may be closed before
-  std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // null where the host sees the buffer
-  std::atomic<bool> mapped_{false}, is_stale_{false};                   // the copy lacks what the device wrote
+  std::shared_ptr<Handles> handles_;                                    // outlives the device, which may be closed first
+  std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // null if the buffer is host-visible
+  std::atomic<bool> mapped_{false}, is_stale_{false};                   // is_stale_: the copy lacks device writes
   bool reading_ = false, writing_ = false;
   std::atomic<uint64_t> published_{0};
   mutable std::mutex mutex_;  // guards the mapping and the copy
 
-  // Bytes that the device wrote, with the number of the last write.
+  // A range written by the device, with the index of its last write.
   struct DeviceWrite {
     uint64_t begin, end, number;
   };
-  mutable std::mutex writes_mutex_;  // guards what follows
+  mutable std::mutex writes_mutex_;  // guards the members below
   std::vector<DeviceWrite> writes_;
   uint64_t last_write_ = 0;
 };
 
-// A place in a memory that a command names; no memory: none.
+// A memory and offset named by a command; null if unset.
 struct MemoryPlace {
   std::shared_ptr<Memory> memory;
   uint64_t offset = 0;
 };
 
-// Bytes that a command reads or writes.
+// A range that a command reads or writes.
 struct MemoryRange {
   std::shared_ptr<Memory> memory;
   uint64_t offset = 0, bytes = 0;
 
   MemoryRange(std::shared_ptr<Memory> of, uint64_t first, uint64_t count) : memory(std::move(of)), offset(first), bytes(count) {}
   MemoryRange(const MemoryPlace& place, uint64_t count) : MemoryRange(place.memory, place.offset, count) {}
-  // Rows, `stride` bytes from the beginning of one to that of the next: a negative one leads to lower addresses.
+  // `stride`: bytes between row starts; a negative one leads to lower addresses.
   MemoryRange(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows, int64_t stride);
   bool overlaps(const MemoryRange& other) const {
     return memory == other.memory && offset < other.offset + other.bytes && other.offset < offset + bytes;

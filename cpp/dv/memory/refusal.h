@@ -1,4 +1,4 @@
-// A refused call or command of the dv interface.
+// The error for a rejected call or command of the dv interface.
 #pragma once
 
 #include <cerrno>
@@ -8,16 +8,16 @@
 
 namespace pumice::dv {
 
-inline constexpr int kRefused = -1;  // the number of most refusals; others have one of errno's
+inline constexpr int kRefused = -1;  // code of most refusals; others have errno codes
 
-// Rules: D4, what a call or a field of a command may be; D5, what the vendor's hardware takes (lists that are strict).
+// Rules: D4, valid calls and command fields; D5, limits of the vendor's hardware (strict lists).
 class Refusal : public BindingError {
  public:
   Refusal(const std::string& field, const std::string& wanted, const std::string& found, int number = kRefused,
           const std::string& rule_id = "D4")
       : BindingError(rule_id, field, "", wanted, found), code(number) {}
 
-  int code;  // the number that the C interface returns
+  int code;  // return code in the C interface
 };
 
 }  // namespace pumice::dv

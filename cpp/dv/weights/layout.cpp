@@ -32,7 +32,7 @@ void to_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const 
     using Element = decltype(zero);
     for (uint32_t image = 0; image < images; ++image, source += strides.image)
       visit_whc8(extent, strides, [&](std::ptrdiff_t at) {
-        std::memcpy(target, source + at, sizeof(Element));  // either side may begin anywhere
+        std::memcpy(target, source + at, sizeof(Element));  // either side may be unaligned
         target += sizeof(Element);
       });
   });

@@ -1,5 +1,5 @@
-// Activations of the dv interface, "WHC8": groups of 8 channels; in a group x is outermost, then y, then the channel. The last group has
-// the channels that are left and no padding.
+// WHC8, the activation layout of the dv interface: groups of 8 channels; within a group x is outermost, then y, then the channel. The last
+// group has the remaining channels, without padding.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,19 @@ namespace pumice::dv {
 
 constexpr size_t kGroupChannels = 8;
 
-// The place of an element of one tensor in WHC8, in elements.
+// Returns the element offset in a WHC8 tensor.
 constexpr uint64_t whc8_index(const Extent& extent, uint32_t channel, uint32_t x, uint32_t y) {
   const uint64_t first = channel / kGroupChannels * kGroupChannels;
   const uint64_t channels = std::min<uint64_t>(kGroupChannels, extent.channels - first);
   return (first * extent.width * extent.height) + (uint64_t{x} * extent.height + y) * channels + (channel - first);
 }
 
-// Strides of a host array in bytes: from one image, channel, row and column of a batch to the next.
+// Byte strides of a host array.
 struct HostStrides {
   std::ptrdiff_t image = 0, channel = 0, row = 0, column = 0;
 };
 
-// Calls visit(distance from the first element) for each element of a tensor, in the order of WHC8.
+// Calls visit(byte offset) for each element in WHC8 order.
 template <typename Visit>
 void visit_whc8(const Extent& extent, const HostStrides& strides, const Visit& visit) {
   for (uint32_t first = 0; first < extent.channels; first += kGroupChannels) {
@@ -37,8 +37,7 @@ void visit_whc8(const Extent& extent, const HostStrides& strides, const Visit& v
   }
 }
 
-// Copy tensors of elements of 1, 2, 4 or 8 bytes, which lie one after the other in WHC8, from and to arrays of any strides in bytes. Both
-// are aligned for the elements.
+// Copies between WHC8 tensors, which are contiguous, and arrays with any byte strides. Elements have 1, 2, 4 or 8 bytes and are aligned.
 void to_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, const HostStrides& strides,
              std::byte* target);
 void from_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, std::byte* target,

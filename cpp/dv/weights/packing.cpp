@@ -14,7 +14,7 @@ namespace pumice::dv {
 namespace {
 
 constexpr int kMaxSide = 7;
-constexpr size_t kGroup = 8;  // kernels whose biases stand together
+constexpr size_t kGroup = 8;  // kernels that share a bias header
 constexpr size_t kColumns = 6, kCells = 12 * kColumns;
 constexpr size_t kVectorBytes = 16, kTableBytes = kTableEntries * sizeof(uint16_t);
 
@@ -37,9 +37,9 @@ const ConvDims& checked(const ConvDims& dims) {
   return dims;
 }
 
-// The cell of a block in which a value lies: tap (x, y) of a side x side grid, `channel` counted from the first one of the block.
+// Returns the cell of a value in its block: tap (x, y) of a side x side kernel, `channel` relative to the block's first.
 size_t cell_of(int side, int channel, int y, int x) {
-  constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // cells of 7 x 7: those above the other columns
+  constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // 7 x 7: row-major cells of the last column's taps
   const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
   const int in_group = channel % 8, half = in_group / 2, odd = in_group % 2, group = channel / 8;
   switch (side) {
@@ -58,8 +58,8 @@ size_t cell_of(int side, int channel, int y, int x) {
 struct Stream {
   size_t kernels, channels, block_channels, chunk_channels, header_bytes, element_bytes, kernel_bytes;
   size_t bytes;                       // padded, without a table
-  size_t taps;                        // taps of a channel, one after the other in the source
-  std::array<uint8_t, kCells> cells;  // cells of a block's values, in the order of the source
+  size_t taps;                        // taps per channel, contiguous in the source
+  std::array<uint8_t, kCells> cells;  // cell of each value of a block, in source order
 
   Stream(const ConvDims& dims, int kx, int ky) : taps(static_cast<size_t>(kx * ky)), cells() {
     constexpr std::array<uint8_t, 4> kBlockChannels = {64, 8, 2, 1};
@@ -88,7 +88,7 @@ struct Stream {
     }
   }
 
-  // Calls visit(offset, values of the source before it, channels) for each block.
+  // Calls visit(offset, source index, channels) for each block.
   template <typename Visit>
   void blocks(const Visit& visit) const {
     headers([&](size_t offset, size_t group, size_t count) {
@@ -103,7 +103,7 @@ struct Stream {
   }
 };
 
-// The streams of a convolution one after the other: a single one, or where it is dilated one for each tap.
+// The concatenated streams of a convolution: one, or one per tap if it is dilated.
 struct Streams {
   Stream stream;
   size_t count, table_bytes;
@@ -174,7 +174,7 @@ void pack_streams(const Streams& streams, const Weights& weights, std::byte* tar
     pack_blocks(streams, static_cast<const uint16_t*>(weights.values), target);
 }
 
-// The destination of a layer's quantized weights: indices, values, or both.
+// Receives quantized weights as indices, values, or both.
 struct Dequantized {
   UnpackedWeights target;
   std::array<uint16_t, kTableEntries> table;
@@ -230,7 +230,7 @@ PackedPlaces places_of(const Streams& streams, const ConvDims& dims) {
   return places;
 }
 
-// A fully connected layer: a table, a row of weights for each output, biases.
+// Layout of a fully connected layer: a table, a row of weights per output, biases.
 struct FcPlan {
   size_t inputs, outputs, row_bytes, table_bytes, bias_offset, bytes;
 
@@ -249,7 +249,7 @@ struct FcPlan {
   }
 };
 
-// Calls visit(place in the packed order, place in (c, h, w)) for each element.
+// Calls visit(packed index, index in (c, h, w)) for each element.
 template <typename Visit>
 void visit_order(int channels, int height, int width, const Visit& visit) {
   const Extent extent{static_cast<uint32_t>(width), static_cast<uint32_t>(height), static_cast<uint32_t>(channels)};
@@ -304,7 +304,7 @@ void pack_layer(const FcDims& dims, const FcPlan& plan, const Weights& weights, 
   std::memset(target + biases_end, 0, plan.bytes - biases_end);
 }
 
-// Packs into the target, or, where that is too short, elsewhere and copies what fits.
+// Packs directly into the target, or via a temporary if it is too short, copying what fits.
 template <typename Pack>
 size_t pack_into(std::span<std::byte> target, size_t bytes, const Pack& pack) {
   if (target.size() >= bytes) {

@@ -1,4 +1,4 @@
-// Weights in the packed formats of the dv interface, and back. Values are the bits of float16.
+// Packs weights to the formats of the dv interface and unpacks them. Values are float16 bits.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,20 @@
 
 namespace pumice::dv {
 
-constexpr size_t kTableEntries = 256;  // entries of a table of quantized weights
+constexpr size_t kTableEntries = 256;  // lookup table of quantized weights
 
-// Weights of a convolution, in the order (kernel, channel, y, x).
+// Convolution weights, in the order (kernel, channel, y, x).
 struct ConvDims {
-  int channels = 1;  // channels that one kernel reads: 1 for a depthwise convolution
+  int channels = 1;  // input channels per kernel: 1 for a depthwise convolution
   int kx = 1, ky = 1;
   int kernels = 1;         // output channels
-  bool quantized = false;  // indices into a table in place of values
-  bool prelu = false;      // a slope for each kernel
+  bool quantized = false;  // indices into a table instead of values
+  bool prelu = false;      // one slope per kernel
 
   size_t weights() const { return static_cast<size_t>(kernels) * channels * kx * ky; }
 };
 
-// Weights of a fully connected layer: (c_output, h_output, w_output, c_input, h_input, w_input).
+// Fully connected weights: (c_output, h_output, w_output, c_input, h_input, w_input).
 struct FcDims {
   int c_input = 1, h_input = 1, w_input = 1;
   int c_output = 1, h_output = 1, w_output = 1;
@@ -31,15 +31,15 @@ struct FcDims {
   size_t outputs() const { return static_cast<size_t>(c_output) * h_output * w_output; }
 };
 
-// The values to be packed. `table` has kTableEntries values where the weights are quantized, `prelu` is null where there are no slopes.
+// Values to pack. `table` has kTableEntries values if the weights are quantized; `prelu` is null if there are no slopes.
 struct Weights {
-  const void* values = nullptr;  // uint8_t indices where they are quantized, else float16
+  const void* values = nullptr;  // uint8_t indices if quantized, else float16
   const uint16_t* table = nullptr;
   const uint16_t* bias = nullptr;
   const uint16_t* prelu = nullptr;
 };
 
-// Destinations of the parts of packed weights; null: not wanted. `values` has the table applied.
+// Destinations for unpacked weights; null to skip. `values` has the table applied.
 struct UnpackedWeights {
   uint16_t* values = nullptr;
   uint8_t* indices = nullptr;
@@ -48,34 +48,34 @@ struct UnpackedWeights {
   uint16_t* prelu = nullptr;
 };
 
-// The bytes of packed weights. Throw BindingError (D1) naming a dimension that is out of range: at least 1, a kernel's side at most 7,
-// sizes that 64 bits hold.
+// Return the size of packed weights. Throw BindingError (D1) naming a dimension that is out of range: dimensions are at least 1, kernel
+// sides at most 7, and total sizes fit 64 bits.
 size_t packed_conv_bytes(const ConvDims& dims);
 size_t packed_dil_bytes(const ConvDims& dims);
 size_t packed_fc_bytes(const FcDims& dims);
 
-// Return the bytes that the packed weights have. A shorter target gets those that fit; the rest of a longer one is zeroed, but
-// pack_fc_weights leaves it as it is.
+// Return the size of the packed weights. A shorter target gets as much as fits; the rest of a longer one is zeroed, except by
+// pack_fc_weights.
 size_t pack_conv_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target);
 size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target);
-// The bias keeps its order where outputs are put in another one (w_output or h_output over 1), as the format has it.
+// The format reorders the outputs (if w_output or h_output exceeds 1), but not the bias.
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target);
 
-// Checks that packed weights have their bytes. Throws BindingError (D2) where fewer are given; so do the functions that unpack.
+// Throws BindingError (D2) if packed weights are too short; so do the unpacking functions.
 void expect_packed(size_t expected, size_t given);
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 
-// The place of each unpacked value among the packed ones, counted in elements from the beginning: weights in units of their own size, the
-// others of float16. Throw UnsupportedError where 31 bits do not count them.
+// Offset of each unpacked value in the packed data, in elements: of the weight type for weights, of float16 for the others. Throw
+// UnsupportedError if an offset exceeds 31 bits.
 struct PackedPlaces {
   std::vector<int32_t> values, bias, prelu;
 };
 PackedPlaces conv_weight_places(const ConvDims& dims);
 PackedPlaces dil_weight_places(const ConvDims& dims);
 
-// Bytes before the weights of a fully connected layer, in which h and w are 1, and before its biases.
+// Byte offsets of the weights and biases of a fully connected layer with h = w = 1.
 struct FcParts {
   size_t weights, bias;
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kCentres = kTableEntries - 1;
 constexpr uint32_t kInfinity = 0x7c00;
 
-// The order of float16 by value as one of unsigned integers, and back.
+// Maps float16 bits to unsigned integers in order of value, and back.
 uint32_t rank_of(uint16_t bits) {
   return bits & 0x8000 ? 0xffffu - bits : bits + 0x8000u;
 }
@@ -23,7 +23,7 @@ uint16_t bits_of(uint32_t rank) {
   return static_cast<uint16_t>(rank < 0x8000 ? 0xffff - rank : rank - 0x8000);
 }
 
-// The distinct values in ascending order, and sums over those before each.
+// The distinct values in ascending order, with prefix sums.
 struct Values {
   std::vector<uint16_t> bits;
   std::vector<double> count{0}, sum{0}, squares{0};
@@ -42,23 +42,23 @@ struct Values {
   }
   size_t size() const { return bits.size(); }
   double mean(size_t begin, size_t end) const { return (sum[end] - sum[begin]) / (count[end] - count[begin]); }
-  // Squared errors of one centre for the values from begin up to end.
+  // Returns the squared error of values [begin, end) about their mean.
   double cost(size_t begin, size_t end) const {
     const double total = sum[end] - sum[begin];
     return std::max(0.0, squares[end] - squares[begin] - total * total / (count[end] - count[begin]));
   }
 };
 
-// Exact clustering of values on a line. With one more cluster, the best last cut never moves left as the end moves right, so the cut of the
-// middle end bounds the search for the ends on either side (divide and conquer).
+// Exact 1-D clustering by divide and conquer. For one more cluster, the best last cut moves monotonically with the end, so the cut of the
+// middle end bounds the search on either side.
 class Clustering {
  public:
   explicit Clustering(const Values& values) : values_(values), cost_(values.size() + 1), next_(cost_.size()) {
     for (size_t end = 1; end < cost_.size(); ++end) cost_[end] = values.cost(0, end);
   }
-  // The beginnings of the clusters.
+  // Returns the start of each cluster.
   std::vector<size_t> cuts(size_t clusters) {
-    std::vector<std::vector<uint16_t>> best(clusters);  // begin of the last cluster, by its end
+    std::vector<std::vector<uint16_t>> best(clusters);  // start of the last cluster, by end
     for (size_t count = 2; count <= clusters; ++count) {
       best[count - 1].resize(cost_.size());
       divide(best[count - 1], count, values_.size(), count - 1, values_.size() - 1);
@@ -70,7 +70,7 @@ class Clustering {
   }
 
  private:
-  // Finds, for each end from `first` to `last`, the cut from `lowest` to `highest` at which the last cluster begins.
+  // Finds, for each end in [first, last], the start of the last cluster in [lowest, highest].
   void divide(std::vector<uint16_t>& best, size_t first, size_t last, size_t lowest, size_t highest) {
     if (first > last) return;
     const size_t end = (first + last) / 2;
@@ -85,7 +85,7 @@ class Clustering {
   }
 
   const Values& values_;
-  std::vector<double> cost_, next_;  // costs of the best clusters up to an end
+  std::vector<double> cost_, next_;  // cost of the best clustering of the values before each end
 };
 
 std::vector<uint16_t> rounded(std::span<const float> weights) {
@@ -115,7 +115,7 @@ Table quantize_weights(std::span<const float> weights, std::span<uint8_t> indice
       centres.push_back(float_from_half(table[i + 1]));
     }
   }
-  std::vector<uint8_t> index(1 << 16, 0);  // by bits
+  std::vector<uint8_t> index(1 << 16, 0);  // by float16 bits
   size_t nearest = 0;
   for (const uint16_t bits : values.bits) {
     const float value = float_from_half(bits);

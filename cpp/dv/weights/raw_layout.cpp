@@ -1,4 +1,4 @@
-// The layout of the commands is part of the interface of existing programs.
+// Checks the ABI of the raw commands, on which existing programs depend.
 #include <cstddef>
 
 #include "dv/include/dmp_dv_cmdraw_v1.h"

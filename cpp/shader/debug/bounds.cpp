@@ -20,7 +20,7 @@ using namespace spirv;
 
 constexpr size_t kMaxWords = size_t{1} << 24;  // of checked functions: zeros are stored element by element
 
-// The index of an instruction's pointer operand; none for an instruction that is not handled here.
+// Returns the index of the pointer operand; nullopt for instructions not handled here.
 std::optional<size_t> pointer_operand(uint16_t op) {
   if (op == OpStore || op == OpAtomicStore) return 0;
   const bool atomic =
@@ -29,18 +29,18 @@ std::optional<size_t> pointer_operand(uint16_t op) {
   return {};
 }
 
-// The index from which operands of such an instruction are plain numbers, not ids: the flags of a memory access.
+// Returns the index of the first literal operand: the Memory Operands mask of an access.
 size_t first_literal(const Instruction& instruction) {
   return instruction.op == OpLoad ? 3 : instruction.op == OpStore ? 2 : instruction.size();
 }
 
-// Whether an instruction converts a number that is for buffers alone, or takes one out of a structure. Nothing else may be done with one.
+// Returns whether an instruction converts a storage-only number or extracts it from a structure; nothing else is allowed on these types.
 bool passes_on(uint16_t op) {
   return (op >= OpConvertFToU && op <= OpFConvert) || op == OpBitcast || op == OpCopyObject || op == OpCopyLogical ||
          op == OpCompositeExtract;
 }
 
-// Ids of the shader -> what stands for them in a function that is made here.
+// Ids of the shader -> ids in a generated function.
 using Ids = std::map<uint32_t, uint32_t>;
 
 class BoundsChecker {
@@ -101,9 +101,9 @@ class BoundsChecker {
   std::unordered_map<uint32_t, std::string> strings_;
   std::string file_;
   uint32_t line_ = 0, block_ = 0;
-  std::unordered_map<uint32_t, uint32_t> block_ends_;    // last labels of blocks that were split
-  std::unordered_map<uint32_t, uint32_t> in_bounds_of_;  // number for buffers alone -> whether what it was read from was in bounds
-  std::vector<uint32_t> functions_;                      // made here
+  std::unordered_map<uint32_t, uint32_t> block_ends_;    // last labels of split blocks
+  std::unordered_map<uint32_t, uint32_t> in_bounds_of_;  // storage-only value -> whether it was read in bounds
+  std::vector<uint32_t> functions_;                      // generated functions
   std::vector<AccessSite> sites_;
 };
 
@@ -162,7 +162,7 @@ uint32_t BoundsChecker::all_checks(const Instruction& instruction, const Chain& 
   return ok;
 }
 
-// Numbers of 8 and 16 bits without arithmetic of their own may be loaded, stored and converted, nothing else.
+// 8- and 16-bit types without arithmetic support may only be loaded, stored and converted.
 bool BoundsChecker::is_storage_only(uint32_t type) const {
   const auto& definition = module_.definition(type);
   switch (definition.op) {
@@ -185,7 +185,7 @@ bool BoundsChecker::is_storage_only(uint32_t type) const {
   }
 }
 
-// The 32-bit type from which a number or vector for buffers alone is converted.
+// Returns the 32-bit type that a storage-only scalar or vector converts from.
 uint32_t BoundsChecker::wide_type(uint32_t type) {
   const auto& definition = module_.definition(type);
   if (definition.op == OpTypeVector) return declarations_.type(OpTypeVector, {wide_type(definition[1]), definition[2]});
@@ -193,7 +193,7 @@ uint32_t BoundsChecker::wide_type(uint32_t type) {
   return declarations_.type(OpTypeInt, {32, definition[2]});
 }
 
-// Loads a number for buffers alone. Out of bounds it takes the first element; zeros take its place where it is converted or stored.
+// Loads a storage-only number. An out-of-bounds access reads element 0; the value is replaced by zero when it is converted or stored.
 void BoundsChecker::append_clamped_load(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
                                         std::vector<uint32_t>& body) {
   Chain safe = chain;
@@ -227,8 +227,8 @@ void BoundsChecker::append_if(uint32_t condition, const std::function<void()>& t
   block_ends_[block_] = merge;
 }
 
-// The store is guarded in place: its basic block is split. Without an access chain there is no index to check, only the stored value,
-// which may come from a read out of bounds.
+// Guards the store in place by splitting its basic block. Without an access chain there is no index to check, only the stored value, which
+// may come from an out-of-bounds read.
 void BoundsChecker::append_narrow_store(const Instruction& instruction, const Chain* chain, const std::vector<Check>& checks,
                                         std::vector<uint32_t>& body) {
   const auto value = in_bounds_of_.find(instruction[1]);
@@ -245,7 +245,7 @@ void BoundsChecker::append_narrow_store(const Instruction& instruction, const Ch
   append_if(all_checks(instruction, *chain, checks, {}, body), store, nullptr, body);
 }
 
-// Stores zeros. A module may not hold constants of a type for buffers alone, so they are converted from 32 bits.
+// Stores zeros, converted from 32 bits, because a module must not have constants of a storage-only type.
 void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body) {
   const auto& definition = module_.definition(type);
   const auto part = [&](uint32_t member_type, uint32_t index) {
@@ -272,7 +272,7 @@ void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t point
   }
 }
 
-// Converts a number for buffers alone; gives zero where its read was out of bounds.
+// Converts a storage-only number; yields zero if it was read out of bounds.
 void BoundsChecker::append_selected(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body) {
   const uint32_t type = instruction[0], value = new_id();
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
@@ -288,7 +288,7 @@ void BoundsChecker::append_selected(const Instruction& instruction, uint32_t ok,
   append(body, OpSelect, {type, instruction[1], ok, value, declarations_.null(type)});
 }
 
-// Rewrites an instruction on numbers for buffers alone; false where the instruction is about others.
+// Rewrites an instruction on storage-only numbers; returns false for other instructions.
 bool BoundsChecker::rewrite_narrow(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (instruction.op == OpStore) {
     if (!is_storage_only(declarations_.type_of(instruction[1]))) return false;
@@ -317,7 +317,7 @@ uint32_t BoundsChecker::append_chain(const Chain& chain, const Ids& local, std::
   return pointer;
 }
 
-// Blocks that were split end under another label, which those after them name.
+// Split blocks end under another label; updates the OpPhi parents that refer to them.
 void BoundsChecker::relabel(std::vector<uint32_t>& body) const {
   for (size_t at = 0; at < body.size(); at += body[at] >> 16) {
     if ((body[at] & 0xffff) != OpPhi) continue;
@@ -326,7 +326,7 @@ void BoundsChecker::relabel(std::vector<uint32_t>& body) const {
   }
 }
 
-// A function that checks, and then does what the instruction does. `arguments`: the ids that it is called with.
+// Generates a function that checks the indices and then performs the access. `arguments`: the ids to call it with.
 uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t pointer, const Chain& chain,
                                         const std::vector<Check>& checks, std::vector<uint32_t>& arguments) {
   const bool has_result = pointer != 0;
@@ -373,7 +373,7 @@ uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t p
   return function;
 }
 
-// Puts a call in place of an access; false where there is nothing to check.
+// Replaces an access by a call; returns false if there is nothing to check.
 bool BoundsChecker::rewrite(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (rewrite_narrow(instruction, body)) return true;
   const auto pointer = pointer_operand(instruction.op);

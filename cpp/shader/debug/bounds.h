@@ -1,4 +1,4 @@
-// Changes that the engine makes to the SPIR-V of a debugged shader.
+// SPIR-V rewrites for a debugged shader.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace pumice {
 
-// Gives the bindings of debug_table.h the numbers after the shader's own.
+// Assigns the bindings of debug_table.h the numbers after the shader's own.
 void place_debug_bindings(std::vector<uint32_t>& spirv);
 
-// Adds bounds checks to a module. Every access through an index asks pumice_in_bounds() or pumice_in_range() first: where it would leave
-// the array, vector or matrix, a read gives zeros and a write does nothing. Needs the line numbers of instructions. Variables within
-// functions, and cooperative matrices loaded and stored whole, are left unchecked.
+// Adds bounds checks to a module. Every indexed access first calls pumice_in_bounds() or pumice_in_range(): out of bounds, a read returns
+// zeros and a write is dropped. Requires line numbers. Function-local variables and whole-matrix loads and stores of cooperative matrices
+// are not checked.
 std::vector<AccessSite> check_bounds(std::vector<uint32_t>& spirv, const SourceSet& sources);
 
 }  // namespace pumice

@@ -8,9 +8,9 @@
 namespace pumice {
 namespace {
 
-// A type that arguments may have: its name as a scalar and the start of its vectors' names.
+// A possible argument type: its scalar name, vector name prefix, and extension.
 struct ArgumentType {
-  std::string_view scalar, vector, extension;  // the part of a GLSL extension's name that gives it
+  std::string_view scalar, vector, extension;  // extension: substring of the GLSL extension's name that enables the type
   bool is_float, wide;
 };
 constexpr ArgumentType kTypes[] = {
@@ -28,7 +28,7 @@ constexpr ArgumentType kTypes[] = {
     {"uint64_t", "u64vec", "arithmetic_types_int64", false, true},
 };
 
-// The words of one lane as such a function gives them; empty where the type does not fit.
+// Returns the words of one component as GLSL; empty if the type does not fit.
 std::string lane_words(const ArgumentType& type, bool is_float, bool wide, const std::string& lane) {
   if (type.is_float != is_float || (type.wide && !wide) || (is_float && wide && !type.wide)) return {};
   if (is_float) return wide ? "unpackDouble2x32(" + lane + ").x, unpackDouble2x32(" + lane + ").y" : "floatBitsToUint(float(" + lane + "))";
@@ -38,8 +38,7 @@ std::string lane_words(const ArgumentType& type, bool is_float, bool wide, const
   return is_signed ? "uint(int(" + lane + ")), uint(int(" + lane + ") >> 31)" : "uint(" + lane + "), 0u";
 }
 
-// Overloads for every type, so that nothing is converted on the way: an overload for a type that does not fit gives a bool, which no caller
-// takes.
+// Overloads for every type, to avoid implicit conversions. The overload of a type that does not fit returns bool, which no caller accepts.
 std::string overloads(const std::string& name, bool is_float, bool wide, std::string_view extensions) {
   std::string text;
   for (const auto& type : kTypes) {
@@ -76,7 +75,8 @@ std::string print_function(size_t number, const std::vector<Conversion>& convers
          "u);\n  if (at != 0xffffffffu) {" + stores + " }\n}\n";
 }
 
-// Invocations take their words at once: a record is whole or counted as lost, and the one that does not fit ends the records.
+// An invocation reserves its words with one atomic, so a record is either complete or counted as lost. The first that does not fit ends the
+// list.
 constexpr std::string_view kRing = R"(
 layout(std430, binding = 0) buffer pumice_ring_block { uint pumice_taken, pumice_lost, pumice_violations, pumice_unused; uint pumice_ring[]; };
 uint pumice_reserve(uint head, uint words) {
@@ -97,7 +97,7 @@ uint pumice_reserve(uint head, uint words) {
 }
 )";
 
-// The calls are put in by the checks, which work on SPIR-V; the constant keeps the functions there until then.
+// The bounds-check pass inserts the calls into the SPIR-V later; the constant keeps the functions alive until then.
 std::string bounds_functions() {
   return R"(
 layout(std430, binding = 0) readonly buffer pumice_limits_block { uint pumice_limits[]; };
@@ -130,7 +130,7 @@ std::string extension_lines(std::string_view text) {
   return names;
 }
 
-// GL_EXT_shader_explicit_arithmetic_types is all of them.
+// GL_EXT_shader_explicit_arithmetic_types enables all of them.
 std::string enabled_extensions(std::string_view text) {
   std::string names = extension_lines(text);
   if (names.find("explicit_arithmetic_types\n") == std::string::npos) return names;

@@ -1,4 +1,4 @@
-// GLSL that a debugged shader gets: the ring, what printf calls become, the functions that check bounds.
+// GLSL added to a debugged shader: the ring buffer, the targets of printf calls, the bounds checks.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace pumice {
 
-// A call of printf becomes a call of kPrintFunction + its number, with arguments that go through kArgumentFunction + "number_argument" and
-// words_function(): so the compiler names an argument that does not fit.
+// A call of printf becomes a call of kPrintFunction + its index. Its arguments go through kArgumentFunction + "call_argument" and
+// words_function(), so the compiler's message names an argument of the wrong type.
 inline constexpr std::string_view kArgumentFunction = "pumice_argument_", kPrintFunction = "pumice_print_";
 std::string words_function(const Conversion& conversion);
 
-// The functions for a preprocessed text that has these calls.
+// Returns the functions for preprocessed source with these printf calls.
 std::string debug_functions(std::string_view preprocessed, const std::vector<PrintFormat>& formats, bool check_bounds);
 
 }  // namespace pumice

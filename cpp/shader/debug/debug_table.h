@@ -1,4 +1,4 @@
-// The meaning of the records that a debugged shader writes into its ring: the formats of its printf calls and its checked accesses.
+// Decodes the records in a debugged shader's ring buffer: its printf formats and its checked accesses.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace pumice {
 struct PrintFormat {
   std::string file;
   uint32_t line = 0;
-  std::string text;  // without quotes and escapes
+  std::string text;  // without quotes, escapes resolved
 };
 
-// One access through an index, which is checked.
+// One checked, indexed access.
 struct AccessSite {
   std::string file;
   uint32_t line = 0;
-  std::string buffer;  // "x", or "x[].corners" for an array within its elements
+  std::string buffer;  // "x", or "x[].corners" for a nested array
   bool signed_index = false;
   bool writes = false;
 };
@@ -30,18 +30,18 @@ struct DebugTable {
   bool empty() const { return formats.empty() && accesses.empty(); }
 };
 
-// The ring is a binding that the engine adds: words that say how many are taken, how many messages were lost and how many accesses were
-// out of bounds, and then records. A record: format number + 1, or kAccessRecord | access number; the invocation's x, y, z; arguments.
-// A zero in place of the first word ends them.
+// The ring buffer is a binding added by the engine. Its header counts the words reserved, the messages lost and the out-of-bounds accesses;
+// records follow. A record: format index + 1, or kAccessRecord | access index; the invocation's x, y, z; arguments. A zero first word ends
+// the list.
 struct RingHead {
   uint32_t taken = 0, lost = 0, violations = 0, unused = 0;
 };
-inline constexpr std::string_view kRingName = "pumice_ring";      // the name of its words in the interface
-inline constexpr std::string_view kLimitsName = "pumice_limits";  // bytes bound to each of the shader's own bindings, in their order
+inline constexpr std::string_view kRingName = "pumice_ring";      // its name in the interface
+inline constexpr std::string_view kLimitsName = "pumice_limits";  // bound bytes of each of the shader's own bindings, in order
 inline constexpr uint32_t kAccessRecord = 0x80000000u;
 inline constexpr uint32_t kRecordHeadWords = 4;
 inline constexpr uint32_t kAccessRecordWords = kRecordHeadWords + 2;  // index and size
-inline constexpr uint32_t kMostAccessRecords = 16;                    // records of one execution; further accesses are counted
+inline constexpr uint32_t kMostAccessRecords = 16;                    // records per execution; further accesses are only counted
 
 inline bool is_debug_binding(std::string_view name) {
   return name == kRingName || name == kLimitsName;

@@ -22,7 +22,7 @@ bool is_callee(std::string_view word) {
 
 bool prints(std::string_view text) {
   const auto has = [text](std::string_view callee) { return text.find(callee) != std::string_view::npos; };
-  if (std::ranges::none_of(kCallees, has)) return false;  // most texts: no need of tokens
+  if (std::ranges::none_of(kCallees, has)) return false;  // most sources: skip tokenizing
   const auto tokens = tokenize(text);
   return std::ranges::any_of(tokens, [](const Token& token) { return token.kind == TokenKind::word && is_callee(token.text); });
 }
@@ -34,7 +34,7 @@ std::optional<size_t> literal_number(const Token& token) {
   return number;
 }
 
-// Is a string of this preprocessor line a text, rather than the name of a file?
+// Returns whether a string in this preprocessor line is text rather than a file name.
 bool is_text_of(const std::vector<Token>& tokens, size_t string) {
   if (tokens[string].directive == 0) return true;
   size_t first = string;
@@ -44,7 +44,7 @@ bool is_text_of(const std::vector<Token>& tokens, size_t string) {
 
 }  // namespace
 
-// A call in preprocessed text.
+// A printf call in preprocessed source.
 struct DebugText::Call {
   const Token* name = nullptr;
   SourceLine place;
@@ -52,7 +52,7 @@ struct DebugText::Call {
   std::vector<std::vector<Token>> arguments;  // the first is the format
 };
 
-// Changes of a text, in the order of their places.
+// Edits of a text, sorted by offset.
 struct DebugText::Edits {
   struct Edit {
     size_t offset, removed;
@@ -144,7 +144,7 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
   const auto tokens = tokenize(preprocessed);
   const auto lines = source_lines(preprocessed);
   const auto is_code = [&](const Token& token) { return token.directive == 0 && !lines.at(token.line - 1).file.empty(); };
-  std::set<std::string_view> own;  // functions that the user defines: these win
+  std::set<std::string_view> own;  // user-defined functions have precedence
   int depth = 0;
   for (const Token& token : tokens) {
     if (token.directive != 0) continue;
@@ -159,7 +159,7 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
     if (insertion_line == 0) {
       insertion_line = token.line;
       insertion = preprocessed.rfind('\n', token.offset) + 1;
-      edits.replace(insertion, insertion, "");  // the place of the declarations, whose text the calls decide
+      edits.replace(insertion, insertion, "");  // placeholder for the declarations, which depend on the calls
     }
     Call call{&token, lines.at(token.line - 1), formats_.size(), {}};
     if (const auto literal = literal_number(token))

@@ -1,4 +1,4 @@
-// printf in a shader's text: the calls become calls of functions that append words to the ring.
+// Rewrites printf calls in a shader's source to functions that append to the ring buffer.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,23 @@
 
 namespace pumice {
 
-// One compile's text with the ring. Texts in quotes, which GLSL does not have, are words while it is preprocessed.
+// Adds the ring buffer to one compilation. String literals, which GLSL lacks, become identifiers during preprocessing.
 class DebugText {
  public:
-  // `sources` and `macros` as they were given.
+  // `sources` and `macros` as the caller gave them.
   DebugText(const SourceSet& sources, std::string macros, const ShaderOptions& options);
 
-  // Does the shader print, or are its accesses checked? Everything below is for that case.
+  // Returns whether the shader prints or has its accesses checked. The members below require it.
   bool wanted() const { return wanted_; }
   const SourceSet& sources() const { return coded_; }
   const std::string& macros() const { return macros_; }
 
-  // Preprocessed text that compiles. Throws ShaderCompileError for a call whose format is wrong.
+  // Returns preprocessed source that compiles. Throws ShaderCompileError for an invalid format.
   std::string rewrite(const std::string& preprocessed);
-  // The compiler's messages with printf's own in place of those about the functions made here.
+  // Replaces the compiler's messages about generated functions by messages about printf.
   std::string translate(std::string_view log) const;
 
-  const std::vector<PrintFormat>& formats() const { return formats_; }  // formats of the text that was rewritten last
+  const std::vector<PrintFormat>& formats() const { return formats_; }  // formats of the source rewritten last
 
  private:
   struct Call;
@@ -46,7 +46,7 @@ class DebugText {
   bool wanted_ = false;
   std::vector<std::string> literals_;
   std::vector<PrintFormat> formats_;
-  std::vector<std::string> callees_;  // by format: what the text calls printf
+  std::vector<std::string> callees_;  // by format: the source's name for printf
 };
 
 }  // namespace pumice

@@ -13,12 +13,12 @@ namespace {
 
 constexpr std::string_view kUserMain = "pumice_user_main", kInvocation = "pumice_invocation";
 constexpr std::string_view kMembers = " uint pumice_threads_x, pumice_threads_y, pumice_threads_z; ";
-// Invocations of a workgroup until the engine chooses another number by specialization.
+// Default workgroup size, until the engine specializes it.
 constexpr std::string_view kDefaultLocalSize = "64";
 // glslang's largest constant_id is 2046; users start from 0.
 constexpr uint32_t kLastSpecId = 2046;
 
-// A way in which invocations work together, and the words in a text that show it.
+// A way in which invocations cooperate, with the words in the source that show it.
 struct Cooperation {
   std::string_view what;
   bool (*in_word)(std::string_view word);
@@ -51,23 +51,23 @@ std::string refusal(const Cooperation& found, std::string_view preprocessed, con
   const auto lines = source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
     const auto& place = lines.at(token.line - 1);
-    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())  // the preamble has no name there
+    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())  // the preamble has no file name
       return message_at(sources, place.file, place.line, token.text, text);
   }
   return sources.files().front().name + ": " + text;
 }
 
-// A push-constant block as written: layout(push_constant) uniform Name { ... } instance;
+// A push-constant block: layout(push_constant) uniform Name { ... } instance;
 struct PushBlock {
   size_t close = 0;      // offset of the closing brace
-  std::string instance;  // empty: members are global names
+  std::string instance;  // empty: members have global scope
 };
 
-// The tokens of a declaration from its `push_constant` on: none where it has no block of its own.
+// Parses a declaration from its `push_constant` token; nullopt if it has no block.
 std::optional<PushBlock> parse_push_block(const std::vector<Token>& tokens, size_t at) {
   while (at < tokens.size() && tokens[at].text != "{" && tokens[at].text != ";") ++at;
   if (at >= tokens.size() || tokens[at].text == ";") return {};
-  while (at < tokens.size() && tokens[at].text != "}") ++at;  // a block's members hold no braces
+  while (at < tokens.size() && tokens[at].text != "}") ++at;  // block members have no braces
   if (at + 1 >= tokens.size()) return {};
   PushBlock block{tokens[at].offset, {}};
   if (tokens[at + 1].kind == TokenKind::word) block.instance = tokens[at + 1].text;
@@ -90,7 +90,7 @@ std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet&
   return found;
 }
 
-// The highest constant ids that the shader does not use itself: of the local size, and of a folded grid.
+// Returns the highest constant ids that the shader leaves free: three for the local size, one for a folded grid.
 std::array<uint32_t, 4> free_spec_ids(const Interface& interface) {
   std::array<uint32_t, 4> ids{};
   uint32_t next = kLastSpecId;
@@ -101,14 +101,14 @@ std::array<uint32_t, 4> free_spec_ids(const Interface& interface) {
   return ids;
 }
 
-// Whether the shader asks for its invocation alone, which it can be told, and not for its workgroup in the grid.
+// Returns whether the shader reads only its invocation id, which can be substituted, and not its workgroup id.
 bool can_fold(std::string_view preprocessed) {
   const auto tokens = tokenize(preprocessed);
   return std::ranges::none_of(tokens,
                               [](const Token& token) { return token.text == "gl_WorkGroupID" || token.text == "gl_NumWorkGroups"; });
 }
 
-// The text with pumice_invocation in place of gl_GlobalInvocationID.
+// Replaces gl_GlobalInvocationID by pumice_invocation.
 std::string with_told_invocation(std::string_view preprocessed) {
   std::string text;
   size_t done = 0;
@@ -120,7 +120,7 @@ std::string with_told_invocation(std::string_view preprocessed) {
   return text.append(preprocessed, done);
 }
 
-// The invocation is found before all else, since global variables may be initialized with it.
+// Computed first, because initializers of global variables may use it.
 std::string invocation_declaration(const Interface& interface) {
   return "layout(constant_id = " + std::to_string(free_spec_ids(interface)[3]) +
          ") const bool GRID_FOLDED_1 = false;\nuvec3 pumice_place();\nuvec3 " + std::string(kInvocation) + " = pumice_place();\n";
@@ -136,7 +136,7 @@ uvec3 pumice_place() {
 )";
 
 std::string guarded_main(const std::string& instance, std::string_view invocation) {
-  // Without calls of built-in functions, whose names a member of a block may have.
+  // Avoids built-in functions, because a block member may have the same name.
   const auto is_within = [&](const char* axis) {
     return std::string(invocation) + "." + axis + " < " + (instance.empty() ? "" : instance + ".") + "pumice_threads_" + axis;
   };
@@ -144,7 +144,7 @@ std::string guarded_main(const std::string& instance, std::string_view invocatio
          "();\n}\n";
 }
 
-// The offset after the directives that must come first: #version and the #extension lines that directly follow it.
+// Returns the offset after #version and the #extension lines directly after it, which must come first.
 size_t after_head(std::string_view text) {
   size_t at = 0;
   while (text.substr(at).starts_with("#version") || text.substr(at).starts_with("#extension") || text.substr(at).starts_with("\n"))
@@ -155,7 +155,7 @@ size_t after_head(std::string_view text) {
 }  // namespace
 
 bool declares_local_size(std::string_view preprocessed) {
-  int depth = 0;  // parentheses within a layout(): a variable elsewhere may have any name
+  int depth = 0;  // parentheses within a layout(): elsewhere a variable may have any name
   bool is_layout = false;
   for (const Token& token : tokenize(preprocessed)) {
     if (token.directive != 0) continue;

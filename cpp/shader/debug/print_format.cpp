@@ -12,9 +12,9 @@ namespace pumice {
 namespace {
 
 constexpr std::string_view kFlags = "-+ #0", kDigits = "0123456789";
-constexpr size_t kMostDigits = 3;  // digits of a width or a precision
+constexpr size_t kMostDigits = 3;  // of a width or a precision
 
-// Walks over one conversion, from behind its '%'.
+// Parses one conversion, starting after its '%'.
 class ConversionParser {
  public:
   ConversionParser(std::string_view format, size_t percent) : format_(format), at_(percent + 1) { result_.begin = percent; }
@@ -64,7 +64,7 @@ class ConversionParser {
   Conversion result_;
 };
 
-// While it lives, this thread's numbers are those of the C locale.
+// Switches this thread to the C locale for its lifetime.
 class PlainNumbers {
  public:
   PlainNumbers() : before_(uselocale(plain())) {}

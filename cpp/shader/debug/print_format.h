@@ -1,5 +1,5 @@
-// printf formats of shaders: %d %i %u %o %x %X %c %f %F %e %E %g %G %a %A with flags, width and precision, %ld and the like for 64 bits,
-// %lf for a double, %v3f for vectors.
+// printf formats in shaders: %d %i %u %o %x %X %c %f %F %e %E %g %G %a %A with flags, width and precision; %ld etc. for 64 bits, %lf for
+// double, %v3f for vectors.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace pumice {
 
 struct Conversion {
-  size_t begin = 0, end = 0;  // its bytes of the format
+  size_t begin = 0, end = 0;  // byte range in the format
   std::string modifiers;      // flags, width and precision
   char letter = 'd';
   bool wide = false;  // 64 bits
@@ -23,13 +23,13 @@ struct Conversion {
   std::string expected() const;  // "an integer", "a vector of 3 floats"
 };
 
-// Throws Error saying what is wrong with the format.
+// Parses the conversions. Throws Error if the format is invalid.
 std::vector<Conversion> conversions_of(std::string_view format);
 
-// The text between the quotes of a literal, escapes resolved. Throws Error for an escape that is none.
+// Returns the contents of a string literal with escapes resolved. Throws Error for an invalid escape.
 std::string unescaped(std::string_view literal);
 
-// Words an argument takes: those of its conversion.
+// Returns the number of argument words of these conversions.
 uint32_t words_of_arguments(const std::vector<Conversion>& conversions);
 std::string format_words(std::string_view format, const std::vector<Conversion>& conversions, std::span<const uint32_t> words);
 

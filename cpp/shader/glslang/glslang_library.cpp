@@ -20,7 +20,7 @@
 
 namespace {
 
-// Owns what a PumiceGlslangResult points to.
+// Owns the data that a PumiceGlslangResult points to.
 struct Result : PumiceGlslangResult {
   std::string text_storage, log_storage;
   std::vector<unsigned int> spirv_storage;
@@ -34,7 +34,7 @@ struct Result : PumiceGlslangResult {
   }
 };
 
-// Asks the engine for the texts of includes.
+// Requests include texts from the engine.
 class Includer : public glslang::TShader::Includer {
  public:
   explicit Includer(const PumiceGlslangRequest& request) : request_(request) {}
@@ -89,11 +89,11 @@ void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
   shader.setEnvTarget(glslang::EShTargetSpv, target.language);
 }
 
-// An array that is copied, compared or passed on becomes an instruction for each element where the layouts differ.
+// If layouts differ, copying, comparing or passing an array becomes one instruction per element.
 class WholeArrays : public glslang::TIntermTraverser {
  public:
   static constexpr double kMaxElements = 16'384;
-  static constexpr double kMaxConstants = 65'532;  // an instruction of SPIR-V has room for no more
+  static constexpr double kMaxConstants = 65'532;  // limit of the SPIR-V instruction length
 
   bool visitBinary(glslang::TVisit, glslang::TIntermBinary* node) override {
     const bool picks = node->getOp() == glslang::EOpIndexDirect || node->getOp() == glslang::EOpIndexIndirect ||
@@ -140,7 +140,7 @@ class WholeArrays : public glslang::TIntermTraverser {
   }
 };
 
-// Types of 8 and 16 bits that are for buffers alone are made by way of one of 32 bits: glslang forgets to convert to that.
+// Storage-only 8- and 16-bit types must be constructed through a 32-bit type; glslang omits that conversion.
 class NarrowConstructors : public glslang::TIntermTraverser {
  public:
   explicit NarrowConstructors(const glslang::TIntermediate& intermediate) : intermediate_(intermediate) {}
@@ -175,7 +175,7 @@ class NarrowConstructors : public glslang::TIntermTraverser {
     }
   }
 
-  // A type for buffers alone converts only to its own kind of 32 bits.
+  // A storage-only type converts only to the 32-bit type of its kind.
   static glslang::TBasicType wide(glslang::TBasicType type) {
     switch (type) {
       case glslang::EbtFloat16:
@@ -235,7 +235,7 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
     return false;
   }
   spv::SpvBuildLogger logger;
-  glslang::SpvOptions options;  // no optimiser: it strips the names that reflection reads, and drivers optimise anyway
+  glslang::SpvOptions options;  // no optimizer: it strips the names that reflection needs, and drivers optimize anyway
   options.generateDebugInfo = request.source_lines;
   glslang::GlslangToSpv(intermediate, result.spirv_storage, &logger, &options);
   result.log_storage += logger.getAllMessages();
@@ -259,9 +259,9 @@ bool run_request(const PumiceGlslangRequest& request, Result& result) {
   return ok;
 }
 
-// The memory that a run takes beside its stack; the first run takes more than later ones.
+// Memory of a run besides its stack; the first run needs more.
 constexpr size_t kWorkingBytes = size_t{32} << 20;
-// The address space that the C library reserves for the heap of a new thread.
+// Address space that the C library reserves for a new thread's heap.
 constexpr size_t kThreadBytes = size_t{128} << 20;
 
 struct Job {
@@ -286,8 +286,7 @@ void* run_job(void* argument) {
   return nullptr;
 }
 
-// Whether so much memory can be mapped. A thread whose own memory cannot be allocated ends the process, so none is begun where there is no
-// room.
+// Returns whether this much memory can be mapped. A failed allocation in a new thread ends the process, so none is started without it.
 bool has_room(size_t bytes) {
   void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return false;
@@ -295,8 +294,7 @@ bool has_room(size_t bytes) {
   return true;
 }
 
-// Returns memory to the system after the first run, which frees most of what it takes once it has made its tables; the C library would keep
-// it.
+// Returns memory to the system after the first run. glslang frees most of it after building its tables, but the C library would keep it.
 void trim_after_first() {
 #ifdef __GLIBC__
   static std::once_flag trimmed;
@@ -304,7 +302,7 @@ void trim_after_first() {
 #endif
 }
 
-// Bytes of stack that the calling thread has left.
+// Returns the remaining stack of the calling thread, in bytes.
 size_t stack_left() {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
@@ -316,7 +314,7 @@ size_t stack_left() {
   return known && here > end ? here - end : 0;
 }
 
-// glslang walks through nested text by recursion: where the caller's stack is too short for it, it gets one of its own.
+// glslang recurses through nested source. If the caller's stack is too small, it runs in a thread with a larger one.
 const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   auto result = std::make_unique<Result>();
   Job job{*request, *result};

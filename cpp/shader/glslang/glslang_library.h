@@ -1,4 +1,4 @@
-// The C interface of libpumice_glslang.so, the only code that uses glslang. The engine loads it on the first shader that no cache has.
+// The C interface of libpumice_glslang.so, the only code that uses glslang. The engine loads it on the first cache miss.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 extern "C" {
 
-// Raised with every change of this file.
+// Interface version; increase it with every change of this file.
 inline constexpr uint32_t kPumiceGlslangInterface = 3;
 
 struct PumiceText {
@@ -14,37 +14,37 @@ struct PumiceText {
   size_t bytes;
 };
 
-// The text of an include and the name that messages give it; false where there is none: `text` then says why.
+// Returns the text of an include and its name in messages. Returns false if it is not found; `text` then has the reason.
 typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text);
 
 struct PumiceGlslangRequest {
-  const char* const* texts;  // parts of one source, in order
+  const char* const* texts;  // strings of one source, in order
   const int* bytes;
-  const char* const* names;  // names of the parts, for messages
+  const char* const* names;  // their names in messages
   int count;
   int vulkan_minor;
   bool preprocess;    // only expand macros and includes, into `text`
-  bool source_lines;  // the SPIR-V says which line its instructions come from
+  bool source_lines;  // emit line numbers in the SPIR-V
   PumiceInclude include;
   void* user;
-  size_t stack_bytes;  // stack of the thread that walks through the text by recursion
+  size_t stack_bytes;  // required stack of the thread that recurses through the source
 };
 
 struct PumiceGlslangResult {
   bool ok;
   const uint32_t* spirv;
   size_t words;
-  PumiceText text;       // preprocessed
-  PumiceText log;        // messages, one a line
-  size_t missing_bytes;  // memory that was lacking where it failed for that; else 0
+  PumiceText text;       // preprocessed source
+  PumiceText log;        // one message per line
+  size_t missing_bytes;  // size of the failed allocation if out of memory; else 0
 };
 
 struct PumiceGlslang {
   uint32_t interface;
-  const char* version;  // of the library that runs, "13.1.1"
-  // The result is null only where memory is short. Thread-safe.
+  const char* version;  // of the loaded library, "13.1.1"
+  // Returns null only if out of memory. Thread-safe.
   const PumiceGlslangResult* (*run)(const PumiceGlslangRequest* request);
-  const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv, size_t words);  // into `text`; of modules that glslang wrote
+  const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv, size_t words);  // into `text`; only for modules that glslang wrote
   void (*release)(const PumiceGlslangResult* result);
 };
 

@@ -3,7 +3,7 @@
 namespace pumice::spirv {
 namespace {
 
-// The low `width` bits of a number (cut), and the same bits read as a signed number (extended).
+// Truncates to the low `width` bits (cut), or sign-extends from them (extended).
 uint64_t cut(uint64_t value, uint32_t width) {
   return width < 64 ? value & ((uint64_t{1} << width) - 1) : value;
 }
@@ -13,13 +13,13 @@ int64_t extended(uint64_t value, uint32_t width) {
   return static_cast<int64_t>(value << above) >> above;
 }
 
-// The remainder with the sign of the divisor.
+// Returns the remainder with the sign of the divisor (OpSMod).
 int64_t modulo(int64_t a, int64_t b) {
   const int64_t rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-// The result of an operation on two integers of `width` bits; none where SPIR-V does not define it.
+// Returns the result of a binary operation on `width`-bit integers; nullopt if SPIR-V leaves it undefined.
 std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t width) {
   const int64_t signed_a = extended(a, width), signed_b = extended(b, width);
   const bool divides = op >= OpUDiv && op <= OpSMod, is_least = signed_a == extended(uint64_t{1} << (width - 1), width);
@@ -117,11 +117,11 @@ std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
   }
 }
 
-// The value of an OpSpecConstantOp; none where an operand's value is not known.
+// Evaluates an OpSpecConstantOp; nullopt if an operand is unknown.
 std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const {
   const uint32_t width = width_of(instruction[0]), op = instruction[2];
   const auto operand = [&](size_t i) {
-    module_.definition_before(instruction, instruction[i]);  // so that the recursion ends
+    module_.definition_before(instruction, instruction[i]);  // guarantees termination
     return value_of(instruction[i]);
   };
   const auto a = operand(3);
@@ -135,7 +135,7 @@ std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const
   return result ? std::optional(cut(*result, width)) : std::nullopt;
 }
 
-// Replaces a constant computed from 64-bit ones by its value, which is known here because all constants are.
+// Replaces a constant expression on 64-bit operands by its value; all specialization constants are known here.
 void Pairing::declare_computed(const Instruction& instruction) {
   const uint32_t type = mapped(instruction[0]), id = instruction[1];
   const auto value = evaluated(instruction);

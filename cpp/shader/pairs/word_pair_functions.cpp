@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kShader = "word_pairs.comp";
 
-// The module that the functions are taken from.
+// The module that provides the functions.
 class Library {
  public:
   Library() : shader_(compile(std::string(embedded_shader(kShader)), std::string(kShader), options())), all_(instructions(shader_->spirv)) {
@@ -51,7 +51,7 @@ class Library {
  private:
   static ShaderOptions options() {
     ShaderOptions options;
-    options.vulkan_minor = 0;  // instructions that modules of every version may have
+    options.vulkan_minor = 0;  // instructions valid in every version
     return options;
   }
 
@@ -61,7 +61,7 @@ class Library {
   std::unordered_map<uint32_t, std::string_view> names_;
   std::unordered_map<uint32_t, std::span<const Instruction>> bodies_;
   std::unordered_map<std::string_view, uint32_t> functions_;
-  std::unordered_map<uint32_t, const Instruction*> declarations_;  // declarations of types and constants
+  std::unordered_map<uint32_t, const Instruction*> declarations_;  // types and constants
 };
 
 const Library& library() {
@@ -69,7 +69,7 @@ const Library& library() {
   return *kept;
 }
 
-// The operand of an instruction on images that says which others follow.
+// Returns the index of an image instruction's Image Operands mask, which determines the optional operands.
 size_t image_mask(uint16_t op) {
   constexpr uint16_t kImageWrite = 99, kFirstDref = 89;
   if (op == kImageWrite) return 3;
@@ -179,7 +179,7 @@ uint32_t PairFunctions::here(uint32_t id, uint32_t math) {
 
 std::vector<uint32_t> PairFunctions::definitions(uint32_t math) {
   std::vector<uint32_t> words;
-  for (size_t i = 0; i < wanted_.size(); ++i)  // grows
+  for (size_t i = 0; i < wanted_.size(); ++i)  // grows during the loop
     for (const auto& instruction : library().body(wanted_[i])) {
       std::vector<uint32_t> operands;
       for (size_t k = 0; k < instruction.size(); ++k)

@@ -1,4 +1,4 @@
-// Functions on pairs of words, which shaders/word_pairs.comp has, as parts of other modules.
+// Links the uvec2 functions of shaders/word_pairs.comp into other modules.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace pumice::spirv {
 
-// The declarations of a module while it is written: types that must not be declared twice are there once.
+// The declarations of a module under construction; types that SPIR-V requires to be unique are declared once.
 class GlobalSection {
  public:
   explicit GlobalSection(uint32_t bound) : next_id_(bound) {}
@@ -21,9 +21,9 @@ class GlobalSection {
   uint32_t new_id() { return next_id_++; }
   uint32_t bound() const { return next_id_; }
 
-  // The id of such a type: `id` (a new one for 0), or that of the type that is there already.
+  // Returns the id of an existing type, or declares it as `id` (0: a new id).
   uint32_t type(uint16_t op, const std::vector<uint32_t>& operands, uint32_t id = 0);
-  uint32_t word(uint32_t value);  // a constant of type uint
+  uint32_t word(uint32_t value);  // a uint constant
   void add(uint16_t op, const std::vector<uint32_t>& operands);
   const std::vector<uint32_t>& words() const { return words_; }
 
@@ -34,16 +34,16 @@ class GlobalSection {
   std::vector<uint32_t> words_;
 };
 
-// Whether an operand is a number and not the id of something; of the instructions that compilers of GLSL write.
+// Returns whether an operand is a literal rather than an id, for the instructions that GLSL compilers emit.
 bool is_literal(const Instruction& instruction, size_t operand);
 
-// The functions of word_pairs.comp that a module calls, and those that they call.
+// The functions of word_pairs.comp that a module calls, with their callees.
 class PairFunctions {
  public:
   explicit PairFunctions(GlobalSection& globals) : globals_(globals) {}
 
-  uint32_t id_of(std::string_view name);  // "pair_add"; throws Error where there is none
-  // The functions asked for so far. `math`: the id of the set of instructions GLSL.std.450.
+  uint32_t id_of(std::string_view name);  // "pair_add"; throws Error if unknown
+  // Returns the definitions of all functions requested so far. `math`: id of the GLSL.std.450 import.
   std::vector<uint32_t> definitions(uint32_t math);
 
  private:
@@ -52,8 +52,8 @@ class PairFunctions {
   uint32_t function_here(uint32_t function);
 
   GlobalSection& globals_;
-  std::unordered_map<uint32_t, uint32_t> ids_;  // the functions' module's -> here
-  std::vector<uint32_t> wanted_;                // functions, in the order in which they were asked for
+  std::unordered_map<uint32_t, uint32_t> ids_;  // id in the library module -> id here
+  std::vector<uint32_t> wanted_;                // functions in the order of requests
 };
 
 }  // namespace pumice::spirv

@@ -24,7 +24,7 @@ bool Pairing::touches_vectors(const Instruction& instruction) const {
 
 // --- Types
 
-// The array of pairs that stands for a vector. SPIR-V wants a stride on it where memory is laid out explicitly, and forbids one elsewhere.
+// Returns the array of pairs that replaces a vector. SPIR-V requires an ArrayStride in explicitly laid out memory and forbids it elsewhere.
 uint32_t Pairing::array_of(uint32_t vector, bool laid_out) {
   const uint32_t length = module_.definition(vector)[2];
   uint32_t& id = arrays_[{length, laid_out}];
@@ -34,7 +34,7 @@ uint32_t Pairing::array_of(uint32_t vector, bool laid_out) {
   return id;
 }
 
-// The type that operand `operand` of a type's declaration is here.
+// Returns the rewritten type of operand `operand` of a type declaration.
 uint32_t Pairing::member_type(uint32_t container, size_t operand) {
   const Instruction& declaration = module_.definition(container);
   const uint32_t member = declaration[operand];
@@ -67,7 +67,7 @@ bool Pairing::holds_vectors(uint32_t type) const {
   }
 }
 
-// Uniform blocks want 16 bytes from one element of an array to the next.
+// Uniform blocks need an array stride of 16 bytes.
 void Pairing::check_pointer(const Instruction& pointer) {
   if (pointer[1] == kUniform && module_.has(pointer[2], Block) && holds_vectors(pointer[2]))
     lacks_.insert("vectors of 64-bit integers in uniform blocks");
@@ -79,7 +79,7 @@ uint32_t Pairing::pointee_type(uint32_t pointer_type) {
 
 // --- Values
 
-// The pairs of a vector, whose instructions may come later.
+// Returns the pairs of a vector's components, possibly before the instructions that define them.
 std::vector<uint32_t> Pairing::parts(uint32_t vector) {
   const auto [entry, is_new] = parts_.try_emplace(vector);
   if (is_new) {
@@ -92,7 +92,7 @@ std::vector<uint32_t> Pairing::parts(uint32_t vector) {
   return parts_.at(vector);
 }
 
-// One of them: operands may be shorter vectors than the instruction needs.
+// Returns one component; an operand may be a shorter vector than the instruction needs.
 uint32_t Pairing::part(uint32_t vector, size_t k) {
   const auto all = parts(vector);
   if (k >= all.size())
@@ -255,7 +255,7 @@ void Pairing::rewrite_extract_dynamic(const Instruction& instruction) {
   }
 }
 
-// Rewrites an instruction on vectors as one for each of the components.
+// Rewrites a vector instruction as one per component.
 void Pairing::rewrite_by_components(const Instruction& instruction) {
   const auto* result_type = has_type(instruction) ? &module_.definition(instruction[0]) : nullptr;
   const auto length_of = [&](uint32_t id) -> uint32_t {

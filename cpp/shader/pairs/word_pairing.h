@@ -1,4 +1,4 @@
-// The pass behind with_word_pairs(): one module on its way to pairs of words.
+// The pass that implements with_word_pairs(), for one module.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace pumice::spirv {
 
-// The name of a use of 64-bit integers that pairs of words cannot stand for, in the words of an error.
+// Names an unsupported use of 64-bit integers for an error message.
 std::string name_of_use(uint16_t op);
 
 class Pairing {
@@ -27,7 +27,7 @@ class Pairing {
   Pairing(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants);
 
   std::vector<uint32_t> run();
-  const std::set<std::string>& lacks() const { return lacks_; }  // uses of such integers that pairs cannot stand for
+  const std::set<std::string>& lacks() const { return lacks_; }  // unsupported uses of 64-bit integers
 
  private:
   void note(const Instruction& instruction);
@@ -35,8 +35,8 @@ class Pairing {
   void declare_type(const Instruction& instruction);
   void declare_constant(const Instruction& instruction);
   void declare_computed(const Instruction& instruction);
-  uint32_t width_of(uint32_t type) const;                     // bits of an integer, 1 for a bool, 0 for another type
-  std::optional<uint64_t> value_of(uint32_t constant) const;  // an integer's or bool's value; none where it is not known
+  uint32_t width_of(uint32_t type) const;                     // bits of an integer; 1 for a bool, 0 for other types
+  std::optional<uint64_t> value_of(uint32_t constant) const;  // value of an integer or bool constant; nullopt if unknown
   std::optional<uint64_t> evaluated(const Instruction& instruction) const;
   void rewrite(const Instruction& instruction);
   bool rewrite_calculation(const Instruction& instruction);
@@ -47,7 +47,7 @@ class Pairing {
   void from_pair(const Instruction& instruction);
   bool stays(const Instruction& instruction) const;
 
-  // Vectors of 64-bit integers: arrays of pairs in memory and in other types, so many values elsewhere.
+  // Vectors of 64-bit integers become arrays of pairs in memory and within other types, and separate values elsewhere.
   bool is_wide_vector(uint32_t type) const {
     const auto& definition = module_.definition(type);
     return definition.op == OpTypeVector && is_wide(definition[1]);
@@ -62,7 +62,7 @@ class Pairing {
   bool holds_vectors(uint32_t type) const;
   void check_pointer(const Instruction& pointer);
   uint32_t pointee_type(uint32_t pointer_type);
-  uint32_t type_of(uint32_t value) const;  // throws ShaderCompileError for what has none
+  uint32_t type_of(uint32_t value) const;  // throws ShaderCompileError if it has no type
   std::vector<uint32_t> parts(uint32_t vector);
   uint32_t part(uint32_t vector, size_t k);
   uint32_t whole(uint32_t vector, uint32_t array_type);
@@ -109,10 +109,10 @@ class Pairing {
   PairFunctions functions_;
   uint32_t uint_ = 0, pair_ = 0, math_ = 0;
   std::unordered_set<uint32_t> types_;
-  std::unordered_map<uint32_t, uint32_t> types_of_values_, same_;  // types by value; types that are another here
-  std::unordered_set<uint32_t> replaced_, frozen_;                 // results of other instructions than before; constants
-  std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;           // arrays that stand for vectors, by length and whether they are laid out
-  std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;      // pairs of a vector's components
+  std::unordered_map<uint32_t, uint32_t> types_of_values_, same_;  // type of each value; replacement of each type
+  std::unordered_set<uint32_t> replaced_, frozen_;  // results of replaced instructions; specialization constants turned into constants
+  std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;  // arrays that replace vectors, by length and whether they have an explicit layout
+  std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;  // pairs of a vector's components
   std::vector<uint32_t> annotations_, body_;
   mutable std::unordered_map<uint32_t, std::optional<uint64_t>> computed_;  // values of OpSpecConstantOp
   std::set<std::string> lacks_;

@@ -9,14 +9,14 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr uint32_t kInt64 = 11, kNoContraction = 42;  // a capability; a decoration
+constexpr uint32_t kInt64 = 11, kNoContraction = 42;  // capability; decoration
 
 struct NamedFunction {
   uint32_t op;
   std::string_view name;
 };
 
-// Functions of two numbers or of one, by opcode.
+// Unary and binary functions by opcode.
 constexpr NamedFunction kArithmetic[] = {
     {OpSNegate, "pair_negate"},    {OpIAdd, "pair_add"},           {OpISub, "pair_subtract"}, {OpIMul, "pair_multiply"},
     {OpUDiv, "pair_divide"},       {OpSDiv, "pair_divide_signed"}, {OpUMod, "pair_modulo"},   {OpSRem, "pair_remainder_signed"},
@@ -24,12 +24,12 @@ constexpr NamedFunction kArithmetic[] = {
 constexpr NamedFunction kShifts[] = {{OpShiftRightLogical, "pair_shift_right"},
                                      {OpShiftRightArithmetic, "pair_shift_right_signed"},
                                      {OpShiftLeftLogical, "pair_shift_left"}};
-// Functions by their number in the set GLSL.std.450. A clamp is a maximum, then a minimum.
+// Functions by GLSL.std.450 instruction. A clamp is a maximum, then a minimum.
 constexpr uint32_t kUClamp = 44, kSClamp = 45;
 constexpr NamedFunction kMath[] = {{5, "pair_abs"},         {7, "pair_sign"}, {38, "pair_min"},
                                    {39, "pair_min_signed"}, {41, "pair_max"}, {42, "pair_max_signed"}};
 
-// How a comparison is written as "less than": with its operands exchanged, or negated, or both.
+// How to express a comparison by "less than": swap the operands, negate the result, or both.
 struct Comparison {
   uint16_t op;
   bool is_signed, exchanged, negated;
@@ -40,7 +40,7 @@ constexpr Comparison kComparisons[] = {
     {OpUGreaterThanEqual, false, false, true}, {OpSGreaterThanEqual, true, false, true},
 };
 
-// Instructions that are the same for a pair of words but for its type.
+// Instructions that change only their type.
 constexpr uint16_t kCarriers[] = {OpUndef,
                                   OpFunction,
                                   OpFunctionParameter,
@@ -185,7 +185,7 @@ uint32_t Pairing::type_of(uint32_t value) const {
   return found->second;
 }
 
-// A number of 32 bits or fewer, or the low word of more, as uint.
+// Returns an integer as uint; of 64 bits the low word.
 uint32_t Pairing::as_uint(uint32_t integer) {
   const auto& type = module_.definition(type_of(integer));
   if (type[1] == 64) return low_word(integer);
@@ -324,8 +324,8 @@ void Pairing::rewrite(const Instruction& instruction) {
 
 // --- The module
 
-// Whether an instruction before the declarations stays. Names and decorations of types that are replaced go, and so do the ids of
-// specialization constants that became constants, and NoContraction on what is now a call.
+// Returns whether an instruction before the declarations is kept. Drops names and decorations of replaced types, SpecId of constants that
+// became plain constants, and NoContraction on instructions that became calls.
 bool Pairing::stays(const Instruction& instruction) const {
   if (instruction.op == OpCapability) return instruction[0] != kInt64;
   if (instruction.op != OpName && instruction.op != OpDecorate) return true;

@@ -5,7 +5,7 @@
 namespace pumice {
 namespace {
 
-// A GLSL extension and the device macros that stand for it: of the Vulkan extension, its features and its properties.
+// A GLSL extension and the device macros that gate it: for the Vulkan extension, its features and its properties.
 struct Gate {
   std::string_view extension;
   std::vector<std::string_view> macros;
@@ -13,7 +13,7 @@ struct Gate {
 
 const std::vector<Gate>& gates() {
   static const std::vector<Gate> all{
-      {"GL_KHR_cooperative_matrix", {"ncnn_VK_KHR_cooperative_matrix"}},  // ncnn_cooperativeMatrix may be the other extension's
+      {"GL_KHR_cooperative_matrix", {"ncnn_VK_KHR_cooperative_matrix"}},  // ncnn_cooperativeMatrix may come from the other extension
       {"GL_NV_cooperative_matrix", {"ncnn_VK_NV_cooperative_matrix"}},
       {"GL_NV_cooperative_matrix2",
        {"ncnn_VK_NV_cooperative_matrix2", "ncnn_cooperativeMatrixWorkgroupScope", "ncnn_cooperativeMatrixFlexibleDimensions",

@@ -1,4 +1,4 @@
-// Device macros that promise something of the shader compiler too.
+// Device macros that also require support in the shader compiler.
 #pragma once
 
 #include <map>
@@ -8,10 +8,10 @@
 
 namespace pumice {
 
-// The GLSL extension that a shader which sees this device macro will use; empty where there is none.
+// Returns the GLSL extension that a shader will use if it sees this device macro; empty if none.
 std::string_view glsl_extension_of(std::string_view macro);
 
-// Is the macro one that every device has, 0 or 1? Withheld it reads 0, and every other one is undefined.
+// Returns whether every device defines this macro as 0 or 1. A withheld one reads 0; other withheld macros are undefined.
 bool always_defined(std::string_view macro);
 
 }  // namespace pumice

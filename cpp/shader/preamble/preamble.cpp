@@ -1,5 +1,5 @@
-// The GLSL extension: one set of names whose meaning follows the storage and arithmetic types. Each of its parts is a catalogue of
-// macros and functions, and a shader gets those that it names, so that a long preamble costs a short shader nothing.
+// The GLSL extension: one set of names whose meaning follows the storage and arithmetic types. Each part is a catalogue of macros and
+// functions; a shader gets only those that it names, so a long preamble does not slow down a short shader.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -18,12 +18,12 @@ namespace {
 
 constexpr std::string_view kHalfArithmetic = "GL_EXT_shader_explicit_arithmetic_types_float16";
 
-// Conversions round by an execution mode: bfloat16 has none.
+// bfloat16 conversions have no rounding execution mode.
 bool sets_rounding(const ShaderOptions& options) {
   return options.fp16_rounds_to_even && !is_bf16(options);
 }
 
-// The extensions whose types a shader uses. With them all functions have more overloads, so that sqrt(1) is ambiguous.
+// The type extensions that a shader uses. Enabling more adds overloads, which make sqrt(1) ambiguous.
 struct NeededTypes {
   bool int64 = true, int16 = true, int8 = true;
 };
@@ -62,7 +62,7 @@ std::string extensions(const ShaderOptions& options, const NeededTypes& types = 
   return text;
 }
 
-// Macros of the extension itself that say what was chosen; what was not is undefined.
+// Returns the extension's own feature macros: 1 if selected, else undefined.
 std::string feature_macros(const ShaderOptions& options) {
   std::string text = define("ncnn_glsl_version", "1");
   const auto tell = [&](bool chosen, std::string_view name) {
@@ -90,8 +90,8 @@ bool is_withheld(std::string_view macro) {
   return !extension.empty() && !glslang_accepts(std::string(extension));
 }
 
-// Profiles write numbers of 64 bits with `ull`, which GLSL spells `ul` and cannot read in #if: small ones lose it. Large ones are clamped
-// for a shader without such integers.
+// Adapts a profile's 64-bit literal `ull`, which GLSL spells `ul` and rejects in #if. Small values drop the suffix; large ones are clamped
+// if the shader has no 64-bit integers.
 std::string number_for(const ShaderOptions& options, const std::string& text) {
   const auto fits = [](const std::string& digits, std::string_view limit) {
     return digits.size() < limit.size() || (digits.size() == limit.size() && digits <= limit);
@@ -103,7 +103,7 @@ std::string number_for(const ShaderOptions& options, const std::string& text) {
   return fits(digits, "4294967295") ? digits : "4294967295";
 }
 
-// The profile's macros that the words name; all of them where `words` is null. A profile has the last word on a macro of the extension.
+// Returns the profile macros that `words` name, or all if it is null. A profile overrides the extension's macros.
 std::string profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* words) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {
@@ -126,9 +126,9 @@ std::string profile_macros(const ShaderOptions& options, const std::vector<std::
   return text;
 }
 
-// Macros for the constructors of 8- and 16-bit types whose arithmetic is off. glslang folds such a constructor of a constant to garbage:
-// float16_t(72) is 0, and so is int8_t(7.5). A comma expression is not folded. Vector constructors take one vector there, so that one
-// parameter is enough, and constants cannot have these types.
+// Wraps constructors of 8- and 16-bit types without arithmetic. glslang folds such a constructor of a constant incorrectly: float16_t(72)
+// is 0, and so is int8_t(7.5). It does not fold a comma expression. One parameter is enough: these types have no constants, and their
+// vector constructors take one vector.
 std::string constructor_macros(const ShaderOptions& options, const std::vector<std::string_view>& words) {
   const auto has = [&](std::string_view start) {
     return std::ranges::any_of(words, [&](std::string_view word) { return word.starts_with(start); });
@@ -142,7 +142,7 @@ std::string constructor_macros(const ShaderOptions& options, const std::vector<s
       for (const char* size : {"2", "3", "4"}) names.push_back(std::string(vectors) + size);
     for (const auto& name : names) text += define(name + "(v)", name + "((0, v))");
   };
-  if (has("GL_EXT_shader_explicit_arithmetic_types") || has("GL_AMD_gpu_shader_")) return text;  // the source switches arithmetic on
+  if (has("GL_EXT_shader_explicit_arithmetic_types") || has("GL_AMD_gpu_shader_")) return text;  // the source enables arithmetic itself
   add(options.fp16_arithmetic, "float16_t", "f16vec");
   add(options.int16, "int16_t", "i16vec");
   add(options.int16, "uint16_t", "u16vec");
@@ -151,8 +151,8 @@ std::string constructor_macros(const ShaderOptions& options, const std::vector<s
   return text;
 }
 
-// A text of 2024 that declares a structure sfpvec8 where the arithmetic of halves makes that name the matrix type f16mat2x4: it was written
-// for a compiler that takes the type's name for the structure's own, up to the line where the text switches the arithmetic on itself.
+// Disables fp16 arithmetic up to the line where the source enables it, for 2024 source that declares a structure sfpvec8. With fp16
+// arithmetic that name is f16mat2x4; the source was written for a compiler that accepts the redefinition.
 std::string struct_allowance(const ShaderOptions& options, bool declares_wide, const std::vector<std::string_view>& words) {
   const bool clashes = declares_wide && options.storage == Storage::fp16 && half_arithmetic(options);
   const bool switches = std::ranges::any_of(
@@ -166,8 +166,8 @@ std::string catalogue(const ShaderOptions& options, bool declares_wide) {
   return text + define("psc(x)", "((x) == 0 ? p.x : (x))");
 }
 
-// The catalogues of the options that shaders were compiled for last: a device's kernels have two or three, and to write and read one takes
-// as long as all else that is done for a kernel which the cache has.
+// Caches the catalogues of recent options. A device's kernels use two or three, and generating and parsing one takes as long as all other
+// work for a cached kernel.
 class Catalogues {
  public:
   std::shared_ptr<const CatalogueItems> of(const ShaderOptions& options, bool declares_wide) {
@@ -240,7 +240,7 @@ std::string preamble(const ShaderOptions& options, const std::vector<std::shared
   }
   const auto all = catalogues().of(options, declares_wide);
   const std::string end = struct_allowance(options, declares_wide, words);
-  if (pastes) {  // uses names that the words do not show
+  if (pastes) {  // may use names that are not in `words`
     const auto all_words = words_of(all->text());
     words.insert(words.end(), all_words.begin(), all_words.end());
     return extensions(options) + profile_macros(options, nullptr) + all->text() + end + constructor_macros(options, words);

@@ -1,10 +1,10 @@
-// Parts of the preamble that only the generation of 2024 has: vectors of eight and images.
+// Preamble parts that only year_2024 has: vec8 and images.
 #include "shader/preamble/preamble_parts.h"
 
 namespace pumice {
 namespace {
 
-// --- Eight elements as two columns of a matrix
+// --- vec8 as two matrix columns
 
 constexpr std::string_view kWideArithmetic = R"(
 #define afpvec8 mat2x4
@@ -53,7 +53,7 @@ constexpr std::string_view kWideMatrix = R"(
   } while (false)
 )";
 
-// Eight elements as four words, in packed modes and where 16-bit floats make no matrices. pm_words(v): of a sfpvec4; pm_vector(words): its
+// vec8 as four words, in packed modes and if 16-bit floats have no matrix types. pm_words(v): words of a sfpvec4; pm_vector(words): its
 // inverse.
 constexpr std::string_view kWideWords = R"(
 #define sfpvec8 uvec4
@@ -99,7 +99,7 @@ constexpr std::string_view kWideHalfWords = R"(
 uvec4 pm_pack8(f16mat2x4 m) { return uvec4(pm_pack4(m[0]), pm_pack4(m[1])); }
 )";
 
-// fp16 without its arithmetic: a structure, which shaders of that time declare themselves.
+// fp16 without fp16 arithmetic: a structure, which shaders of 2024 declare themselves.
 constexpr std::string_view kWideStructure = R"(
 uint pm_eight_;
 uint pm_eight_keep(uint i) { return pm_eight_ = i; }
@@ -162,7 +162,7 @@ constexpr std::string_view kWideDeclaration = R"(
 struct sfpvec8 { f16vec4 abcd, efgh; };
 )";
 
-// --- Images: one texel an element or vec4, two for eight elements. Positions are integers.
+// --- Images: one texel per element or vec4, two per vec8. Positions are integers.
 
 constexpr std::string_view kTexels = R"(
 ivec3 pm_texel_;
@@ -174,14 +174,14 @@ ivec2 pm_texel1_2d() { return pm_texel_.xy + ivec2(1, 0); }
 ivec3 pm_texel1_3d() { return pm_texel_ + ivec3(1, 0, 0); }
 )";
 
-// The image unit converts to halves as it likes, whatever the shader's own conversions are told.
+// The image unit's rounding to fp16 is implementation-defined and ignores the shader's rounding mode.
 constexpr std::string_view kTexelRounding = R"(
 float pm_texel_round(float v) { return pm_unpack2(pm_bits1(v)).x; }
 vec4 pm_texel_round(vec4 v) { return pm_unpack4(pm_pack4(v)); }
 )";
 
-// A conversion that counts on past the exponents of halves: of 65,536 it makes infinity, of 131,072 NaN, and what lies far above, infinity
-// and NaN too, reaches into the next element.
+// Works around drivers whose fp16 conversion overflows its exponent: 65,536 becomes infinity and 131,072 NaN, but much larger values,
+// infinity and NaN corrupt the adjacent element.
 constexpr std::string_view kTexelBounds = R"(
 float pm_texel_bound(float v) { return isnan(v) ? 131072.0 : abs(v) > 65536.0 ? sign(v) * 65536.0 : v; }
 vec4 pm_texel_bound(vec4 v) {
@@ -222,14 +222,14 @@ std::string images_of(std::string_view dimensions, std::string_view position) {
   return text;
 }
 
-// The macros of texels of `count` elements: their value, and what is stored of a texel that was read.
+// Defines the texel macros for `count` elements: the value to store, and the stored form of a texel that was read.
 std::string texel_macros(std::string_view count, std::string_view type, bool rounds, bool bounds) {
   const std::string typed = std::string(type) + "(v)", rounded = rounds ? "pm_texel_round(" + typed + ")" : typed;
   return define("pm_texel_value" + std::string(count) + "(v)", bounds ? "pm_texel_bound(" + rounded + ")" : rounded) +
          define("pm_texel_kept" + std::string(count) + "(v)", bounds ? "pm_texel_bound(v)" : "v");
 }
 
-// `half1`, `half4`: whether texels of one element and of four are halves.
+// `half1`, `half4`: whether one- and four-element texels are fp16.
 std::string texel_values(bool half1, bool half4, bool bounds) {
   return std::string(half4 ? kTexelRounding : "") + std::string(half4 && bounds ? kTexelBounds : "") +
          texel_macros("1", "float", half1, half1 && bounds) + texel_macros("4", "vec4", half4, half4 && bounds);

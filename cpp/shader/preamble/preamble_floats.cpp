@@ -1,9 +1,9 @@
-// The float families. Plain modes (fp32, fp16, bf16) have one element in an `sfp`: loads and stores are conversions. Packed modes
-// keep two 16-bit elements in a word, and a vec4 in two: the words of both packed formats differ only in pm_bits2 and pm_unpack2.
+// The float families. In the plain modes (fp32, fp16, bf16) an `sfp` is one element; loads and stores are conversions. The packed modes
+// keep two 16-bit elements per word and a vec4 in two words; the formats differ only in pm_bits2 and pm_unpack2.
 //
-// Loads, conversions and vector stores are expressions that evaluate each argument once; scalar stores of the packed modes and
-// lane-wise copies are `do {} while (false)` statements, so that `if (c) buffer_st1(...); else ...` parses.
-// Stores round to nearest even and keep NaN.
+// Loads, conversions and vector stores are expressions that evaluate each argument once. Scalar stores of the packed modes and per-lane
+// copies are `do {} while (false)` statements, so that `if (c) buffer_st1(...); else ...` parses. Stores round to nearest even and keep
+// NaN.
 #include "shader/preamble/preamble_parts.h"
 
 namespace pumice {
@@ -12,14 +12,14 @@ namespace {
 bool half_uniform(const ShaderOptions& options) {
   return options.fp16_uniform && options.storage == Storage::fp16 && half_arithmetic(options);
 }
-// An element of its own 16 bits holds a bfloat16's bits, where the device can address them.
+// 16-bit bfloat16 elements, if the device has 16-bit storage.
 bool bf16_in_16bit(const ShaderOptions& options) {
   return options.storage == Storage::bf16_packed && options.storage_16bit && !is_2024(options);
 }
 
 // --- Bits of 16-bit floats
 
-// Integer arithmetic throughout: how packHalf2x16 rounds is up to the device.
+// Integer arithmetic, because the rounding of packHalf2x16 is implementation-defined.
 constexpr std::string_view kBits = R"(
 uvec2 pm_half_bits2(vec2 v) {
   uvec2 bits = floatBitsToUint(v), size = bits & 0x7fffffffu;
@@ -48,7 +48,7 @@ uvec2 pm_pack4(vec4 v) { return uvec2(pm_pack2(v.xy), pm_pack2(v.zw)); }
 vec4 pm_unpack4(uvec2 words) { return vec4(pm_unpack2(words.x), pm_unpack2(words.y)); }
 )";
 
-// Halves are packed as they are, nothing is rounded.
+// Packs fp16 without rounding.
 constexpr std::string_view kHalfWords = R"(
 uint pm_bits1(float16_t v) { return packFloat2x16(f16vec2(v, float16_t(0.0))); }
 uint pm_pack2(f16vec2 v) { return packFloat2x16(v); }
@@ -57,19 +57,19 @@ f16vec2 pm_half_from2(uint word) { return unpackFloat2x16(word); }
 f16vec4 pm_half_from4(uvec2 words) { return f16vec4(unpackFloat2x16(words.x), unpackFloat2x16(words.y)); }
 )";
 
-// pm_round(v): a float that a conversion to the 16-bit type leaves as it is, whatever the device's rounding.
+// pm_round(v): a float that is exactly representable in the 16-bit type, so that the device's rounding mode does not matter.
 constexpr std::string_view kRound = R"(
 float pm_round(float v) { return pm_unpack2(pm_bits1(v)).x; }
 vec2 pm_round(vec2 v) { return pm_unpack2(pm_pack2(v)); }
 vec4 pm_round(vec4 v) { return pm_unpack4(pm_pack4(v)); }
 )";
-// No rounding is spelled out: the execution mode tells the device to round conversions to 16 bits to nearest even.
+// No explicit rounding: the execution mode sets round-to-nearest-even for conversions to 16 bits.
 constexpr std::string_view kRoundToEven = R"(
 spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4467], 4462, 16);
 #define pm_round(v) (v) /* spirv_execution_mode */
 )";
 
-// pm_half(v): half arithmetic of whatever a shader hands over.
+// pm_half(v): converts any argument to fp16.
 constexpr std::string_view kHalf = R"(
 float16_t pm_half(float16_t v) { return v; }
 f16vec2 pm_half(f16vec2 v) { return v; }
@@ -161,8 +161,8 @@ constexpr std::string_view kPackedVectors = R"(
 #define buffer_sm4(buf, i) buf[i]
 )";
 
-// Two elements share a word, so that a scalar store must leave the other lane as it is, whoever writes that. Every word is named by
-// pm_word(element): bounds are checked of the element.
+// Two elements share a word, so a scalar store must preserve the other lane even if another invocation writes it. pm_word(element) computes
+// every word index, which lets bounds checks use the element index.
 constexpr std::string_view kPackedScalars = R"(
 #define PM_SFP_LANES 2
 uint pm_shift_;
@@ -185,7 +185,7 @@ uint pm_with_lane(uint word, uint shift, uint bits) { return (word & ~(0xffffu <
 #define pm_load_lane(buf, i) pm_lane(buf[pm_word(i)])
 )";
 
-// bf16_packed where 16 bits can be addressed: scalars are elements, vectors stay words.
+// bf16_packed with 16-bit storage: scalars are elements, vectors are words.
 constexpr std::string_view k16bitScalars = R"(
 #define PM_SFP_LANES 1
 #define buffer_ld1(buf, i) pm_unpack2(uint(buf[i])).x
@@ -196,7 +196,7 @@ constexpr std::string_view k16bitScalars = R"(
 #define pm_store_lane(buf, i, bits) buf[i] = uint16_t(bits)
 )";
 
-// Copies between scalars and vectors of words, by how a lane of the scalars' array is read and written.
+// Copies between scalars and vectors of words, in terms of reading and writing a lane of the scalar array.
 constexpr std::string_view kLaneCopies = R"(
 #define buffer_cp1to4(buf, i, sbuf, si4) \
   do { \
@@ -218,7 +218,7 @@ constexpr std::string_view kLaneCopies = R"(
   } while (false)
 )";
 
-// The packed modes of 2024: scalars are floats of 4 bytes, vectors are words.
+// Packed modes of year_2024: scalars are 4-byte floats, vectors are words.
 constexpr std::string_view kFloatScalars = R"(
 #define PM_SFP_LANES 1
 #define buffer_ld1(buf, i) pm_afp1(buf[i])
@@ -246,7 +246,7 @@ constexpr std::string_view kRawCopies = R"(
 #define buffer_cp4(buf, i, sbuf, si) buf[i] = sbuf[si]
 )";
 
-// Four columns of words: 16-bit floats make no matrices without half arithmetic. In memory the same as a matrix of halves.
+// Four columns of words, because 16-bit floats have no matrix types without fp16 arithmetic. Same memory layout as an fp16 matrix.
 constexpr std::string_view kWordMatrix = R"(
 #define sfpmat4 uvec2[4]
 #define sfp2afpmat4(m) pm_from_mat(m)
@@ -270,7 +270,7 @@ std::string types(std::string_view sfp, std::string_view sfpvec2, std::string_vi
   return define("sfp", sfp) + define("sfpvec2", sfpvec2) + define("sfpvec4", sfpvec4);
 }
 
-// The conversions before a packed store: with half arithmetic the value is stored as it is, else as a float.
+// Conversions before a packed store: none with fp16 arithmetic, else to float.
 std::string packed_values(const ShaderOptions& options) {
   if (half_arithmetic(options)) return define("pm_value1(v)", "(v)") + define("pm_value2(v)", "(v)") + define("pm_value4(v)", "(v)");
   return define("pm_value1(v)", "float(v)") + define("pm_value2(v)", "vec2(v)") + define("pm_value4(v)", "vec4(v)");
@@ -297,7 +297,7 @@ std::string plain(const ShaderOptions& options) {
 
 // --- Shared memory
 
-// Types of shared memory; sm: from storage; and the conversions from and to arithmetic. `$` stands for what is converted.
+// Types in shared memory; sm: from storage; and conversions to and from the arithmetic type. `$` is the operand.
 struct LocalMemory {
   std::string_view lfp, lfpvec4, sm1, sm4, to_afp, to_afpvec4, from_afp, from_afpvec4;
 };

@@ -1,5 +1,5 @@
-// The integer families, sint8 and sint16. Elements that share a word are `int`s whose lanes go from low to high bits; storing one
-// leaves its neighbours as they are. Arithmetic is on ints, or on int16_t where the device has it.
+// The integer families, sint8 and sint16. Packed elements are `int`s with lanes from low to high bits; storing a lane preserves the others.
+// Arithmetic uses int, or int16_t if the device has it.
 #include "shader/preamble/preamble_parts.h"
 
 namespace pumice {
@@ -27,7 +27,7 @@ ivec2 pm_unpack_shorts(int word) { return ivec2(word << 16, word) >> 16; }
   } while (false)
 )";
 
-// Conversions of floats round to the nearest integer, halves away from zero; NaN gives 0.
+// Float conversions round to nearest, ties away from zero; NaN gives 0.
 constexpr std::string_view kRounding = R"(
 #define float2int8(v) pm_float2int8(vec4(float(v))).x
 #define float2int8vec4(v) pm_float2int8(vec4(v))
@@ -98,7 +98,7 @@ constexpr std::string_view kIntArithmetic = R"(
 #define aint16vec4 ivec4
 )";
 
-// One element an index, of 16 bits or of 32.
+// One element per index, 16 or 32 bits.
 constexpr std::string_view kInt16Elements = R"(
 uint pm_short_at_;
 uint pm_short_keep(uint i) { return pm_short_at_ = i; }
@@ -154,7 +154,7 @@ std::string int16_types(std::string_view stored, std::string_view stored4, std::
   return define("sint16", stored) + define("sint16vec4", stored4) + define("lint16", shared) + define("lint16vec4", shared4);
 }
 
-// The text of the family sint16. Without shaderInt16 the 16-bit types are for buffers alone, so arithmetic is on ints.
+// Returns the sint16 family. Without shaderInt16, 16-bit types are storage-only, so arithmetic uses int.
 std::string int16(const ShaderOptions& options) {
   const bool any = options.int16_storage || options.int16_packed;
   std::string text(any && options.int16 ? kShortArithmetic : kIntArithmetic);

@@ -20,7 +20,7 @@ std::string_view first_line(std::string_view text) {
   return text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
 }
 
-// The bytes of the item at the start of `text`, which starts with neither a blank line nor a comment.
+// Returns the length of the item at the start of `text`, which must not start with a blank line or a comment.
 size_t item_length(std::string_view text) {
   const bool macro = text.starts_with('#');
   std::ptrdiff_t depth = 0;

@@ -1,4 +1,4 @@
-// A text of GLSL as its top-level items, macros and functions, of which a shader gets those that it uses.
+// GLSL source split into top-level items (macros and functions), of which a shader gets those that it uses.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace pumice {
 
-// The items of a catalogue: a #define with its continued lines, or a function, structure or variable.
+// The items of a catalogue: a #define with its continuation lines, or a function, structure or variable.
 class CatalogueItems {
  public:
   explicit CatalogueItems(std::string catalogue);
-  CatalogueItems(const CatalogueItems&) = delete;  // items are parts of the text that is held
+  CatalogueItems(const CatalogueItems&) = delete;  // items refer to text_
   CatalogueItems& operator=(const CatalogueItems&) = delete;
   const std::string& text() const { return text_; }
-  // The items that `words` name, and those that these name in turn, in the order of the catalogue. Items of one name (overloads) are taken
+  // Returns the items named in `words` and their transitive dependencies, in catalogue order. Overloads share a name and are included
   // together.
   std::string used(const std::vector<std::string_view>& words) const;
 

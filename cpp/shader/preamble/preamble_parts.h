@@ -1,4 +1,4 @@
-// The parts of the preamble, each a catalogue of macros and functions for the preamble's own .cpp files.
+// The parts of the preamble, each a catalogue of macros and functions; internal to the preamble's .cpp files.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline bool is_bf16(const ShaderOptions& options) {
 inline bool is_packed(const ShaderOptions& options) {
   return options.storage == Storage::fp16_packed || options.storage == Storage::bf16_packed;
 }
-// bfloat16 has no arithmetic of its own.
+// bfloat16 has no native arithmetic.
 inline bool half_arithmetic(const ShaderOptions& options) {
   return options.fp16_arithmetic && !is_bf16(options);
 }
@@ -25,11 +25,11 @@ inline bool is_2024(const ShaderOptions& options) {
 // "#define name text"
 std::string define(std::string_view name, std::string_view text);
 
-std::string float_bits(const ShaderOptions& options);    // bits of 16-bit floats, rounding
+std::string float_bits(const ShaderOptions& options);    // conversion to and from 16-bit float bits, with rounding
 std::string float_family(const ShaderOptions& options);  // sfp, afp, lfp
 std::string integer_family(const ShaderOptions& options);
 std::string wide_family(const ShaderOptions& options,
-                        bool declared);                  // year_2024: eight elements; declared: the shader has a struct sfpvec8
+                        bool declared);                  // year_2024: vec8; declared: the shader declares a struct sfpvec8
 std::string image_family(const ShaderOptions& options);  // year_2024
 
 }  // namespace pumice

@@ -8,7 +8,7 @@ struct Facts {
   uint32_t bytes;
 };
 
-// Names and bytes of the scalar types, in the order of the enumeration.
+// Name and bytes of each ScalarType, in enum order.
 constexpr Facts kFacts[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"int8", 1},   {"uint8", 1}, {"int16", 2},
                             {"uint16", 2},  {"int32", 4},    {"uint32", 4},  {"int64", 8},   {"uint64", 8}, {"other", 4}};
 

@@ -12,6 +12,6 @@ enum class ScalarType : uint8_t { float16, bfloat16, float32, float64, int8, uin
 
 std::string_view name(ScalarType scalar);  // "float16"; "other" for structures
 uint32_t bytes(ScalarType scalar);         // 4 for structures
-ScalarType scalar_of(DType dtype);         // the type that holds such elements: uint8 for bool; other for those that no shader has
+ScalarType scalar_of(DType dtype);         // storage type in shaders: uint8 for bool; other if shaders have no such type
 
 }  // namespace pumice

@@ -19,19 +19,19 @@ enum class Storage : uint8_t { fp32, fp16, fp16_packed, bf16, bf16_packed };
 std::string_view name(Storage storage);
 Storage storage_from_name(std::string_view name);  // throws UnsupportedError listing the known names
 
-// The definition of the extension that a shader was written for. year_2024 has pack8, images and sfp2lfp besides, and a packed `sfp` is a
-// float of 4 bytes; in the current one packed elements have 2 bytes, two of them to a word.
+// The version of the GLSL extension that a shader was written for. year_2024 also has pack8, images and sfp2lfp, and its packed `sfp` is a
+// 4-byte float; in the current version packed elements have 2 bytes, two per word.
 enum class Generation : uint8_t { current, year_2024 };
 
 std::string_view name(Generation generation);  // "current", "2024"
 Generation generation_from_name(std::string_view name);
 
-// Device macros (ncnn_*) and other facts, name -> text: shared, never changed, compared by content.
+// Device macros (ncnn_*) and other facts, name -> text. Shared, immutable, compared by content.
 class Profile {
  public:
   using Macros = std::map<std::string, std::string>;
   Profile() = default;
-  Profile(Macros macros);  // throws ShaderCompileError for a name or a text that no macro can have
+  Profile(Macros macros);  // throws ShaderCompileError for an invalid macro name or text
   const Macros& macros() const;
   bool operator==(const Profile& other) const { return macros_ == other.macros_ || macros() == other.macros(); }
 
@@ -42,39 +42,39 @@ class Profile {
 struct ShaderOptions {
   Generation generation = Generation::current;
   Storage storage = Storage::fp32;
-  bool fp16_arithmetic = false;  // afp is half; off for all engine kernels, which accumulate in fp32
-  bool fp16_uniform = false;     // lfp is half, where storage is fp16 and arithmetic too
+  bool fp16_arithmetic = false;  // afp is fp16; off for all engine kernels, which accumulate in fp32
+  bool fp16_uniform = false;     // lfp is fp16, if storage and arithmetic are
 
-  // The integer families: _storage goes before _packed; with neither, an int16 takes an int, and int8 is packed all the same.
+  // The integer families. _storage has precedence over _packed; with neither, sint16 uses an int, and int8 is packed anyway.
   bool int8_storage = false;  // sint8 is int8_t
   bool int8_packed = false;
   bool int8_arithmetic = false;
   bool int8_uniform = false;
   bool int16_storage = false;  // sint16 is int16_t
-  bool int16_packed = false;   // two sint16 to a word
+  bool int16_packed = false;   // two sint16 per word
 
   bool shader_local_memory = false;  // the shader may prefer shared memory
   bool image_storage = false;        // year_2024: image macros
   std::set<std::string> subgroup;    // year_2024: "basic", "vote", "ballot", "shuffle"
 
-  // Abilities of the device.
-  bool int64 = false;                // shaderInt64, or pairs of words that stand for it
+  // Device capabilities.
+  bool int64 = false;                // shaderInt64, or its emulation by pairs of words
   bool int16 = false;                // shaderInt16
   bool int8 = false;                 // 8-bit storage and arithmetic
   bool storage_16bit = false;        // storageBuffer16BitAccess
-  bool fp16_rounds_to_even = false;  // shaderRoundingModeRTEFloat16, independent of other widths: else rounding is spelled out
+  bool fp16_rounds_to_even = false;  // shaderRoundingModeRTEFloat16, independently of other widths; otherwise rounding is explicit code
 
-  bool keeps_signed_zero = false;  // the shader is told to keep the signs of zeros, infinities and NaNs of 32-bit floats
+  bool keeps_signed_zero = false;  // SignedZeroInfNanPreserve for 32-bit floats
 
-  bool guard = true;  // invocations past the threads that are asked for are left out, where the text declares no local size
+  bool guard = true;  // skips invocations beyond the requested threads, if the source declares no local size
 
-  bool debug = false;  // accesses of storage buffers are checked against what is bound
+  bool debug = false;  // checks storage buffer accesses against the bound ranges
 
-  bool bounds_texels = false;  // infinities and NaNs are stored as texels of halves by way of other numbers: Quirk::texel_overflow
+  bool bounds_texels = false;  // clamps infinities and NaNs before storing fp16 texels: Quirk::texel_overflow
 
-  bool guard_declared = false;   // `guard` for texts that declare a local size too: for users' kernels
-  bool every_extension = false;  // those of types that the text does not use too: for the engine's kernels
-  bool source_lines = false;     // the SPIR-V has line numbers: for loop_places(), not for compile()
+  bool guard_declared = false;   // `guard` also if the source declares a local size: for user kernels
+  bool every_extension = false;  // also those of types that the source does not use: for the engine's kernels
+  bool source_lines = false;     // emits line numbers in the SPIR-V: for loop_places(), not for compile()
 
   int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
   Profile profile;       // from a device or from a dict
@@ -82,26 +82,25 @@ struct ShaderOptions {
   bool operator==(const ShaderOptions&) const = default;
 };
 
-// Checks options. Throws UnsupportedError for options that contradict each other.
+// Throws UnsupportedError for contradictory options.
 void check_options(const ShaderOptions& options);
 
-// Macro definitions given by the caller: {"TILE", "8"} or {"EPILOGUE(x)", "max(x, 0)"}.
+// Caller-defined macros: {"TILE", "8"} or {"EPILOGUE(x)", "max(x, 0)"}.
 using Macros = std::vector<std::pair<std::string, std::string>>;
 
-// The text of the GLSL extension for these options: #extension lines, the types of the families sfp, afp, lfp, sint8 and sint16,
-// their loads, stores and conversions, psc(), the profile's macros. It goes between #version and the shader's own text. Pure.
+// Returns the GLSL extension for these options: #extension lines, the types of the families sfp, afp, lfp, sint8 and sint16, their loads,
+// stores and conversions, psc(), the profile's macros. Goes between #version and the shader's source. Pure.
 std::string preamble(const ShaderOptions& options);
 
-// The part of that text which the words of `texts` use, and nothing else.
+// Returns only the part of the preamble that `texts` use.
 std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const TextFacts>>& texts);
 
-// GLSL extensions of a storage mode that not every compiler has, and those of them that this glslang lacks: it is loaded where there
-// are any.
+// Returns the GLSL extensions of a storage mode that some compilers lack, and those that this glslang lacks (loading it if there are any).
 std::vector<std::string> optional_extensions(Storage storage);
 std::vector<std::string> missing_extensions(Storage storage);
 
-// Macros of the profile that no shader sees, since this glslang lacks the GLSL extension that they promise: macro -> why. Loads
-// glslang where the profile has any that depends on it.
+// Returns the profile macros that are hidden because this glslang lacks their GLSL extension: macro -> reason. Loads glslang if any depends
+// on it.
 std::map<std::string, std::string> withheld_macros(const ShaderOptions& options);
 
 }  // namespace pumice

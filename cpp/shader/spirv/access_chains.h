@@ -1,4 +1,4 @@
-// Finds, for each access in memory, the indices that must be less than a size, and the sizes.
+// Finds, for each memory access, the indices to check and their bounds.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace pumice {
 
-// The path from a global variable to what is accessed.
+// The path from a global variable to the accessed element.
 struct Chain {
   uint32_t variable = 0;
   std::vector<uint32_t> indices;
   uint32_t pointer_type = 0;
 };
 
-// An index that must be less than a size.
+// An index that must be less than a bound.
 struct Check {
-  size_t level = 0;       // the position among the chain's indices
-  uint32_t index = 0;     // the id that counts, of which the chain's may be made
-  uint32_t length = 0;    // id of an array's own length; 0: none
-  uint32_t count = 0;     // components of a vector or a matrix; 0: see length
-  bool of_range = false;  // the size follows from the bytes that are bound, of which:
+  size_t level = 0;       // position in the chain's indices
+  uint32_t index = 0;     // id to check; the chain's index may be derived from it
+  uint32_t length = 0;    // id of an array's declared length; 0: none
+  uint32_t count = 0;     // components of a vector or columns of a matrix; 0: see length
+  bool of_range = false;  // the bound follows from the bound buffer range, with:
   uint32_t offset = 0, stride = 0, scalar = 0;
 };
 
-// The chains of a module's functions into buffers, push constants, shared and global variables, collected in the order of the instructions.
+// The access chains of a module into buffers, push constants, shared and global variables, collected in instruction order.
 class AccessChains {
  public:
   AccessChains(const spirv::Module& module, const spirv::Declarations& declarations, const Interface& interface)
@@ -39,10 +39,10 @@ class AccessChains {
   void note(const spirv::Instruction& instruction);
   const Chain* find(uint32_t pointer) const;
 
-  // The checks that an access needs. The array in a storage block is checked against the bytes that are bound; arrays within its elements,
-  // and all others, against their own size. Constant indices into something of known size are left out: the compiler has checked them.
+  // Returns the checks that an access needs. The array of a storage block is checked against the bound range; nested and all other arrays
+  // against their declared size. Constant indices into arrays of known size are skipped: the compiler has checked them.
   std::vector<Check> checks(const Chain& chain) const;
-  std::string path(const Chain& chain, size_t level) const;  // "x[].corners": what an index goes into
+  std::string path(const Chain& chain, size_t level) const;  // "x[].corners": what an index selects from
   size_t binding_position(uint32_t variable) const;
 
  private:
@@ -54,8 +54,8 @@ class AccessChains {
   const spirv::Declarations& declarations_;
   const Interface& interface_;
   std::unordered_map<uint32_t, Chain> chains_;
-  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> picks_;  // from the constant vector of a swizzle: index, count
-  std::unordered_map<uint32_t, uint32_t> lanes_;                       // index of a word of two elements -> index of the element
+  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> picks_;  // for the constant vector of a swizzle: index, count
+  std::unordered_map<uint32_t, uint32_t> lanes_;                       // index of a word with two elements -> index of the element
 };
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Look-ups of a kernel's arguments by name.
+// Looks up kernel arguments by name.
 #include <algorithm>
 #include <map>
 
@@ -30,7 +30,7 @@ std::string Interface::argument_name(const std::string& given) const {
     if (buffer.member.empty()) continue;
     if (given == buffer.name + "." + buffer.member) return buffer.name;
     if (given != buffer.member) continue;
-    if (found) return given;  // of two buffers; the call is refused with the names that it can use
+    if (found) return given;  // ambiguous; the caller rejects it and lists the valid names
     found = &buffer;
   }
   return found ? found->name : given;
@@ -38,7 +38,7 @@ std::string Interface::argument_name(const std::string& given) const {
 
 namespace {
 
-// Throws where two blocks without instance names share a member, which a call could not tell apart. GLSL has no such text, SPIR-V has.
+// Throws if two blocks without instance names share a member, which a call could not distinguish. Valid in SPIR-V, not in GLSL.
 void check_members(const Interface& interface) {
   std::map<std::string, std::string> owners;
   for (const BindingInterface& buffer : interface.bindings) {

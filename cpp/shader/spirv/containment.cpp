@@ -12,7 +12,7 @@ namespace {
 
 using namespace spirv;
 
-constexpr uint64_t kMostUnrolled = 1 << 14;  // instructions: the compilers of some drivers take the square of them
+constexpr uint64_t kMostUnrolled = 1 << 14;  // instructions: some drivers compile in quadratic time
 constexpr uint64_t kMostTrips = uint64_t{1} << 40;
 
 bool is_local(uint32_t storage) {
@@ -50,7 +50,7 @@ class IndexClamps {
       if (definition.op == OpTypeArray || definition.op == OpTypeVector || definition.op == OpTypeMatrix)
         chain[i] = clamped(chain[i], definition.op == OpTypeArray ? definition[2] : declarations_.constant(definition[2]), body);
       else if (definition.op != OpTypeRuntimeArray)
-        return;  // an opaque type, such as a cooperative matrix
+        return;  // opaque type, such as a cooperative matrix
       type = definition[1];
     }
   }
@@ -78,14 +78,14 @@ class IndexClamps {
   uint32_t bool_;
 };
 
-// Loops by the places of their instructions. The estimates are from above: to drop a wish for nothing costs little.
+// Estimates unrolled loop sizes. Overestimates are safe: dropping an Unroll hint costs little.
 class Unrolling {
  public:
   explicit Unrolling(std::span<const uint32_t> words) : words_(words), module_(words) { find(); }
 
   std::vector<uint32_t> run(std::vector<std::string>& dropped) {
     std::vector<uint32_t> result(words_.begin(), words_.end());
-    for (size_t i = 0; i < loops_.size(); ++i) {  // outer loops come first
+    for (size_t i = 0; i < loops_.size(); ++i) {  // outer loops first
       if (!loops_[i].is_hinted || code_of(i) <= kMostUnrolled) continue;
       loops_[i].is_hinted = false;
       result[static_cast<size_t>(&module_.all()[loops_[i].begin].operands[2] - words_.data())] &= ~kUnroll;
@@ -97,7 +97,7 @@ class Unrolling {
 
  private:
   struct Loop {
-    size_t begin = 0, end = 0;  // places of its OpLoopMerge and of the label behind it
+    size_t begin = 0, end = 0;  // indices of its OpLoopMerge and of the merge block's label
     uint64_t trips = 1;
     bool is_hinted = false;
   };
@@ -118,14 +118,14 @@ class Unrolling {
     for (size_t k = 0; k < loops_.size(); ++k) loops_[k].trips = trips_of(k);
   }
 
-  // The largest number that the loop's variable starts from or is compared with.
+  // Returns the largest constant that the loop variable starts from or is compared with.
   uint64_t trips_of(size_t k) const {
     const auto& all = module_.all();
     const Loop& loop = loops_[k];
     uint64_t trips = 1;
     size_t header = loop.begin;
     while (header > 0 && all[header].op != OpLabel) --header;
-    for (size_t i = header; i-- > 0 && all[i].op != OpLabel;)  // the block before it
+    for (size_t i = header; i-- > 0 && all[i].op != OpLabel;)  // the block before the loop
       if (all[i].op == OpStore) trips = std::max(trips, magnitude(all[i][1]));
     size_t next = k + 1;
     for (size_t i = header; i < loop.end; ++i) {
@@ -142,7 +142,7 @@ class Unrolling {
 
   static bool is_comparison(uint16_t op) { return op >= OpIEqual && op <= OpSLessThanEqual; }
 
-  // The magnitude of an integer constant; 0 of anything else.
+  // Returns the magnitude of an integer constant; 0 for anything else.
   uint64_t magnitude(uint32_t id) const {
     const auto found = constants_.find(id);
     if (found == constants_.end()) return 0;
@@ -153,7 +153,7 @@ class Unrolling {
     return type[2] ? static_cast<uint64_t>(std::abs(static_cast<int64_t>(static_cast<int32_t>(value)))) : value;
   }
 
-  // The number of instructions of the loop once it is unrolled as it asks, with those of loops inside it.
+  // Returns the instruction count of the loop unrolled as hinted, with its inner loops.
   uint64_t code_of(size_t k, bool hinted = false) const {
     const Loop& loop = loops_[k];
     uint64_t code = loop.end - loop.begin;

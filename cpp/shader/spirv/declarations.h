@@ -1,4 +1,4 @@
-// The types and constants of a module by what they are, and those that are added to it.
+// Looks up a module's types and constants by content, and adds new ones.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class Declarations {
   uint32_t new_id() { return next_id_++; }
 
   bool is_global(uint32_t id) const { return global_.contains(id); }  // defined outside functions
-  uint32_t type_of(uint32_t id) const;                                // the type of anything with a result; throws ShaderCompileError
+  uint32_t type_of(uint32_t id) const;                                // type of any id with a result; throws ShaderCompileError
 
-  // The id of such a type, which is added where the module has none: types other than arrays and structures must not be declared twice.
+  // Returns the id of a type, declaring it if necessary: SPIR-V forbids duplicates except for arrays and structures.
   uint32_t type(uint16_t op, const std::vector<uint32_t>& operands);
   uint32_t constant(uint32_t value);  // a constant of type uint
-  uint32_t null(uint32_t type);       // zeros
+  uint32_t null(uint32_t type);       // OpConstantNull
 
-  // The module of a header with declarations, of those that were added here and of functions.
+  // Assembles the module: header and declarations, those added here, functions.
   std::vector<uint32_t> module_of(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;
 
  private:

@@ -1,4 +1,4 @@
-// The sizes of numbers in a buffer as the shader declares them: a MemoryLayout has the gaps between them, too.
+// Array sizes in a buffer as the shader declares them; a MemoryLayout also counts the padding.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ class Module;
 }
 
 struct DeclaredSizes {
-  std::vector<uint32_t> sizes;                   // of arrays, matrices and vectors in the order of memory; 0: any length
-  std::map<std::string, DeclaredSizes> members;  // of a structure
+  std::vector<uint32_t> sizes;                   // arrays, matrices and vectors in memory order; 0: runtime length
+  std::map<std::string, DeclaredSizes> members;  // members of a structure
 };
 
-// Of a type; row_major: its matrices lie by rows. Throws ShaderCompileError for types that nest too deep.
+// Returns the sizes of a type; row_major: its matrices are stored by rows. Throws ShaderCompileError for excessive nesting.
 DeclaredSizes declared_sizes(const spirv::Module& module, uint32_t type, bool row_major = false);
-// Of the block at a binding. Throws ShaderCompileError where there is none.
+// Returns the sizes of the block at a binding. Throws ShaderCompileError if there is none.
 DeclaredSizes declared_sizes(const std::vector<uint32_t>& spirv, uint32_t binding);
 
 }  // namespace pumice

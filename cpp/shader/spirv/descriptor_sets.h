@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// Moves variables of other descriptor sets to set 0, to binding numbers after those of that set, in the order of set and binding.
+// Moves variables of other descriptor sets to set 0, with binding numbers after the existing ones, in order of set and binding.
 void flatten_sets(std::vector<uint32_t>& spirv);
 
 }  // namespace pumice

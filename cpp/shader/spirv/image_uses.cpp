@@ -8,9 +8,9 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr uint32_t kBias = 1, kOffsets = 8 | 16 | 32;  // image operands: constant, other, one for each texel
+constexpr uint32_t kBias = 1, kOffsets = 8 | 16 | 32;  // Image Operands bits: Bias; ConstOffset, Offset and ConstOffsets
 
-// The variables that an id may stand for: textures are passed to functions.
+// Tracks the variables that an id may refer to, because textures are passed to functions.
 class Origins {
  public:
   explicit Origins(const Module& module) : module_(module) {
@@ -57,7 +57,7 @@ class Origins {
   std::map<uint32_t, std::vector<uint32_t>> parameters_;  // by function
 };
 
-// The operand with the mask of image operands, of the instructions that sample.
+// Returns the index of the Image Operands mask of sampling instructions.
 std::optional<size_t> mask_operand(uint16_t op) {
   if (op == OpImageGather) return 5;
   const bool samples = op == OpImageSampleImplicitLod || op == OpImageSampleExplicitLod || op == OpImageSampleProjImplicitLod ||

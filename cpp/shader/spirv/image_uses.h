@@ -9,8 +9,8 @@
 
 namespace pumice::spirv {
 
-// The uses of each texture that a sampler with coordinates in texels does not support ("an offset"), by the id of the variable. Throws
-// ShaderCompileError for a bias, which a compute shader has nothing to add to.
+// Returns, by variable id, the uses of each texture that an unnormalized-coordinate sampler does not support ("an offset"). Throws
+// ShaderCompileError for an LOD bias, which is meaningless in a compute shader.
 std::map<uint32_t, std::string> normalized_uses(const Module& module);
 
 }  // namespace pumice::spirv

@@ -15,10 +15,10 @@ namespace {
 
 using namespace spirv;
 
-constexpr uint32_t kMaxBlocks = 1024;          // of an array of blocks
-constexpr uint32_t kMaxPushMembers = 1 << 17;  // more than 65,536 bytes can hold, unless elements of arrays overlap
+constexpr uint32_t kMaxBlocks = 1024;          // elements of an array of blocks
+constexpr uint32_t kMaxPushMembers = 1 << 17;  // more than fit in 65,536 bytes, unless array elements overlap
 
-// A buffer or push-constant variable, with the type of the block that it points to.
+// A buffer or push-constant variable, with its block type.
 struct BlockVariable {
   uint32_t id, type, storage_class;
 };
@@ -27,13 +27,13 @@ std::string text_of(uint32_t number) {
   return std::to_string(number);
 }
 
-// The property of a device that lets a shader control floats of that width. Halves may round apart from the other widths.
+// Returns the device property that allows this float control for a width. fp16 rounding may be independent of the other widths.
 std::string control_feature(std::string_view control, uint32_t width) {
   if (control == "RoundingModeRTE" && width == 16) return "roundingModeRTEFloat16";
   return "shader" + std::string(control) + "Float" + text_of(width);
 }
 
-// The pointers through which instructions reach memory.
+// Returns the pointers through which instructions access memory.
 std::set<uint32_t> used_pointers(const Module& module) {
   std::set<uint32_t> used;
   for (const Instruction& instruction : module.all()) {
@@ -62,7 +62,7 @@ std::set<uint32_t> used_pointers(const Module& module) {
   return used;
 }
 
-// Reads one module's interface, part by part.
+// Reflects one module's interface.
 class Reflector {
  public:
   explicit Reflector(const std::vector<uint32_t>& words)
@@ -94,7 +94,7 @@ class Reflector {
     std::vector<uint32_t> shape;
     uint32_t components = 1;
     ScalarType scalar = ScalarType::other;
-    bool is_even = true;  // the innermost elements are evenly spread over the bytes
+    bool is_even = true;  // uniform stride of the innermost elements
   };
   NumberAxes number_axes(uint32_t type, uint32_t matrix_stride) const;
   void add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride);
@@ -168,7 +168,7 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
   constexpr uint32_t kStorage = 2;
   const auto is_plain = [](const Instruction& texels) {
     return texels[3] != 1 && texels[4] == 0 && texels[5] == 0;
-  };  // depth, layers, samples
+  };  // no depth, array or multisample images
   if (type->op != OpTypeImage || (*type)[2] > 2 || !is_plain(*type) || (!image.sampled && (*type)[6] != kStorage))
     throw UnsupportedError("'" + image.name + "': expected an image or a combined image and sampler, of one to three dimensions");
   image.dimensions = (*type)[2] + 1;
@@ -185,7 +185,7 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
   result_.images.push_back(std::move(image));
 }
 
-// An array of blocks: a buffer for each element.
+// Adds an array of blocks: one buffer per element.
 void Reflector::add_buffers(uint32_t id, uint32_t type, uint32_t storage_class) {
   const auto& array = module_.definition(type);
   const std::string name = module_.name(id);
@@ -199,7 +199,7 @@ void Reflector::add_buffers(uint32_t id, uint32_t type, uint32_t storage_class) 
   for (uint32_t element = 0; element < count; ++element) add_buffer({id, block, storage_class}, element);
 }
 
-// Blocks that share a binding are views of one buffer.
+// Blocks at the same binding alias one buffer.
 void Reflector::add_buffer(const BlockVariable& variable, std::optional<uint32_t> element) {
   BindingInterface buffer = describe_buffer(variable);
   if (element) buffer.element = *element, buffer.name += "[" + text_of(*element) + "]";
@@ -232,8 +232,8 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   buffer.is_block = members(variable.type) > 1 || (layout.stride == 0 && !layout.runtime_array);
   buffer.layout = buffer.is_block ? module_.memory_layout(variable.type) : element_layout(variable.type);
   if (!buffer.is_block && buffer.layout && buffer.scalar == ScalarType::other && buffer.layout->scalar != ScalarType::other) {
-    buffer.scalar = buffer.layout->scalar;  // arrays of arrays; vectors of the extension that are structures
-    buffer.components = 1;                  // without the gaps
+    buffer.scalar = buffer.layout->scalar;  // nested arrays, and the extension's struct vectors
+    buffer.components = 1;                  // without padding
     const auto declared = declared_sizes(module_, module_.definition(variable.type)[member + 1]).sizes;
     for (size_t axis = 1; axis < declared.size(); ++axis) buffer.components *= declared[axis];
     if (declared.size() <= 1) buffer.components = static_cast<uint32_t>(buffer.layout->count());
@@ -254,7 +254,7 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   return buffer;
 }
 
-// The layout of one element, for a block that holds an array and nothing else.
+// Returns the element layout of a block that has only an array.
 std::shared_ptr<const MemoryLayout> Reflector::element_layout(uint32_t type) const {
   const auto array = module_.member_layout(type, 0);
   if (!array) return nullptr;
@@ -268,7 +268,7 @@ void Reflector::check_set(uint32_t id, const std::string& name) const {
     throw UnsupportedError("'" + name + "' is in descriptor set " + text_of(set) + ": expected set 0");
 }
 
-// An array that a specialization constant sizes may be of any length.
+// An array sized by a specialization constant may have any length.
 uint64_t Reflector::least_bytes(uint32_t type) const {
   uint64_t least = 0;
   for (uint32_t member = 0; member < members(type); ++member) {
@@ -281,7 +281,7 @@ uint64_t Reflector::least_bytes(uint32_t type) const {
   return least;
 }
 
-// The array stands last where there is a header before it.
+// The array is last if a header precedes it.
 uint32_t Reflector::array_member(uint32_t type) const {
   const uint32_t last = members(type) - 1;
   const auto op = module_.definition(module_.definition(type)[last + 1]).op;
@@ -295,7 +295,7 @@ bool Reflector::forbids(const BlockVariable& variable, Decoration decoration) co
   return true;
 }
 
-// `readonly writeonly` (only its length is asked for) counts as read.
+// `readonly writeonly` (only length() is used) counts as read.
 Access Reflector::access(const BlockVariable& variable) const {
   if (forbids(variable, NonWritable)) return Access::read;
   return forbids(variable, NonReadable) ? Access::write : Access::read_write;
@@ -306,7 +306,7 @@ void Reflector::add_push_constants(const BlockVariable& variable) {
   add_members(variable.type, "", 0);
 }
 
-// Members of a structure by the names that GLSL gives them: "light.colour", "lights[1].colour".
+// Adds structure members under their GLSL names: "light.colour", "lights[1].colour".
 void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t begin) {
   const auto& structure = module_.definition(type);
   for (uint32_t member = 0; member < members(type); ++member) {
@@ -319,7 +319,7 @@ void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t b
   }
 }
 
-// Arrays of numbers, vectors and matrices, down to the vector.
+// Collects the axes of arrays, vectors and matrices, down to the vector.
 Reflector::NumberAxes Reflector::number_axes(uint32_t type, uint32_t matrix_stride) const {
   NumberAxes axes;
   std::vector<uint32_t> strides;
@@ -387,7 +387,7 @@ SpecConstant Reflector::spec_constant(const Instruction& instruction, uint32_t i
   return constant;
 }
 
-// A constant may stand twice under one id, as itself and as a local size: its name is kept.
+// A constant id may occur twice, as a named constant and as a local size; the name is kept.
 void Reflector::read_spec_constants() {
   std::map<uint32_t, SpecConstant> by_id;
   for (const auto& instruction : module_.all()) {
@@ -409,7 +409,7 @@ void Reflector::set_local_size(size_t axis, uint32_t constant_id) {
   if (constant != result_.spec_constants.end() && constant->name.empty()) constant->name = std::string("local_size_") + "xyz"[axis];
 }
 
-// The constant that is decorated as the built-in WorkgroupSize overrides the execution mode.
+// The constant decorated as the built-in WorkgroupSize overrides the execution mode.
 bool Reflector::read_workgroup_size_constant() {
   for (const auto& instruction : module_.all()) {
     if (instruction.op != OpSpecConstantComposite && instruction.op != OpConstantComposite) continue;

@@ -22,7 +22,7 @@ uint64_t multiplied(uint64_t a, uint64_t b) {
   return a != 0 && b > kUnknownTrips / a ? kUnknownTrips : std::min(a * b, kUnknownTrips);
 }
 
-// Counts loop iterations from above.
+// Computes an upper bound on loop iterations.
 class LoopCount {
  public:
   explicit LoopCount(std::span<const uint32_t> words) : module_(words), all_(module_.all()) {
@@ -39,14 +39,14 @@ class LoopCount {
   uint64_t of_function(uint32_t id) {
     const auto found = functions_.find(id);
     if (found == functions_.end()) return kUnknownTrips;
-    const auto [known, is_new] = counts_.emplace(id, kUnknownTrips);  // of a function that calls itself
+    const auto [known, is_new] = counts_.emplace(id, kUnknownTrips);  // unknown, for recursive functions
     if (!is_new) return known->second;
     size_t end = found->second;
     while (end < all_.size() && all_[end].op != OpFunctionEnd) ++end;
     return counts_[id] = of_range(found->second, end);
   }
 
-  // Loops follow one another or are nested; each ends at its merge block.
+  // Loops are sequential or nested; each ends at its merge block.
   uint64_t of_range(size_t begin, size_t end) {
     uint64_t count = 0;
     for (size_t i = begin; i < end; ++i) {
@@ -72,7 +72,7 @@ class LoopCount {
     return {};
   }
 
-  // The instruction in [begin, end) that has this result.
+  // Returns the instruction in [begin, end) with this result.
   const Instruction* result_in(size_t begin, size_t end, uint32_t id) const {
     for (size_t i = begin; i < end; ++i)
       if (all_[i].op != OpStore && all_[i].op != OpBranch && all_[i].size() > 1 && all_[i][1] == id) return &all_[i];
@@ -85,7 +85,7 @@ class LoopCount {
     int64_t bound = 0;
   };
 
-  // `if (!(variable < constant)) break;` at the start of the loop whose merge instruction is at `loop`.
+  // Matches `if (!(variable < constant)) break;` at the start of the loop whose OpLoopMerge is at `loop`.
   std::optional<Test> test_of(size_t loop, uint32_t merge_label) const {
     size_t i = loop + 1;
     if (all_[i].op == OpBranch) {
@@ -104,7 +104,7 @@ class LoopCount {
     return Test{(*load)[2], compare->op, *bound};
   }
 
-  // The step of a variable that one instruction of the loop changes: `variable += constant` in its continue block.
+  // Returns the step if the loop's only change to the variable is `variable += constant` in its continue block.
   std::optional<int64_t> step_of(size_t loop, size_t merge, uint32_t variable) const {
     const auto next = labels_.find(all_[loop][1]);
     if (next == labels_.end()) return {};
@@ -113,7 +113,7 @@ class LoopCount {
       const Instruction& instruction = all_[i];
       if (instruction.op == OpLoad && instruction[2] == variable) continue;
       if (instruction.op != OpStore || instruction[0] != variable) {
-        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end()) return {};  // used in another way
+        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end()) return {};  // any other use
         continue;
       }
       if (step || i < next->second) return {};
@@ -127,7 +127,7 @@ class LoopCount {
     return step;
   }
 
-  // The constant that the block before the loop stores last.
+  // Returns the constant that the block before the loop stores last.
   std::optional<int64_t> start_of(size_t loop, uint32_t variable) const {
     size_t header = loop;
     while (header > 0 && all_[header].op != OpLabel) --header;
@@ -161,7 +161,7 @@ class LoopCount {
   uint32_t entry_ = 0;
 };
 
-// Writes the watch into one module.
+// Adds the loop watch to one module.
 class LoopWatchWriter {
  public:
   LoopWatchWriter(std::span<const uint32_t> words, uint32_t binding, uint32_t kernel)
@@ -200,7 +200,7 @@ class LoopWatchWriter {
     append(head, OpDecorate, {variable_, Binding, binding_});
   }
 
-  // The module's declarations, with the new main() as the entry point. The functions go to functions_.
+  // Copies the module's declarations, with the new main() as the entry point. Functions go to functions_.
   std::vector<uint32_t> copied_head(uint32_t block) {
     std::vector<uint32_t> head(words_.begin(), words_.begin() + kHeaderWords), functions;
     bool in_function = false, is_decorated = false;
@@ -248,8 +248,8 @@ class LoopWatchWriter {
     add(OpFunctionEnd, {});
   }
 
-  // for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index that compilers do not know, so that they cannot tell
-  // what the loop leaves there.
+  // for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index unknown at compile time, so that compilers cannot
+  // fold the loop.
   void append_loop(uint32_t entry, uint32_t uint_type, uint32_t trips, uint32_t count) {
     const uint32_t header = new_id(), test = new_id(), body = new_id(), next = new_id(), merge = new_id(), i = new_id(), i_next = new_id();
     add(OpStore, {count, constant(0)});
@@ -287,7 +287,7 @@ class LoopWatchWriter {
   Declarations declarations_;
   uint32_t binding_, kernel_, storage_, main_ = 0;
   uint32_t variable_ = declarations_.new_id(), watched_main_ = declarations_.new_id();
-  std::vector<uint32_t> functions_;  // with the declarations before them
+  std::vector<uint32_t> functions_;  // preceded by the added declarations
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The layout of values in memory: as std140 and std430 place them, and as a host's structures do.
+// Memory layouts of values: std140, std430 and host structures.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace pumice {
 
 struct MemoryMember;
 
-// Axes are packed: one whose elements lie further apart has as many more as fit between them, so that an array of two vec3 is [2, 4].
+// Axes are dense. Padding between elements lengthens an axis, so an array of two vec3 is [2, 4].
 struct MemoryLayout {
-  ScalarType scalar = ScalarType::other;  // other: a structure of the members
-  std::vector<uint32_t> axes;             // sizes of arrays, matrices (columns) and vectors, the outermost first; 0: any length
-  uint32_t bytes = 0;                     // bytes of one scalar, or from one structure to the next
+  ScalarType scalar = ScalarType::other;  // other: a structure of `members`
+  std::vector<uint32_t> axes;             // array, column and vector sizes, outermost first; 0: runtime length
+  uint32_t bytes = 0;                     // size of one scalar, or stride of a structure
   std::vector<MemoryMember> members;
 
-  uint64_t count() const;  // scalars or structures; an axis of any length counts as one
+  uint64_t count() const;  // number of scalars or structures; a runtime axis counts as one
 };
 
 struct MemoryMember {

@@ -15,7 +15,7 @@ struct CapabilityFacts {
   std::string_view name, feature;
 };
 
-// SPIR-V's capabilities with the Vulkan feature that each needs; "" where the core has it or execution modes say which.
+// SPIR-V capabilities and the Vulkan feature that each needs; "" if core Vulkan has it or execution modes determine it.
 constexpr CapabilityFacts kCapabilities[] = {
     {0, "Matrix", ""},
     {1, "Shader", ""},
@@ -166,7 +166,7 @@ bool is_type(uint16_t op) {
   return (op >= OpTypeVoid && op <= OpTypeFunction) || std::ranges::find(kOfExtensions, op) != std::end(kOfExtensions);
 }
 
-// Names of the image formats by number, as GLSL has them.
+// Returns the GLSL name of an image format.
 std::string_view image_format(uint32_t number) {
   constexpr std::string_view names[] = {
       "",          "rgba32f",   "rgba16f",  "r32f",     "rgba8",    "rgba8_snorm", "rg32f", "rg16f",        "r11f_g11f_b10f",

@@ -1,4 +1,4 @@
-// SPIR-V as a checked sequence of instructions. Nothing about a module is believed before it is tested.
+// SPIR-V as a validated sequence of instructions. Modules are untrusted.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pumice::spirv {
 
-// The numbers of the SPIR-V specification that the engine reads.
+// Opcodes of the SPIR-V specification that the engine reads.
 enum Op : uint16_t {
   OpUndef = 1,
   OpName = 5,
@@ -173,42 +173,42 @@ enum Decoration : uint32_t {
   Offset = 35,
 };
 
-inline constexpr size_t kHeaderWords = 5, kBoundWord = 3;  // words of a module's head; the latter is above every id
+inline constexpr size_t kHeaderWords = 5, kBoundWord = 3;  // header length in words; index of the id bound, which is greater than every id
 inline constexpr uint32_t kUniformConstant = 0, kUniform = 2, kWorkgroup = 4, kPrivate = 6, kFunction = 7, kPushConstant = 9,
                           kStorageBuffer = 12;  // storage classes
 inline constexpr uint32_t kGlCompute = 5, kLocalSize = 17, kLocalSizeId = 38, kWorkgroupSize = 25;
-inline constexpr uint32_t kUnroll = 1, kDontUnroll = 2;  // bits of a loop's control
+inline constexpr uint32_t kUnroll = 1, kDontUnroll = 2;  // Loop Control bits
 
-// One instruction; operands exclude the word with its length.
+// One instruction; operands exclude the opcode word.
 struct Instruction {
   uint16_t op;
   std::span<const uint32_t> operands;
 
   uint32_t operator[](size_t i) const;  // throws ShaderCompileError past the end
   size_t size() const { return operands.size(); }
-  std::string_view text(size_t i) const;  // the text that starts at operand i
+  std::string_view text(size_t i) const;  // the string that starts at operand i
 };
 
-// The module with no loop marked to be unrolled.
+// Returns the module without Unroll hints.
 std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module);
 
-// Every instruction of a module, in order. Throws ShaderCompileError where the framing is broken.
+// Returns every instruction of a module in order. Throws ShaderCompileError if the word counts are inconsistent.
 std::vector<Instruction> instructions(std::span<const uint32_t> module);
 
-// "Int64", which needs the Vulkan feature "shaderInt64", for 11; "capability 9999" for both where it is not known here.
+// For 11: "Int64", which needs the Vulkan feature "shaderInt64". Both are "capability 9999" for an unknown number.
 struct Capability {
   std::string name;
-  std::string feature;  // empty where none is needed
+  std::string feature;  // empty if none is needed
 };
 Capability capability(uint32_t number);
 
-// The capability behind an execution mode that controls float arithmetic: "DenormPreserve" for 4459; empty for other modes.
+// Returns the capability of a float-controls execution mode: "DenormPreserve" for 4459; empty for other modes.
 std::string_view float_control(uint32_t execution_mode);
 
-// Whether an instruction declares a type, of the core or of an extension.
+// Returns whether an instruction declares a type (core or extension).
 bool is_type(uint16_t op);
 
-// "r32f" for 3, empty for a format that is not declared.
+// Returns the format name, "r32f" for 3; empty if undeclared.
 std::string_view image_format(uint32_t number);
 
 }  // namespace pumice::spirv

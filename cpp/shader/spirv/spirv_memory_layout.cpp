@@ -4,13 +4,13 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr size_t kMostMembers = 4096;  // types may double at every level
+constexpr size_t kMostMembers = 4096;  // nested types can double the count at every level
 
 struct Axis {
   uint32_t size, stride;
 };
 
-// Reads one type with all that it consists of.
+// Reads one type recursively.
 class LayoutReader {
  public:
   explicit LayoutReader(const Module& module) : module_(module) {}
@@ -74,7 +74,7 @@ class LayoutReader {
     }
   }
 
-  // Vectors and matrices of the extension are structures in some modes.
+  // In some modes the extension's vectors and matrices are structures.
   static void make_vector(MemoryLayout& layout) {
     const MemoryLayout& first = layout.members.front().layout;
     uint64_t count = 0;
@@ -89,7 +89,7 @@ class LayoutReader {
     layout.members.clear();
   }
 
-  // Makes axes packed: where elements lie apart, the axis inside is lengthened, or one is added, to fill the gap.
+  // Makes axes dense: padding between elements lengthens the inner axis, or adds one.
   static void pack(MemoryLayout& layout, const std::vector<Axis>& axes) {
     uint64_t inner = layout.bytes;
     for (size_t i = axes.size(); i-- > 0;) {

@@ -1,4 +1,4 @@
-// The facts of a SPIR-V module by id: types, constants, names and decorations.
+// Indexes a SPIR-V module by id: types, constants, names and decorations.
 #pragma once
 
 #include <array>
@@ -17,21 +17,21 @@
 
 namespace pumice::spirv {
 
-inline constexpr int kMaxTypeDepth = 16;     // nested types in memory
-inline constexpr int kMaxTypeNesting = 256;  // nested types
+inline constexpr int kMaxTypeDepth = 16;     // nesting of types in memory
+inline constexpr int kMaxTypeNesting = 256;  // nesting of any types
 
-// The size and element type of a type in memory.
+// Size and element type of a type in memory.
 struct TypeLayout {
   ScalarType scalar = ScalarType::other;
   uint32_t components = 1;
-  uint32_t count = 1;   // elements of an array
-  uint32_t bytes = 0;   // 0: known only at run time
-  uint32_t stride = 0;  // bytes between elements of an array
+  uint32_t count = 1;   // array elements
+  uint32_t bytes = 0;   // 0: a runtime array
+  uint32_t stride = 0;  // bytes between array elements
   bool runtime_array = false;
 };
 
-// An index over the instructions of a module, which must outlive it. Every look-up of something missing throws ShaderCompileError.
-// Types are defined after the types that they consist of, so that recursion over them ends; pointers may be an exception.
+// An index over the instructions of a module, which must outlive it. Every failed lookup throws ShaderCompileError. A type is defined after
+// its components, so recursion terminates; pointers may be an exception.
 class Module {
  public:
   explicit Module(std::span<const uint32_t> words);
@@ -39,18 +39,18 @@ class Module {
   const std::vector<Instruction>& all() const { return instructions_; }
   const Instruction& definition(uint32_t id) const;
   const Instruction& definition_before(const Instruction& user, uint32_t id) const;  // throws if the definition comes later
-  std::string name(uint32_t id) const;                                               // empty where it was stripped
+  std::string name(uint32_t id) const;                                               // empty if stripped
   std::string member_name(uint32_t type, uint32_t member) const;
   bool has(uint32_t id, Decoration decoration) const { return value(id, decoration).has_value(); }
   std::optional<uint32_t> value(uint32_t id, Decoration decoration) const;
   std::optional<uint32_t> member_value(uint32_t type, uint32_t member, Decoration decoration) const;
 
-  // A member's layout needs its MatrixStride, which stands on the member.
+  // `matrix_stride`: the member's MatrixStride decoration.
   TypeLayout layout(uint32_t type, uint32_t matrix_stride = 0, int depth = 0) const;
-  // The layout of a type, with the members of structures; null where there are more than 4,096 of them.
+  // Returns the layout of a type including structure members; null if there are more than 4,096.
   std::shared_ptr<const MemoryLayout> memory_layout(uint32_t type) const;
   std::shared_ptr<const MemoryLayout> member_layout(uint32_t type, uint32_t member) const;
-  uint32_t constant(uint32_t id) const;  // a (specialization) constant of one word, or the default of an expression of such
+  uint32_t constant(uint32_t id) const;  // a 32-bit (specialization) constant, or the default of an expression of them
 
  private:
   void index(const Instruction& instruction);
@@ -63,12 +63,12 @@ class Module {
 
   std::vector<Instruction> instructions_;
   std::unordered_map<uint32_t, const Instruction*> definitions_;
-  std::unordered_map<uint32_t, int> nesting_;  // levels of a type; 0 for a pointer that is declared before its type
+  std::unordered_map<uint32_t, int> nesting_;  // nesting depth of a type; 0 for a pointer declared before its type
   std::unordered_map<uint32_t, std::string> names_;
   std::map<std::pair<uint32_t, uint32_t>, std::string> member_names_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> decorations_;        // (id, decoration) -> first operand or 1
   std::map<std::array<uint32_t, 3>, uint32_t> member_decorations_;       // (type, member, decoration)
-  mutable std::map<std::pair<uint32_t, uint32_t>, TypeLayout> layouts_;  // (type, matrix stride): each is worked out once
+  mutable std::map<std::pair<uint32_t, uint32_t>, TypeLayout> layouts_;  // memo, by (type, matrix stride)
 };
 
 }  // namespace pumice::spirv

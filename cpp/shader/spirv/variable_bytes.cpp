@@ -12,7 +12,7 @@ using namespace spirv;
 namespace {
 
 constexpr uint64_t kMostLength = 0x7fffffff;
-constexpr int kMaxVariableDepth = 256;  // a module may claim that a type or a constant holds itself
+constexpr int kMaxVariableDepth = 256;  // a malformed type or constant may contain itself
 constexpr uint64_t kMost = uint64_t{1} << 40;
 
 uint64_t product(uint64_t a, uint64_t b) {
@@ -29,7 +29,8 @@ void check_depth(int depth) {
 uint64_t VariableBytes::of(uint32_t storage) const {
   uint64_t sum = 0;
   for (const auto& instruction : module_.all()) {
-    if (instruction.op == OpTypeArray) type_bytes(instruction[0], 0);  // a driver may crash on one of no length, wherever it is
+    if (instruction.op == OpTypeArray)
+      type_bytes(instruction[0], 0);  // rejects zero-length arrays anywhere, because they can crash a driver
     if (instruction.op != OpVariable || instruction[2] != storage || module_.name(instruction[1]).starts_with("pumice_")) continue;
     sum = std::min(kMost, sum + type_bytes(module_.definition(instruction[0])[2], 0));
   }
@@ -77,7 +78,7 @@ uint64_t VariableBytes::new_type_bytes(uint32_t type, int depth) const {
   }
 }
 
-// Sizes are integers of 32 bits, signed or not.
+// Sizes are 32-bit integers, signed or unsigned.
 uint64_t VariableBytes::new_value(uint32_t id, int depth) const {
   const auto& definition = module_.definition(id);
   if (const auto spec = module_.value(id, SpecId))
@@ -95,7 +96,7 @@ uint64_t VariableBytes::result(const Instruction& operation, int depth) const {
     return given;
   };
   switch (operation[2]) {
-    case OpCompositeExtract:  // an element of gl_WorkGroupSize
+    case OpCompositeExtract:  // element of gl_WorkGroupSize
       return value(module_.definition(operation[3])[2 + size_t{operation[4]}], depth + 1);
     case OpUConvert:
     case OpSConvert:
@@ -161,7 +162,7 @@ uint64_t VariableBytes::result(const Instruction& operation, int depth) const {
     case OpShiftRightArithmetic:
       return static_cast<uint64_t>(signed_operand(0) >> std::min(operand(1), 31u));
     default:
-      return 0;  // no integer: what it counts is left to the driver
+      return 0;  // not an integer: left to the driver
   }
 }
 

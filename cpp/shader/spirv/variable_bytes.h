@@ -1,4 +1,4 @@
-// Counts the memory that the variables of a shader take, once its specialization constants have values.
+// Sizes of a shader's variables for given specialization constants.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace pumice {
 
 class VariableBytes {
  public:
-  // Constants by specialization id; the others have their defaults.
+  // Constants by specialization id; all others keep their defaults.
   VariableBytes(const spirv::Module& module, const std::map<uint32_t, uint64_t>& constants) : module_(module), constants_(constants) {}
-  uint64_t of(uint32_t storage) const;               // bytes of all variables in a storage class, without padding: no device takes less
-  uint64_t value(uint32_t id, int depth = 0) const;  // of an integer constant
+  uint64_t of(uint32_t storage) const;               // all variables of a storage class, without padding: a lower bound on every device
+  uint64_t value(uint32_t id, int depth = 0) const;  // value of an integer constant
 
  private:
   uint64_t type_bytes(uint32_t type, int depth) const;
@@ -23,7 +23,7 @@ class VariableBytes {
 
   const spirv::Module& module_;
   const std::map<uint32_t, uint64_t>& constants_;
-  mutable std::map<uint32_t, uint64_t> types_, values_;  // by id: each is worked out once, however often it is used
+  mutable std::map<uint32_t, uint64_t> types_, values_;  // memo, by id
 };
 
 }  // namespace pumice

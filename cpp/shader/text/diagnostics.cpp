@@ -10,11 +10,11 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kShownColumns = 200;  // columns of a line
+constexpr size_t kShownColumns = 200;  // columns per line
 constexpr size_t kShownText = 500;     // characters of a message that quotes the shader
-constexpr size_t kShownMessages = 20;  // finding the place of each takes time
+constexpr size_t kShownMessages = 20;  // locating each message takes time
 
-// A place as the compiler names it.
+// A position as reported by the compiler.
 struct Position {
   std::string_view file;
   size_t line = 0;
@@ -33,7 +33,7 @@ std::optional<size_t> parse_line(std::string_view digits) {
   return value;
 }
 
-// Takes "file:line: " off the front; file names that a #line gave may hold colons themselves.
+// Removes "file:line: " from the front; file names from #line may contain colons.
 std::optional<Position> take_position(std::string_view& text) {
   for (size_t colon = text.find(':'); colon != std::string_view::npos; colon = text.find(':', colon + 1)) {
     const size_t end = text.find(": ", colon + 1);
@@ -47,7 +47,7 @@ std::optional<Position> take_position(std::string_view& text) {
   return {};
 }
 
-// The token that a message is about: "'q' : undeclared identifier" or "... unexpected '}', expecting ...".
+// Returns the token that a message is about: "'q' : undeclared identifier" or "... unexpected '}', expecting ...".
 std::string_view subject(std::string_view text) {
   const size_t from = text.starts_with("'") && !text.starts_with("'' ") ? 0 : text.find("unexpected '");
   if (from == std::string_view::npos) return {};
@@ -60,8 +60,8 @@ bool has_token(std::string_view line, std::string_view token) {
   return !token.empty() && std::ranges::any_of(tokenize(line), [&](const Token& candidate) { return candidate.text == token; });
 }
 
-// The physical line of `text` that calls itself line `line` of `file`: #line may give several lines one number; then it is the one with the
-// token, else the last.
+// Returns the physical line of `text` for line `line` of `file`. #line may give several lines the same number; the one with the token wins,
+// else the last.
 std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
   const auto lines = source_lines(text);
   std::optional<size_t> found;
@@ -85,7 +85,7 @@ std::optional<std::string_view> find_line(const SourceSet& sources, const Positi
   return {};
 }
 
-// The offset where the token stands alone in the line; else that of the line's first character that is not blank.
+// Returns the offset of the token as a whole word, else of its first occurrence, else of the first nonblank character.
 size_t column_of(std::string_view line, std::string_view token) {
   for (const Token& candidate : tokenize(line))
     if (!token.empty() && candidate.text == token) return candidate.offset;
@@ -94,7 +94,7 @@ size_t column_of(std::string_view line, std::string_view token) {
   return std::min(line.find_first_not_of(" \t"), line.size());
 }
 
-// A line with a caret below the column. A long line is cut to the part around the column.
+// Returns the line with a caret below the column. A long line is cropped around the column.
 std::string marked_line(std::string_view line, size_t column) {
   if (line.size() > kShownColumns) {
     const size_t first = std::min(column - std::min(column, kShownColumns / 2), line.size() - kShownColumns);
@@ -102,13 +102,12 @@ std::string marked_line(std::string_view line, size_t column) {
     column -= first;
   }
   std::string caret(line.substr(0, column));
-  std::erase_if(caret,
-                [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; });  // counts the first byte of each letter in UTF-8
+  std::erase_if(caret, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; });  // drops UTF-8 continuation bytes
   std::ranges::replace_if(caret, [](char c) { return c != '\t'; }, ' ');
   return "\n" + std::string(line) + "\n" + caret + "^";
 }
 
-// Where the parser found the end of the text too early, it names the word that glslang puts after it: the last line is meant.
+// If the source ends too early, glslang reports the word that it appends; the position becomes the last line.
 Position within(const SourceSet& sources, Position position, std::string& text) {
   const auto own = sources.by_alias(position.file);
   if (!own) return position;

@@ -1,4 +1,4 @@
-// The compiler's messages in terms of the user's own text.
+// Translates compiler messages to the user's source.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ struct Diagnostics {
   std::vector<std::string> errors, warnings;
 };
 
-// Rewrites the messages of a log, whose positions are "alias:line": each becomes "file:line:column: text", the line and a caret.
+// Rewrites the messages of a log. A position "alias:line" becomes "file:line:column: text", followed by the source line and a caret.
 Diagnostics parse_log(std::string_view log, const SourceSet& sources);
 
-// One message at a token of the text that the compiler reports as line `line` of `file` (an alias or a name that a #line gave).
+// Formats one message at a token in line `line` of `file`, both as the compiler reports them (an alias or a name from #line).
 std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text);
 
-// A file as the user knows it, of the name that the compiler uses.
+// Returns the user's name for a file from the compiler's name.
 std::string shown_name(const SourceSet& sources, std::string_view file);
 
-// The text with '?' in place of bytes that are no UTF-8 character, or a control character other than tab and new line.
+// Replaces bytes that are not valid UTF-8, and control characters other than tab and newline, by '?'.
 std::string whole_characters(std::string text);
 
 ShaderCompileError compile_error(std::vector<std::string> messages);

@@ -27,7 +27,7 @@ std::string text_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// The texts of the files in the folder PUMICE_SHADERS, by the path of the embedded shader that each replaces.
+// Reads the files in the folder PUMICE_SHADERS, by the path of the embedded shader that each replaces.
 std::map<std::string, std::string, std::less<>> read_replacements() {
   const char* const folder = std::getenv("PUMICE_SHADERS");
   std::map<std::string, std::string, std::less<>> texts;
@@ -47,7 +47,7 @@ std::map<std::string, std::string, std::less<>> read_replacements() {
   return texts;
 }
 
-// Read once a process, because kernels that were compiled before keep their text.
+// Read once per process, because compiled kernels keep their source.
 const std::map<std::string, std::string, std::less<>>& replacements() {
   static const auto texts = read_replacements();
   return texts;

@@ -1,4 +1,4 @@
-// The table of embedded shaders, written at build time from the files of shaders/.
+// The table of embedded shaders, generated at build time from shaders/.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ struct EmbeddedShader {
   std::string_view text;
 };
 
-extern const EmbeddedShader kEmbeddedShaders[];  // by path
+extern const EmbeddedShader kEmbeddedShaders[];  // sorted by path
 extern const size_t kEmbeddedShaderCount;
 
-// The text of an embedded shader. The environment variable PUMICE_SHADERS names a folder whose files take the place of embedded shaders of
-// the same path, for tests that inject faults and for authors of kernels. Throws Error where the folder holds anything else.
+// Returns the text of an embedded shader. The environment variable PUMICE_SHADERS names a folder whose files override embedded shaders of
+// the same path, for fault injection and for kernel authors. Throws Error if the folder has any other file.
 std::optional<std::string_view> find_embedded_shader(std::string_view path);
 
-// Text of a shader embedded in the engine at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.
+// Returns the text of a shader embedded at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.
 std::string_view embedded_shader(std::string_view path);
 std::vector<std::string_view> embedded_shaders();
 

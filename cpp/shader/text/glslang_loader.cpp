@@ -13,7 +13,7 @@
 namespace pumice {
 namespace {
 
-// The folder of the module that this code was linked into; links are followed.
+// Returns the folder of the module that contains this code; symlinks are resolved.
 std::filesystem::path own_folder() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&glslang_version), &info) || !info.dli_fname) return {};
@@ -26,7 +26,7 @@ Error load_error(const std::string& detail) {
   return Error("the shader compiler could not be loaded: " + detail);
 }
 
-// A library that is there and cannot be mapped: the address space of the process is used up.
+// Reports a library that exists but cannot be mapped, because the process is out of address space.
 [[noreturn]] void throw_load_error(const std::string& detail) {
   rlimit space{};
   const bool is_limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
@@ -40,7 +40,7 @@ Error load_error(const std::string& detail) {
 
 const PumiceGlslang& load() {
   const auto path = own_folder() / "libpumice_glslang.so";
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: glslang keeps tables for the life of the process
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: glslang keeps process-wide tables
   if (!library) throw_load_error(dlerror());
   const auto entry = reinterpret_cast<decltype(&pumice_glslang)>(dlsym(library, "pumice_glslang"));
   if (!entry) throw load_error(dlerror());
@@ -72,7 +72,7 @@ bool probe(const std::string& extension) {
 }  // namespace
 
 const PumiceGlslang& glslang() {
-  static const PumiceGlslang& library = load();  // tried again after an exception
+  static const PumiceGlslang& library = load();  // retried after an exception
   return library;
 }
 

@@ -1,4 +1,4 @@
-// glslang behind its C interface: loaded from beside the engine's own module, on first use.
+// Loads glslang through its C interface on first use, from the folder of the engine's module.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace pumice {
 
-// Loads libpumice_glslang.so. Throws Error where it is missing or of another build. Thread-safe.
+// Loads libpumice_glslang.so. Throws Error if it is missing or from another build. Thread-safe.
 const PumiceGlslang& glslang();
 
-// The version that the engine was built with, known without loading anything: part of every cache key.
+// Returns the version the engine was built with, without loading the library. Part of every cache key.
 std::string_view glslang_version();
 
-// Does this glslang know a GLSL extension ("GL_EXT_bfloat16")? Found out by compiling two lines, once per name. Thread-safe.
+// Returns whether this glslang supports a GLSL extension ("GL_EXT_bfloat16"). Compiles two lines, once per name. Thread-safe.
 bool glslang_accepts(const std::string& extension);
 
 }  // namespace pumice

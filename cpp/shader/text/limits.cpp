@@ -17,11 +17,11 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-// Tokens that a text or a macro becomes: a base, and so many for each token of an argument. The counts are doubles, which do not wrap.
+// Token count of an expanded text or macro: a base, plus a factor per argument token. Doubles, because these cannot wrap.
 struct Growth {
   double base = 0;
   std::vector<double> per_argument;
-  size_t depth = 0;  // macros within macros
+  size_t depth = 0;  // nesting of macros
 };
 
 std::string too_large(std::string_view what, double given, size_t limit) {
@@ -29,11 +29,11 @@ std::string too_large(std::string_view what, double given, size_t limit) {
   return std::string(what) + ": given " + count + ", the limit is " + std::to_string(limit);
 }
 
-// Works out what macros expand to without expanding them, and so not where names are pasted together. Conditions are not looked at: of
-// several definitions the largest counts.
+// Bounds the size of macro expansions without expanding them, except for pasted names. Conditions are ignored: of several definitions, the
+// largest counts.
 class MacroGrowth {
  public:
-  // Tokens of a file must outlive this.
+  // The file's tokens must outlive this object.
   void add(const Tokens& tokens) {
     for (size_t i = 0; i + 2 < tokens.size(); ++i) {
       if (tokens[i].directive == 0 || tokens[i].text != "#" || tokens[i + 1].text != "define") continue;
@@ -98,8 +98,8 @@ class MacroGrowth {
     return add_call(sum, at + 1, end, parameters, macro);
   }
 
-  // Adds the arguments in brackets that follow a macro's name. `macro` is null for a name that is a parameter or may end in a macro: then
-  // the widest macro counts.
+  // Adds the bracketed arguments after a macro's name. `macro` is null for a parameter or a name that may end in a macro; the largest
+  // factor then counts.
   const Token* add_call(Growth& sum, const Token* at, const Token* end, const std::vector<std::string_view>& parameters,
                         const Growth* macro) {
     if (at == end || at->text != "(") return at;
@@ -130,7 +130,7 @@ class MacroGrowth {
   const Growth* find(std::string_view name) {
     const auto definitions = macros_.find(name);
     if (definitions == macros_.end()) return nullptr;
-    const auto [entry, is_new] = known_.try_emplace(name);  // a macro within itself is not expanded: it counts as nothing yet
+    const auto [entry, is_new] = known_.try_emplace(name);  // a macro is not expanded within itself, so it counts as nothing so far
     if (!is_new) return &entry->second;
     Growth largest;
     for (const auto& macro : definitions->second) {
@@ -146,11 +146,11 @@ class MacroGrowth {
   MacroDefinitions macros_;
   bool pastes_ = false;
   std::unordered_map<std::string_view, Growth> known_;
-  double widest_ = 1;  // the most times that a macro names one of its parameters
+  double widest_ = 1;  // maximum number of uses of a parameter in one macro
   size_t depth_ = 0;
 };
 
-// Follows a preprocessed text bracket by bracket.
+// Walks preprocessed source bracket by bracket.
 class Parts {
  public:
   Parts(std::string_view text, const SourceSet& sources) : text_(text), sources_(sources), tokens_(tokenize(text)) {}
@@ -168,12 +168,12 @@ class Parts {
   }
 
  private:
-  // An open bracket: how many operators its present element has, and whether commas separate elements.
+  // An open bracket: the operators in its current element, and whether commas separate elements.
   struct Frame {
     size_t operators = 0;
     bool is_list = false;
     bool is_struct = false;
-    std::string_view name;  // the structure's name
+    std::string_view name;  // structure name
     double type_members = 1, members = 0;
   };
 
@@ -250,7 +250,7 @@ class Parts {
     if (!frames_.back().is_list) restart();
   }
 
-  // The next statement or element: the operators of the last one are done.
+  // Starts the next statement or element and resets its operator count.
   void restart() {
     depth_ -= frames_.back().operators;
     frames_.back().operators = 0;
@@ -273,7 +273,7 @@ class Parts {
   std::unordered_map<std::string_view, double> structs_;
 };
 
-// How deep brackets and chained operators are in texts as they are written, and in the definitions of macros. Commas count as operators.
+// Nesting of brackets and chained operators in source text and in macro definitions. Commas count as operators.
 struct Nesting {
   size_t text = 0, macro = 0;
 
@@ -287,7 +287,7 @@ struct Nesting {
 
  private:
   static size_t measure(const Tokens& tokens, size_t begin, size_t end) {
-    std::vector<size_t> operators{0};  // operators in each open bracket
+    std::vector<size_t> operators{0};  // per open bracket
     size_t depth = 0, deepest = 0;
     const auto restart = [&] { depth -= std::exchange(operators.back(), 0); };
     for (size_t i = begin; i < end; ++i) {
@@ -310,7 +310,7 @@ struct Nesting {
   }
 };
 
-// Whether a text may have structures within structures. How large one is in the end shows only when macros are expanded.
+// Returns whether structures may be nested. Their final size is only known after macro expansion.
 bool has_structures(const std::vector<Tokens>& texts) {
   size_t count = 0;
   for (const auto& tokens : texts)
@@ -319,7 +319,7 @@ bool has_structures(const std::vector<Tokens>& texts) {
   return count > 2;
 }
 
-// The tokens of a text of this growth with its macros expanded.
+// Returns the token count of a text after macro expansion.
 double token_count(const MacroGrowth& macros, const Growth& growth, const Tokens& tokens, size_t limit) {
   if (!macros.pastes() || growth.base > static_cast<double>(limit)) return growth.base;
   return std::max(growth.base,
@@ -342,7 +342,7 @@ TextSize check_size(const SourceSet& sources, const ShaderHead& head) {
   size_t bytes = 0;
   for (const auto& file : sources.files()) bytes += file.text.size();
   if (bytes > kMaxSourceBytes) throw refused(sources, too_large("bytes of source", static_cast<double>(bytes), kMaxSourceBytes));
-  std::vector<Tokens> texts{tokenize(head.version_and_preamble), tokenize(head.macros)};  // tokens point into them
+  std::vector<Tokens> texts{tokenize(head.version_and_preamble), tokenize(head.macros)};  // views into the sources
   for (const auto& file : sources.files()) texts.push_back(tokenize(file.text));
   MacroGrowth macros;
   for (const auto& tokens : texts) macros.add(tokens);
@@ -361,12 +361,12 @@ TextSize check_size(const SourceSet& sources, const ShaderHead& head) {
       }
   }
   if (total > kMaxTokens) throw refused(sources, too_large("tokens, macros expanded", total, kMaxTokens));
-  // Each of the macros that are within each other, as arguments or by their texts, adds its own levels.
+  // Each nested macro adds its own nesting, whether nested by its arguments or by its body.
   Nesting deepest;
   for (const auto& tokens : texts) deepest.add(tokens);
   const auto depth = static_cast<double>(deepest.text + macro_depth * deepest.macro);
   const double most = macros.pastes() ? total : std::min(depth, total);
-  const double head_depth = static_cast<double>(deepest.text);  // the preamble is no part of the total
+  const double head_depth = static_cast<double>(deepest.text);  // the preamble is not included in `total`
   return {total > kMaxSourceDepth || has_structures(texts), static_cast<size_t>(std::min<double>(most + head_depth, kMaxSourceDepth))};
 }
 

@@ -1,4 +1,4 @@
-// Expands macros as the preprocessor does, to count what comes of them: names that are pasted together are known only then.
+// Expands macros like the preprocessor to count the resulting tokens; pasted names are only known after expansion.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace pumice {
 
-inline constexpr size_t kMaxMacroDepth = 500;  // macros in macros and calls in their arguments
+inline constexpr size_t kMaxMacroDepth = 500;  // nested macros, and calls in their arguments
 
 struct Macro {
   bool is_function = false;
   std::vector<std::string_view> parameters;
-  const Token* begin = nullptr;  // the body
+  const Token* begin = nullptr;  // body
   const Token* end = nullptr;
 };
 
 using MacroDefinitions = std::unordered_map<std::string_view, std::vector<Macro>>;
 
-// The number of tokens that the text becomes, or more than `limit` where there are more. All definitions of a macro count, since conditions
-// are not evaluated.
+// Returns the number of tokens after expansion, or more than `limit`. All definitions of a macro count, because conditions are not
+// evaluated.
 size_t expanded_tokens(const Token* begin, const Token* end, const MacroDefinitions& macros, size_t limit);
 
 }  // namespace pumice

@@ -10,12 +10,12 @@ namespace pumice {
 namespace {
 
 struct NamelessBlock {
-  std::string_view name, file;  // of the file as the user knows it
+  std::string_view name, file;  // file: name shown to the user
   size_t line;
   std::vector<std::string_view> members;
 };
 
-// The members between the braces of a block: the last word before the end of each declarator, outside of brackets.
+// Returns the members of a block: the last word of each declarator, outside of brackets.
 std::vector<std::string_view> members_of(const std::vector<Token>& tokens, size_t first, size_t last) {
   std::vector<std::string_view> members;
   std::string_view word;
@@ -31,7 +31,7 @@ std::vector<std::string_view> members_of(const std::vector<Token>& tokens, size_
   return members;
 }
 
-// Adds the blocks of one text: `buffer` or `uniform`, qualifiers, a name, braces, and a semicolon at once.
+// Adds the blocks of one text: `buffer` or `uniform`, qualifiers, a name, braces, and directly a semicolon.
 void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
   const std::vector<Token> all = tokenize(file.text);
   std::vector<Token> tokens;

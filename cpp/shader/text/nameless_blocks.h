@@ -1,4 +1,4 @@
-// Blocks without an instance name, whose members are names of the whole text.
+// Blocks without an instance name, whose members have global scope.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// Says which member another block without an instance name shares with this one, and where that block is: ": 'k' is a member of block 'A'
-// in kernel:1, too; ..". Empty where no such block is found, as where a macro makes it.
+// Describes the member that this block shares with another block without an instance name, and that block's location: ": 'k' is a member of
+// block 'A' in kernel:1, too; ...". Empty if none is found, for example if a macro generates the block.
 std::string shared_member(const SourceSet& sources, std::string_view block);
 
 }  // namespace pumice

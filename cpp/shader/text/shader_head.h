@@ -1,4 +1,4 @@
-// The texts that the engine puts before a shader's own text.
+// The text that the engine prepends to a shader's source.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ std::optional<std::string> read_text(const std::string& path) {
   return file.bad() ? std::nullopt : std::optional(std::move(text));
 }
 
-// The name that `path` has in the folder of a file called `name`.
+// Resolves `path` relative to the folder of the file `name`.
 std::string beside(const std::string& name, const std::string& path) {
   return (std::filesystem::path(name).parent_path() / path).lexically_normal().string();
 }
@@ -40,7 +40,7 @@ SourceSet::SourceSet(std::string name, std::string text, const Includes& include
 
 size_t SourceSet::add(std::string name, std::string text, bool on_disk) {
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor cannot do without
+  if (!text.ends_with('\n')) text += '\n';  // required by glslang's preprocessor
   auto facts = facts_of(text);
   files_.push_back({std::move(name), std::move(text), on_disk, "@" + std::to_string(files_.size()), std::move(facts)});
   return files_.size() - 1;
@@ -54,13 +54,13 @@ void SourceSet::replace_texts(const std::function<std::string(const std::string&
 }
 
 void SourceSet::scan(size_t file) {
-  const auto facts = files_[file].facts;  // held here: loading grows files_
+  const auto facts = files_[file].facts;  // a copy: loading reallocates files_
   for (const auto& path : facts->includes)
     if (const auto found = load(path, file)) includes_.emplace(std::pair(file, path), *found);
 }
 
-// Finds an included file. A file on disk looks beside itself first. A text or an embedded shader takes the path as written first, then
-// beside itself.
+// Finds an included file. A file on disk searches its own folder first. An in-memory or embedded source tries the path as written first,
+// then relative to itself.
 std::optional<size_t> SourceSet::load(const std::string& path, size_t includer) {
   const bool on_disk = files_[includer].on_disk;
   const std::string near = beside(files_[includer].name, path);

@@ -1,4 +1,4 @@
-// A shader's text with the texts of everything it may include, found without a compiler.
+// A shader's source with everything that it may include, found without a compiler.
 #pragma once
 
 #include <cstddef>
@@ -16,45 +16,45 @@
 
 namespace pumice {
 
-// Files as they were when they were first asked for: all builds of one kernel are of the same text. Thread-safe.
+// Caches files as first read, so that all builds of a kernel use the same text. Thread-safe.
 class FileTexts {
  public:
-  std::optional<std::string> read(const std::string& path);  // nullopt where there is no such file
+  std::optional<std::string> read(const std::string& path);  // nullopt if the file does not exist
 
  private:
   std::mutex mutex_;
   std::map<std::string, std::optional<std::string>> texts_;
 };
 
-// The places where #include lines find their texts: a file beside the one that includes, `texts`, `folders`, the embedded shaders.
+// Search path of #include: the including file's folder, `texts`, `folders`, the embedded shaders.
 struct Includes {
   std::map<std::string, std::string> texts;  // by path
-  std::vector<std::string> folders;          // in this order
-  bool on_disk = false;                      // the shader's name is the path of its file
-  std::shared_ptr<FileTexts> files = {};     // none: every compile reads the files anew
+  std::vector<std::string> folders;          // in search order
+  bool on_disk = false;                      // the shader's name is its path
+  std::shared_ptr<FileTexts> files = {};     // null: every compilation rereads the files
 };
 
 struct SourceFile {
   std::string name;
   std::string text;
   bool on_disk = false;
-  std::string alias;  // the compiler's name for it, free of characters that could be taken for anything else in its messages
-  std::shared_ptr<const TextFacts> facts;  // of the text
+  std::string alias;                       // its name in compiler messages, without characters that could be misparsed
+  std::shared_ptr<const TextFacts> facts;  // facts of `text`
 };
 
-// The files of one compile: the user's own is the first. Every #include line counts, also those that conditions leave out;
-// an include that is not found is an error only when the compiler gets to it.
+// The files of one compilation, the user's own first. Includes are collected even from disabled conditional code; a missing include is an
+// error only when the compiler reaches it.
 class SourceSet {
  public:
   SourceSet(std::string name, std::string text, const Includes& includes);
 
   const std::vector<SourceFile>& files() const { return files_; }
-  std::vector<std::string> looked_for() const;  // paths on disk, found or not
+  std::vector<std::string> looked_for() const;  // paths on disk, whether found or not
   void replace_texts(const std::function<std::string(const std::string&)>& change);
-  // The file that `path` means in file `includer`.
+  // Returns the file that `path` resolves to from file `includer`.
   std::optional<size_t> find(const std::string& path, size_t includer) const;
   std::optional<size_t> by_alias(std::string_view alias) const;
-  // The reason why there is none: the places where it was looked for.
+  // Returns an error text that lists the locations searched.
   std::string missing(const std::string& path, size_t includer) const;
 
  private:

@@ -13,8 +13,8 @@ bool is_word_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// Whether a text may have preprocessor lines of this name: few have, and those that have none need not be taken apart. Between the # and
-// the name stand blanks, comments and continued lines.
+// Returns whether a text may have this preprocessor directive, to skip tokenizing most texts. Blanks, comments and line continuations may
+// separate the # and the name.
 bool may_have_directive(std::string_view text, std::string_view name) {
   for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     const size_t before = at == 0 ? std::string_view::npos : text.find_last_not_of(" \t\v\f", at - 1);
@@ -23,7 +23,7 @@ bool may_have_directive(std::string_view text, std::string_view name) {
   return false;
 }
 
-// The path of an #include line: "path" or <path>; empty where it has neither.
+// Returns the path of an #include line: "path" or <path>; empty if it is neither.
 std::string include_path(const std::vector<Token>& line, std::string_view source) {
   if (line.size() < 2) return {};
   const Token& first = line[1];
@@ -34,7 +34,7 @@ std::string include_path(const std::vector<Token>& line, std::string_view source
   return end == std::string_view::npos ? std::string() : std::string(rest.substr(0, end));
 }
 
-// The facts of texts by what they say. The oldest are forgotten where all have more bytes than kMost.
+// Cache of facts by text. Evicts the oldest when the total exceeds kMost bytes.
 class KnownTexts {
  public:
   std::shared_ptr<const TextFacts> of(const std::string& text) {
@@ -60,7 +60,7 @@ class KnownTexts {
   static constexpr size_t kMost = size_t{4} << 20;
 
   std::mutex mutex_;
-  std::unordered_map<std::string_view, std::shared_ptr<const TextFacts>> by_text_;  // by the texts of the facts themselves
+  std::unordered_map<std::string_view, std::shared_ptr<const TextFacts>> by_text_;  // keys refer to the facts' own texts
   std::deque<std::shared_ptr<const TextFacts>> order_;
   size_t bytes_ = 0;
 };

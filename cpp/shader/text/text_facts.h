@@ -1,5 +1,5 @@
-// TextFacts: the words and lines of a text from which the name of a shader, and what is put before it, are made. Each text is read once,
-// since the kernels of a model share most of theirs.
+// TextFacts: the identifiers and directives of a source, which determine the shader's key and preamble. Each text is scanned once, because
+// a model's kernels share most of their sources.
 #pragma once
 
 #include <memory>
@@ -11,30 +11,30 @@
 
 namespace pumice {
 
-// The words of a text: names and keywords, also those in comments and directives.
+// Returns the words of a text: identifiers and keywords, also those in comments and directives.
 std::vector<std::string_view> words_of(std::string_view text);
 
-// The endings of a text's numbers that an extension has to allow: 1l is a number of 64 bits, 1s one of 16.
+// Literal suffixes that need an extension: 1l is a 64-bit number, 1s a 16-bit one.
 struct LiteralSuffixes {
   bool has_long = false, has_short = false;
 };
 LiteralSuffixes literal_suffixes(std::string_view text);
 
-// Facts of one text. Views and tokens are parts of `text`.
+// Facts of one text. Views and tokens refer to `text`.
 struct TextFacts {
   explicit TextFacts(std::string given);
   TextFacts(const TextFacts&) = delete;
 
   const std::string text;
-  std::vector<std::string_view> words;       // each once
-  std::vector<std::string_view> structures;  // names behind `struct`
-  std::vector<std::string> includes;         // the paths of its #include lines
-  std::vector<Token> version;                // of its first #version line, from `version` on; empty where there is none
+  std::vector<std::string_view> words;       // unique
+  std::vector<std::string_view> structures;  // names after `struct`
+  std::vector<std::string> includes;         // paths of #include lines
+  std::vector<Token> version;                // tokens of its first #version line, from `version` on; empty if there is none
   LiteralSuffixes suffixes;
-  bool pastes = false;  // whether macros may make names that the words do not show
+  bool pastes = false;  // macros may create names that are not in `words`
 };
 
-// The facts of a text; those of the texts that were asked for last are kept. Thread-safe.
+// Returns the facts of a text; recent ones are cached. Thread-safe.
 std::shared_ptr<const TextFacts> facts_of(const std::string& text);
 
 }  // namespace pumice

@@ -17,7 +17,7 @@ bool is_word(char c) {
   return is_word_start(c) || is_digit(c);
 }
 
-// Walks over a text once.
+// Tokenizes a text in one pass.
 class Lexer {
  public:
   explicit Lexer(std::string_view source) : source_(source) {}
@@ -32,7 +32,7 @@ class Lexer {
   }
 
  private:
-  // The character so many places on; NUL behind the end.
+  // Returns the character at this distance; NUL past the end.
   char ahead(size_t places) const { return at_ + places < source_.size() ? source_[at_ + places] : '\0'; }
 
   void advance(size_t count) {
@@ -46,8 +46,7 @@ class Lexer {
     line_is_blank_ = true;
   }
 
-  // The length of a backslash and the end of line behind it; 0 where there is none. Texts are read to name every kernel of a model, so that
-  // each character is looked at as little as can be.
+  // Returns the length of a line continuation (backslash and newline), or 0. Hot: every kernel's source is scanned to compute its key.
   size_t continuation() const {
     if (ahead(0) != '\\') return 0;
     return ahead(1) == '\n' ? 2 : ahead(1) == '\r' && ahead(2) == '\n' ? 3 : 0;
@@ -62,7 +61,7 @@ class Lexer {
     advance(end == std::string_view::npos ? source_.size() : end + 2 - at_);
   }
 
-  // Moves to the next token; false at the end.
+  // Skips to the next token; returns false at the end.
   bool skip_blank() {
     while (at_ < source_.size()) {
       const char c = source_[at_];
@@ -157,7 +156,7 @@ std::vector<SourceLine> source_lines(std::string_view source) {
     lines.push_back(current);
     if (next == all.end() || next->front().line != line) continue;
     if (const auto number = next->size() > 1 ? parse_number((*next)[1].text) : std::nullopt) {
-      current.line = *number - 1;  // the directive numbers the line after it
+      current.line = *number - 1;  // #line numbers the line after it
       if (next->size() > 2 && (*next)[2].kind == TokenKind::string) current.file = unquoted((*next)[2].text);
     }
     ++next;

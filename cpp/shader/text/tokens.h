@@ -1,4 +1,4 @@
-// The lexical layer of GLSL: tokens with their places, comments and line continuations left out.
+// GLSL lexer: tokens with positions, without comments and line continuations.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,27 @@ namespace pumice {
 
 enum class TokenKind : uint8_t { word, number, punctuation, string };
 
-// A piece of the text it was cut from, which must outlive it.
+// A view of the source text, which must outlive it.
 struct Token {
   TokenKind kind;
-  uint32_t directive;  // the number of its preprocessor line; 0: it is in none
+  uint32_t directive;  // index of its preprocessor line; 0: not in a directive
   std::string_view text;
   size_t offset;
-  size_t line;  // 1 is the first
+  size_t line;  // 1-based
 };
 
 std::vector<Token> tokenize(std::string_view source);
 
-// The preprocessor lines of this name, each as its tokens from the name on.
+// Returns the preprocessor lines of this name, each as tokens from the name on.
 std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std::string_view name);
 
-// The file and line that a line of a text stands for, by its #line directives. `file` is empty until a directive names a file.
+// The file and line of a physical line according to #line. `file` is empty until a directive names one.
 struct SourceLine {
   std::string file;
   size_t line;
 };
 std::vector<SourceLine> source_lines(std::string_view source);  // [0] is the first line
 
-std::string_view line_text(std::string_view source, size_t line);  // 1 is the first; empty past the end
+std::string_view line_text(std::string_view source, size_t line);  // 1-based; empty past the end
 
 }  // namespace pumice

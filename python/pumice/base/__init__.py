@@ -1,1 +1,1 @@
-"""Helpers that every stage uses: errors, element types, the log, progress bars, HTML."""
+"""Helpers shared by all packages: errors, element types, the log, progress bars, HTML."""

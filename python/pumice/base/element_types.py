@@ -1,4 +1,4 @@
-"""Element types by their NumPy names, and the bytes that model files keep them in."""
+"""Element types by NumPy name, and their representation in model files."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-# NDArray[Any] of numpy.typing, whose import takes as long as that of several modules here.
+# Same as numpy.typing.NDArray[Any], whose import takes as long as several modules here.
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Bytes = bytes | memoryview
 
-PRECISIONS = ("fp32", "fp16", "bf16")  # the precisions that models, graphs and operators take
+PRECISIONS = ("fp32", "fp16", "bf16")  # accepted by models, graphs and operators
 
-# Bits of an element in a file. Elements of less than a byte are packed, the first in the low bits.
+# Bits per element in a file. Sub-byte elements are packed, low bits first.
 BITS = {
     "float64": 64,
     "float32": 32,
@@ -38,7 +38,7 @@ BITS = {
     "int2": 2,
     "uint2": 2,
 }
-# ONNX's numbers (TensorProto.DataType) for types of numbers and truth values. The onnx package is not asked: a warm start does without it.
+# ONNX type codes (TensorProto.DataType) of numeric and boolean types. A table, so that a warm start does not import onnx.
 ONNX_NUMBERS = {
     "float32": 1,
     "uint8": 2,
@@ -58,7 +58,7 @@ _OF_NUMPY = [name for name, bits in BITS.items() if bits >= 8 and not name.start
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of that name; types that NumPy lacks come from ml_dtypes."""
+    """Return the NumPy dtype of that name; ml_dtypes provides types that NumPy lacks."""
     if name in _OF_NUMPY:
         return np.dtype(name)
     import ml_dtypes
@@ -68,7 +68,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def element_count(shape: list[int]) -> int:
-    """The number of elements of a shape."""
+    """Return the number of elements of a shape."""
     count = 1
     for size in shape:
         count *= size
@@ -76,12 +76,12 @@ def element_count(shape: list[int]) -> int:
 
 
 def byte_count(dtype: str, shape: list[int]) -> int:
-    """The number of bytes that a file has for these elements; types of less than a byte are packed."""
+    """Return the number of bytes of these elements in a file; sub-byte types are packed."""
     return (element_count(shape) * BITS[dtype] + 7) // 8
 
 
 def array_of(raw: Bytes, dtype: str, shape: list[int]) -> Array:
-    """The elements of a file's bytes, without a copy except for types of less than a byte. The array keeps the bytes alive."""
+    """Return the elements of a file's bytes, without a copy except for sub-byte types. The array keeps the bytes alive."""
     if element_count(shape) == 0:
         return np.zeros(shape, numpy_dtype(dtype))
     if BITS[dtype] < 8:
@@ -95,13 +95,13 @@ def _unpacked(packed: Array, dtype: str, shape: list[int]) -> Array:
 
 
 def unpacked_codes(packed: Array, bits: int) -> Array:
-    """The codes of `bits` in the bytes along the last axis, one to a byte. The first of a byte is in its low bits."""
+    """Unpack codes of `bits` bits along the last axis to one per byte, low bits first."""
     codes = [packed >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(codes, axis=-1).reshape(*packed.shape[:-1], -1)
 
 
 def packed_codes(codes: Array, bits: int) -> bytes:
-    """Codes of one to a byte as bytes of several, in one row. Bits above `bits` are left out."""
+    """Pack one-per-byte codes to `bits` bits each, flattened. Higher bits are ignored."""
     in_byte = 8 // bits
     flat = np.concatenate([codes.reshape(-1), np.zeros(-codes.size % in_byte, np.uint8)]).reshape(-1, in_byte)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The engine's errors as the Python side raises them: same classes, same attributes."""
+"""The engine's error classes as raised from Python, with the same attributes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from .._pumice import BindingError, Error, GraphError, UnsupportedError
 from .plain_text import printable
 
 _E = TypeVar("_E", bound=Error)
-_MOST_LINES = 50  # lines of an error message; `items` holds all
-_HEAD, _TAIL = 12 << 10, 4 << 10  # characters kept of the beginning and of the end of a longer message
-_LINE = 1 << 10  # characters kept of the beginning and of the end of each listed item
+_MOST_LINES = 50  # lines per error message; `items` has all
+_HEAD, _TAIL = 12 << 10, 4 << 10  # characters kept at the beginning and end of a longer message
+_LINE = 1 << 10  # characters kept at the beginning and end of each listed item
 
 
 def bounded(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
-    """The text, or its first `head` and last `tail` characters where it is longer than both together.
+    """Return the text, or its first `head` and last `tail` characters if it is longer than their sum.
 
-    The number of characters between them is named. Names and values in messages may come from a file, and be as long
-    as it likes.
+    The number of omitted characters is inserted. Names and values in messages may come from a file and be arbitrarily long.
     """
     if len(text) <= head + tail:
         return text
@@ -27,20 +26,20 @@ def bounded(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
 
 
 class ValidationError(Error, AssertionError):
-    """A node's result differs from the reference. `node` is its name; the message says by how much."""
+    """A node's result differs from the reference. `node` is its name; the message gives the deviation."""
 
     node: str = ""
 
 
 class InputError(Error, ValueError):
-    """An input file, or an option that says how to make an input, is not as expected."""
+    """An input file, or an option for creating an input, is invalid."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(bounded(printable(message)))
 
 
 class NotedError(InputError):
-    """An InputError with further lines."""
+    """An InputError with a multi-line message."""
 
     def __init__(self, message: str = "") -> None:
         Error.__init__(self, bounded(printable(message, lines=True)))
@@ -53,7 +52,7 @@ def _with(error: _E, **attributes: object) -> _E:
 
 
 def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "", kind: str = "input") -> BindingError:
-    """A BindingError for a wrong argument of a model or a kernel; `kind` says what `name` names."""
+    """Return a BindingError for an invalid argument of a model or a kernel; `kind` describes `name`."""
     slot = f"{kind} '{name}'" if name else f"{kind}s"
     message = f"[{rule}] {slot}: expected {expected}; given {given}{f' ({hint})' if hint else ''}"
     return _with(
@@ -62,12 +61,12 @@ def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "
 
 
 def graph_error(kind: str, name: str, message: str) -> GraphError:
-    """A GraphError for a model file that breaks a rule; `kind` says what `name` names: a node, a tensor, the model."""
+    """Return a GraphError for an invalid model file; `kind` describes `name`: a node, a tensor, the model."""
     return _with(GraphError(bounded(printable(f"{kind} '{name}': {message}"))), node=name, rule="")
 
 
 def unsupported_error(what: str, items: Iterable[str]) -> UnsupportedError:
-    """An UnsupportedError that lists everything `what` uses and pumice lacks."""
+    """Return an UnsupportedError that lists everything in `what` that pumice lacks."""
     every = list(items)
     lines = [bounded(printable(item), _LINE, _LINE) for item in every[:_MOST_LINES]] + (
         [f"... and {len(every) - _MOST_LINES} more"] if len(every) > _MOST_LINES else []
@@ -77,5 +76,5 @@ def unsupported_error(what: str, items: Iterable[str]) -> UnsupportedError:
 
 
 def validation_error(node: str, message: str) -> ValidationError:
-    """A ValidationError for a node whose result differs from the reference."""
+    """Return a ValidationError for a node whose result differs from the reference."""
     return _with(ValidationError(bounded(printable(message))), node=node)

@@ -15,9 +15,9 @@ Path: TypeAlias = "str | os.PathLike[str]"
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write text as UTF-8. A file of that name is replaced at the end: an interruption before leaves it as it was.
+    """Write text as UTF-8, replacing the file atomically: an interruption leaves the old file intact.
 
-    Raises OSError with the name of the file, for example if the disk is full.
+    Raise OSError with the name of the file, for example if the disk is full.
     """
     with replaced(path) as file:
         file.write(text.encode())
@@ -32,11 +32,11 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
     """
     target = os.fspath(path)
     if _is_stream(target):
-        with open(target, "ab") as file:  # appends, as /dev/stdout may be a file that has output already
+        with open(target, "ab") as file:  # append: /dev/stdout may be a file that already has output
             yield file
         return
-    # In the same folder, as only a rename within a file system is atomic. The name is random and O_EXCL does not follow links, so
-    # that nobody can plant a file or a link in advance. The umask applies to the mode, unlike with mkstemp().
+    # In the same folder, because rename is atomic only within a file system. The random name and O_EXCL, which does not follow links,
+    # prevent others from planting a file or link. Unlike mkstemp(), this respects the umask.
     part = f"{target}.{os.urandom(8).hex()}.part"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,13 +46,13 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
-        if isinstance(error, OSError) and error.filename in (None, part):  # a failing write names no file
+        if isinstance(error, OSError) and error.filename in (None, part):  # a failed write has no file name
             raise OSError(error.errno, error.strerror, target) from error
         raise
 
 
 def _is_stream(target: str) -> bool:
-    """Whether a rename would destroy a device, a pipe, or a link of the system's such as /dev/stdout."""
+    """Return whether a rename would destroy a device, a pipe, or a system link such as /dev/stdout."""
     try:
         mode = os.lstat(target).st_mode
     except OSError:
@@ -65,17 +65,15 @@ def _is_stream(target: str) -> bool:
 
 @contextlib.contextmanager
 def readable(path: Path, member: str = "", kind: str = "NumPy arrays") -> Iterator[None]:
-    """Raise an InputError that names the file, and the member of an archive, in place of what other packages raise for its content.
+    """Convert errors of other packages about a file's content to InputError, with the file name and archive member.
 
-    An OSError of the system passes: there is no such file, or it may not be read.
+    Operating system errors pass through unchanged: missing or unreadable files.
     """
     try:
         yield
     except Error:
         raise
-    except (
-        Exception
-    ) as error:  # zipfile, zlib, NumPy, Pillow and protobuf raise a dozen classes, of which some are not documented
+    except Exception as error:  # zipfile, zlib, NumPy, Pillow and protobuf raise a dozen classes, some undocumented
         if isinstance(error, OSError) and error.errno is not None:
             raise
         where = f"'{os.fspath(path)}'" + (f", member '{member}'" if member else "")

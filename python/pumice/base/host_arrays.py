@@ -1,4 +1,4 @@
-"""Makes NumPy arrays of arguments: of arrays, and of anything else that NumPy converts."""
+"""Convert arguments to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _COPIED = 4096  # bytes
 
 
 def unmasked(value: Any, name: str, kind: str = "input") -> Any:
-    """The value itself. Raises BindingError (K5) for a masked array, whose mask would be lost."""
-    # NumPy imports its masked arrays when they are first asked for, which takes 8 ms: before that no value is one.
+    """Return the value. Raise BindingError (K5) for a masked array, whose mask would be lost."""
+    # NumPy imports numpy.ma lazily, in 8 ms. If it is not loaded, no value can be a masked array.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
     if isinstance(value, masked):
         expected, hint = "an array without a mask", ".filled(value) makes one"
@@ -30,11 +30,10 @@ def unmasked(value: Any, name: str, kind: str = "input") -> Any:
 
 
 def numpy_of(value: Any, name: str, expected: str, kind: str = "input", dtype: npt.DTypeLike | None = None) -> Array:
-    """The value as a NumPy array, of `dtype` where one is given.
+    """Convert the value to a NumPy array, optionally of `dtype`.
 
-    Raises BindingError (K5) for a masked array, and for a value that cannot be converted. The message ends with the
-    reason that NumPy or the value's own library gives: a tensor lies on another device. Raises UnsupportedError for a
-    tensor of torch that a gradient is asked for.
+    Raise BindingError (K5) for a masked array, and for a value that cannot be converted; the message ends with the reason of NumPy or of
+    the value's own library (e.g. a tensor on another device). Raise UnsupportedError for a torch tensor that requires a gradient.
     """
     unmasked(value, name, kind)
     given = plain_inside(value, name)
@@ -42,12 +41,12 @@ def numpy_of(value: Any, name: str, expected: str, kind: str = "input", dtype: n
         return np.asarray(given, dtype)
     except MemoryError:
         raise
-    except Exception as error:  # other libraries raise errors of their own classes
+    except Exception as error:  # other libraries have their own error classes
         raise binding_error("K5", name, expected, f"{type(value).__name__}: {error}", kind=kind) from error
 
 
 def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array:
-    """The value as a NumPy array, as numpy_of makes it. Raises BindingError (K5) for an array of objects as well."""
+    """Convert the value to a NumPy array like numpy_of. Raise BindingError (K5) for object arrays as well."""
     array = numpy_of(value, name, expected, kind)
     if array.dtype == object:
         raise binding_error("K5", name, expected, type(value).__name__, kind=kind)
@@ -55,26 +54,26 @@ def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array
 
 
 def element_bytes(array: Array) -> Array:
-    """The elements as rows of bytes, so that NaN equals NaN of the same payload, and -0 is not 0."""
+    """Return the elements as rows of bytes, so that NaN equals NaN with the same payload, and -0 differs from 0."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    if flat.dtype == object:  # strings, of which NumPy's own lose a NUL at the end
+    if flat.dtype == object:  # NumPy string dtypes lose trailing NULs
         flat = np.array([repr(one) for one in flat.tolist()])
     return flat.view(np.uint8).reshape(flat.size, -1) if flat.size else np.zeros((0, 1), np.uint8)
 
 
 def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays have the same shape, dtype and bytes."""
+    """Return whether two arrays have the same shape, dtype and bytes."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.dtype == object:
         return np.array_equal(one, other)
-    if one.nbytes <= _COPIED:  # to copy few bytes is quicker than to make views of them
+    if one.nbytes <= _COPIED:  # for few bytes a copy is faster than views
         return one.tobytes() == other.tobytes()
     return np.array_equal(_words(one), _words(other))
 
 
 def differing(one: Array, other: Array) -> Array:
-    """Which elements differ in a bit; all of them where the shapes do."""
+    """Return a mask of elements that differ in any bit; all True if the shapes or dtypes differ."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return np.ones(one.shape, bool)
     if one.dtype == object:
@@ -83,6 +82,6 @@ def differing(one: Array, other: Array) -> Array:
 
 
 def _words(array: Array) -> Array:
-    """The bytes of an array as integers, of 64 bits where these take all of it."""
+    """Return the bytes of an array as integers, 64-bit if the size is a multiple of 8."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return flat.view(np.uint64) if flat.size % 8 == 0 else flat

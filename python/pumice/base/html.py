@@ -1,4 +1,4 @@
-"""HTML of the engine's objects for notebooks. Imported when a notebook shows one."""
+"""HTML of the engine's objects for notebooks. Imported on first display."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any
 
 from .._pumice import Context, DeviceInfo, Error, Kernel, Shader, ShaderCompileError, Tensor, TensorDesc
 
-_MOST_ROWS = 200  # rows of a table that are shown; the object holds all of them
-_MOST_VALUES = 64  # elements of the largest tensor that is downloaded to be shown
-# Every element has its style inline: pages that show notebooks have rules of their own for cells, which they put
-# flush right, and for the fonts of text.
+_MOST_ROWS = 200  # rows shown per table; the object has all
+_MOST_VALUES = 64  # maximum elements of a tensor that is downloaded for display
+# Styles are inline, because notebook pages override the alignment and fonts of table cells.
 _MARK = "background:rgba(220,60,60,.2)"
 _LEFT = "text-align:left"
 _TEXT = "font-family:monospace;white-space:pre;text-align:left"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], marked: Collection[int] = ()) -> str:
-    """An HTML table in which every cell is escaped.
+    """Return an HTML table with escaped cells.
 
-    marked: numbers of rows that are coloured, and shown even where the table is cut off before them.
+    marked: indices of highlighted rows, which are shown even if the table is truncated before them.
     """
     kept = list(rows)
     shown = [i for i in range(len(kept)) if i < _MOST_ROWS or i in marked]
@@ -41,23 +40,23 @@ def _row(tag: str, cells: Sequence[Any], style: str = "") -> str:
 
 
 def facts(title: str, pairs: dict[str, Any]) -> str:
-    """A title above a table of names and values."""
+    """Return a title above a table of names and values."""
     lines = "".join(f"<tr>{_cell('th', key)}{_cell('td', value)}</tr>" for key, value in pairs.items())
     return f"<b>{html.escape(title)}</b>" + (f"<table>{lines}</table>" if pairs else "")
 
 
 def text(shown: str) -> str:
-    """Text in letters of one width, with its line breaks."""
+    """Return preformatted monospace text."""
     return f'<pre style="{_TEXT}">{html.escape(shown)}</pre>'
 
 
 def text_below(title: str, shown: str) -> str:
-    """Text in letters of one width below a title."""
+    """Return monospace text below a title."""
     return f"<b>{html.escape(title)}</b>{text(shown)}"
 
 
 def interface_rows(shader: Shader) -> list[tuple[str, str, str, str]]:
-    """(name, access, type, place) of every buffer, image, push constant and specialization constant of a shader."""
+    """Return (name, access, type, place) of every buffer, image, push constant and specialization constant of a shader."""
     interface = shader.interface
     rows = []
     for one in interface["bindings"]:
@@ -84,7 +83,7 @@ def _type(entry: dict[str, Any]) -> str:
 
 
 def local_size_text(shader: Shader) -> str:
-    """The sizes of a workgroup, and whether the text declares them or the engine has chosen them."""
+    """Return the workgroup size, and whether the source declares it or the engine chose it."""
     interface = shader.interface
     chosen = "chosen by the engine" if interface["is_chosen"] else "declared"
     return f"{' x '.join(map(str, interface['local_size']))}, {chosen}"
@@ -141,7 +140,7 @@ def _device(info: DeviceInfo) -> dict[str, Any]:
 
 
 def devices_html(devices: Sequence[DeviceInfo], note: str = "") -> str:
-    """A table with a row for each device, or a sentence that says why there is none; note: what is hidden and why."""
+    """Return a table of the devices, or a sentence on why there are none; note: what is hidden and why."""
     if not devices:
         return text_below("No Vulkan device", note or "There is no Vulkan loader, or no driver for it.")
     rows = [(info.index, info.name, *_device(info).values()) for info in devices]
@@ -157,7 +156,7 @@ def _context(context: Context) -> str:
 
 
 def html_of(shown: Any) -> str:
-    """HTML for a Kernel, Shader, Tensor, TensorDesc, Context or DeviceInfo."""
+    """Return HTML for a Kernel, Shader, Tensor, TensorDesc, Context or DeviceInfo."""
     if isinstance(shown, Kernel):
         return _kernel(shown)
     if isinstance(shown, Shader):
@@ -172,7 +171,7 @@ def html_of(shown: Any) -> str:
 
 
 def compile_error_html(error: ShaderCompileError) -> str:
-    """Each message of a compile error, with the line that it is about below it, marked."""
+    """Return each message of a compile error with its highlighted source line below."""
     parts = []
     for message in error.messages:
         said, *below = message.split("\n")

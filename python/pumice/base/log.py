@@ -1,4 +1,4 @@
-"""Messages of the engine that are no errors go to Python's logger "pumice"; others only where somebody sees them."""
+"""Log the engine's messages to Python's logger "pumice", and detect terminals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .plain_text import printable
 
 
 def log_warning(text: str) -> None:
-    """Logs a warning to the logger "pumice"."""
+    """Log a warning to the logger "pumice"."""
     import logging
 
     logging.getLogger("pumice").warning("%s", bounded(printable(text)))
 
 
 def at_terminal() -> bool:
-    """Whether output and errors both go to a terminal, where a person sees progress."""
+    """Return whether stdout and stderr are both terminals, so that a user can see progress."""
     return sys.stderr.isatty() and sys.stdout.isatty()

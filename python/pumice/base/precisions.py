@@ -1,4 +1,4 @@
-"""A precision that a caller names."""
+"""Precision arguments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from .errors import binding_error
 
 
 def checked_precision(given: Any) -> str:
-    """The name of a precision. Raises BindingError (K5) for anything but text; the engine knows which names there
-    are.
-    """
+    """Return the name of a precision. Raise BindingError (K5) for other types; the engine checks the name itself."""
     if isinstance(given, str):
         return given
     known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}

@@ -1,4 +1,4 @@
-"""Progress bars for long work, on a terminal or in a notebook only."""
+"""Progress bars for long operations, only on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE_SECONDS = 1.0
 
 
 def _is_notebook() -> bool:
-    """Whether this is a notebook that can show a bar: rich needs ipywidgets for it."""
+    """Return whether this is a notebook that can show a bar; rich needs ipywidgets for it."""
     if "ipykernel" not in sys.modules:
         return False
     from importlib.util import find_spec
@@ -26,7 +26,7 @@ def _is_notebook() -> bool:
     return False
 
 
-@functools.cache  # the hint is logged once in a process
+@functools.cache  # log the hint once per process
 def _tell_what_is_missing() -> None:
     import logging
 
@@ -34,14 +34,12 @@ def _tell_what_is_missing() -> None:
 
 
 def _label(what: str) -> str:
-    """The text as rich shows it: it may name a file, and rich reads styles in brackets."""
+    """Escape the text for rich, which parses styles in brackets; it may be a file name."""
     return plain(what).replace("[", "\\[")
 
 
 class Progress:
-    """A bar that appears after a second, on stderr of a terminal or in a notebook; elsewhere it shows nothing. A
-    context manager.
-    """
+    """A progress bar on stderr of a terminal or in a notebook, shown after one second; elsewhere it does nothing. A context manager."""
 
     def __init__(self, what: str, wanted: bool = True) -> None:
         self._what = _label(what)
@@ -51,7 +49,7 @@ class Progress:
         self._task: Any = None
 
     def phase(self, what: str, done: int, total: int) -> None:
-        """Lets the bar show the progress of `what` from now on."""
+        """Switch the bar to the progress of `what`."""
         what = _label(what)
         if what != self._what and self._bar is not None:
             self._bar.update(self._task, description=what, completed=done, total=total, refresh=True)

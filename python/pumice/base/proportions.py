@@ -1,4 +1,4 @@
-"""Shares of right answers: how sure one can be of them, and whether two of them differ."""
+"""Statistics of accuracies: confidence intervals, and a test of whether two of them differ."""
 
 from __future__ import annotations
 
@@ -8,27 +8,23 @@ from typing import NamedTuple
 
 from .errors import InputError
 
-_MOST_EXACT = (
-    25  # discordant pairs from which on the chi-square distribution is near enough (McNemar's test, see below)
-)
+_MOST_EXACT = 25  # discordant pairs from which the chi-square approximation is used (McNemar's test, see below)
 
 
 class Interval(NamedTuple):
-    """The ends of a confidence interval, both between 0 and 1."""
+    """The bounds of a confidence interval, between 0 and 1."""
 
     low: float
     high: float
 
 
 def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
-    """The confidence interval of a share, by Wilson's score.
+    """Return the Wilson score interval of a proportion.
 
-    With p = right / count and z the normal quantile of (1 + confidence) / 2 its ends are
-
+    With p = right / count and z the normal quantile of (1 + confidence) / 2, the bounds are
         (p + z^2 / (2 n) -+ z sqrt(p (1 - p) / n + z^2 / (4 n^2))) / (1 + z^2 / n),  n = count
-
-    E. B. Wilson, Probable inference, the law of succession, and statistical inference, J. Am. Stat. Assoc. 22 (1927) 209-212. Unlike
-    p -+ z sqrt(p (1 - p) / n) it says something of 0 and of all right ones, and of small counts. Raises InputError.
+    E. B. Wilson, Probable inference, the law of succession, and statistical inference, J. Am. Stat. Assoc. 22 (1927) 209-212. Unlike p -+
+    z sqrt(p (1 - p) / n), it is meaningful for p = 0, p = 1 and small counts. Raise InputError.
     """
     if not 0 <= right <= count or count < 1:
         raise InputError(f"wilson: expected from 0 to `count` right ones of at least 1, given {right} of {count}")
@@ -44,9 +40,10 @@ def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
 
 
 class McNemar(NamedTuple):
-    """Two answerers on the same questions: how many the first alone has right, how many the second alone, and the p-value.
+    """McNemar's test of two classifiers on the same questions: how many only the first, or only the second, answers correctly, and the
+    p-value.
 
-    exact: the p-value is of the binomial distribution, else of an approximation.
+    exact: whether the p-value is from the binomial distribution rather than an approximation.
     """
 
     first_only: int
@@ -60,14 +57,14 @@ class McNemar(NamedTuple):
 
 
 def mcnemar(first_only: int, second_only: int) -> McNemar:
-    """Whether two answerers are right equally often, from the questions that one of them alone has right (the discordant pairs).
+    """Test whether two classifiers are equally accurate, from the questions that only one answers correctly (discordant pairs).
 
-    Under equality each of the n = b + c pairs is either's with the chance 1/2. Below 25 pairs the p-value is exact and two-sided,
-    min(1, 2 sum of C(n, k) / 2^n over k from 0 to min(b, c)); else it is that of (|b - c| - 1)^2 / (b + c) in the chi-square
-    distribution of one degree of freedom, erfc(sqrt(x / 2)).
+    Under the null hypothesis, each of the n = b + c pairs favours either with probability 1/2. Below 25 pairs the p-value is exact and
+    two-sided, min(1, 2 sum of C(n, k) / 2^n over k from 0 to min(b, c)); else it is that of (|b - c| - 1)^2 / (b + c) in the chi-square
+    distribution with one degree of freedom, erfc(sqrt(x / 2)).
 
     Q. McNemar, Note on the sampling error of the difference between correlated proportions or percentages, Psychometrika 12 (1947)
-    153-157; the correction by 1: A. L. Edwards, Psychometrika 13 (1948) 185-187. Raises InputError for negative counts.
+    153-157; continuity correction: A. L. Edwards, Psychometrika 13 (1948) 185-187. Raise InputError for negative counts.
     """
     if first_only < 0 or second_only < 0:
         raise InputError(f"mcnemar: expected counts from 0, given {first_only} and {second_only}")

@@ -1,4 +1,4 @@
-"""Strings that a call gives and gets: the device knows each by its place in a table."""
+"""String inputs and outputs of a call. On the device, a string is its index in a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXPECTED = "an array of str"
 
 
 class StringTable:
-    """The strings of a model, each with its place."""
+    """The strings of a model, with their indices."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings = list(strings)
@@ -24,7 +24,7 @@ class StringTable:
 
 
 class CallStrings:
-    """The strings of one call: the model's, and behind them those that the arguments bring."""
+    """The string table of one call: the model's strings, followed by those of the arguments."""
 
     def __init__(self, table: StringTable) -> None:
         self._table = table
@@ -35,16 +35,16 @@ class CallStrings:
         return self._more.setdefault(text, len(self._table.strings) + len(self._more)) if known is None else known
 
     def encoded(self, value: Any, name: str) -> Any:
-        """The places of the strings in an array, int64 of its shape, or in each array of a list.
+        """Convert the strings of an array, or of each array of a list, to int64 indices of the same shape.
 
-        Raises BindingError (K5) naming the input where it holds anything but strings.
+        Raise BindingError (K5) naming the input if it has anything but strings.
         """
         if value is None:
             return None
         if isinstance(value, list | tuple):
             return [self.encoded(item, name) for item in value]
         unmasked(value, name)
-        # An array of objects: NumPy's own strings lose a NUL at the end.
+        # An object array, because NumPy string dtypes lose trailing NULs.
         array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
         texts = array.reshape(-1).tolist()
         if array.dtype.kind not in "UOT" or not all(isinstance(text, str) for text in texts):
@@ -53,7 +53,7 @@ class CallStrings:
         return np.array([self._place(text) for text in texts], np.int64).reshape(array.shape)
 
     def decoded(self, value: Any) -> Any:
-        """The strings at these places, as arrays of objects, each of them a str."""
+        """Convert indices to object arrays of str."""
         if value is None:
             return None
         if isinstance(value, list):
@@ -70,9 +70,9 @@ class CallStrings:
 
 
 class KeptStrings(CallStrings):
-    """The strings of a model and of several calls, and which tensors of its program are places in them: for what looks at results later.
+    """The strings of a model and of several calls, and which tensors of its program are string indices, for later inspection of results.
 
-    values: the names that the model has of strings, of sequences of them and of optional ones.
+    values: the model's names of strings, of sequences of strings and of optional strings.
     """
 
     def __init__(self, table: StringTable, values: Collection[str]) -> None:
@@ -84,7 +84,7 @@ class KeptStrings(CallStrings):
         return name in self._values or (part in ("data", "element") and value in self._values)
 
     def texts(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors, by name, with strings in place of their places. A number that is no place stays one."""
+        """Return the tensors by name, with strings instead of indices. Invalid indices remain numbers."""
         return {name: self._texts(one) if self._has(name) else one for name, one in tensors.items()}
 
     def _texts(self, value: Any) -> Any:
@@ -96,7 +96,7 @@ class KeptStrings(CallStrings):
         return np.where(wrong, value.astype(object), made) if wrong.any() else made
 
     def places(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors, by name, with places in place of strings."""
+        """Return the tensors by name, with indices instead of strings."""
         return {
             name: self.encoded(one, name) if isinstance(one, np.ndarray) and one.dtype == object else one
             for name, one in tensors.items()

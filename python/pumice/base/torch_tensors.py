@@ -1,4 +1,6 @@
-"""PyTorch's tensors among the arguments of kernels, models and tensors. torch is not imported here: before that no value is of it."""
+"""PyTorch tensors as arguments of kernels, models and tensors. Does not import torch: if it is not loaded, no value can be a torch
+tensor.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 from .._pumice import UnsupportedError
 from .element_types import numpy_dtype
 
-# dtypes that NumPy does not know, by their name, and the dtype of torch that their bytes are viewed as
+# dtypes that NumPy lacks -> the torch dtype under which their bytes are viewed
 STORED_AS = {
     "bfloat16": "int16",
     "float8_e4m3fn": "uint8",
@@ -21,7 +23,7 @@ STORED_AS = {
 
 
 def needs_gradient(name: str) -> UnsupportedError:
-    """The refusal of a tensor that gradients are to be computed of."""
+    """Return the error for a tensor that requires a gradient."""
     return UnsupportedError(
         f"'{name}': expected a tensor without gradient, as pumice computes none; given one with requires_grad=True "
         f"(.detach() gives a tensor of the same memory; under torch.no_grad() or torch.inference_mode() none is asked for)"
@@ -29,9 +31,9 @@ def needs_gradient(name: str) -> UnsupportedError:
 
 
 def without_gradient(value: Any, name: str) -> Any:
-    """A tensor of torch without its gradient, of the same memory; else the value.
+    """Detach a torch tensor, sharing its memory; return other values unchanged.
 
-    Raises UnsupportedError for a tensor that a gradient is asked for.
+    Raise UnsupportedError for a tensor that requires a gradient.
     """
     torch = sys.modules.get("torch")
     if torch is None or not _is_tensor(torch, value):
@@ -47,10 +49,10 @@ def _is_tensor(torch: Any, value: Any) -> bool:
 
 
 def plain(value: Any, name: str) -> Any:
-    """A tensor of torch on the CPU as an array that shares its memory, one of another device without its gradient; else the value.
+    """Convert a torch tensor on the CPU to an array that shares its memory; detach one on another device; return other values unchanged.
 
-    Raises UnsupportedError for a tensor that a gradient is asked for. What NumPy cannot view (a sparse tensor, one that is conjugated
-    lazily) stays as it is, for the caller to refuse.
+    Raise UnsupportedError for a tensor that requires a gradient. Tensors that NumPy cannot view (sparse, lazily conjugated) are returned
+    unchanged, for the caller to reject.
     """
     tensor = without_gradient(value, name)
     torch = sys.modules.get("torch")
@@ -68,12 +70,12 @@ def plain(value: Any, name: str) -> Any:
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call, each as plain_inside gives it."""
+    """Apply plain_inside to each argument of a call."""
     return {name: plain_inside(value, name) for name, value in arguments.items()}
 
 
 def plain_inside(value: Any, name: str) -> Any:
-    """The value, a dict (a block of a kernel) or a list (of blocks, or rows of an array), with arrays for tensors of torch."""
+    """Convert torch tensors to arrays: the value itself, or those inside a dict (a block of a kernel) or a list (of blocks or rows)."""
     if not knows_torch():
         return value
     if type(value) is dict:
@@ -84,5 +86,5 @@ def plain_inside(value: Any, name: str) -> Any:
 
 
 def knows_torch() -> bool:
-    """Whether a value may be a tensor of torch."""
+    """Return whether a value can be a torch tensor, i.e. torch is loaded."""
     return "torch" in sys.modules

@@ -1,1 +1,1 @@
-"""The engine's nouns as Python has them: contexts, tensors, images, kernels."""
+"""Python classes of contexts, tensors, images and kernels."""

@@ -1,4 +1,4 @@
-"""Memory of blocks as the shader lays it out, from members, dicts and arrays without its padding."""
+"""Build the memory of buffer blocks in the shader's layout from members, dicts and unpadded arrays."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 class Block(NamedTuple):
-    """A block of several members, or of one that is no array."""
+    """A block with several members, or with one that is not an array."""
 
     name: str  # of the argument
     members: tuple[str, ...]
     access: str
-    unsized: bool  # its last member is an array of any length
+    unsized: bool  # its last member is a runtime array
 
 
 class Filled(NamedTuple):
-    """An array that the kernel writes, and the one that was given for it."""
+    """An array that the kernel writes, and the caller's array that receives its contents."""
 
     made: Array
     given: Array
     layout: Layout
 
     def copy_back(self) -> None:
-        """Copies the results into the given array."""
+        """Copy the results to the caller's array."""
         copy_out(self.made, self.given, self.layout)
 
 
 def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled: list[Filled]) -> Array:
-    """The structure of a block whose members have these values. Raises BindingError (K3, K4, K6, K9)."""
+    """Return the structure of a block with these member values. Raise BindingError (K3, K4, K6, K9)."""
     missing = [name for name in block.members if name not in values]
     unknown = [str(name) for name in values if name not in block.members]
     if missing or unknown:
@@ -48,7 +48,7 @@ def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled:
         )
     array = np.zeros((), _block_dtype(kernel, block, values[block.members[-1]]))
     layout = layout_of(kernel, block.name)
-    assert layout is not None  # or there were no dtype
+    assert layout is not None  # kernel.dtype() has succeeded
     for name in block.members:
         _fill_member(array, name, values[name], f"{block.name}.{name}", layout.members[name])
         if block.access == "read":
@@ -72,18 +72,18 @@ def _block_dtype(kernel: Kernel, block: Block, last: Any) -> Any:
 
 
 def converted(kernel: Kernel, name: str, given: Array, filled: list[Filled]) -> Array:
-    """The array in the shader's layout; the given one where it has it, or is refused for more than its offsets."""
+    """Return the array in the shader's layout; unchanged if it has that layout, or if it is invalid for other reasons than its offsets."""
     try:
         wanted = kernel.dtype(name)
     except (BindingError, UnsupportedError):
         return given
     layout = layout_of(kernel, name)
-    assert layout is not None  # or there were no dtype
+    assert layout is not None  # kernel.dtype() has succeeded
     if layout.members:
         if not has_same_fields(given.dtype, wanted, layout) or has_same_layout(given.dtype, wanted):
             return given
         return _filled_from(kernel, name, np.zeros(given.shape, wanted), given, (layout, filled))
-    # Arrays of another type than that of the fp32 build have other gaps.
+    # Arrays of another type than in the fp32 build have different padding.
     if given.dtype != wanted.base or row_of(given.shape, layout) != layout.sizes:
         return given
     made: Array = np.zeros((*given.shape[: given.ndim - len(layout.sizes)], *layout.axes), given.dtype)
@@ -104,13 +104,13 @@ def _filled_from(kernel: Kernel, name: str, made: Array, given: Array, back: tup
 
 
 def names_of(binding: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names by which a call may give a buffer, of which a member's may be another argument's too."""
+    """Return the names by which a call may pass a buffer; a member's name may also belong to another argument."""
     own, member = binding["name"], binding["member"]
     return (own, *([member, f"{own}.{member}"] if member else []), *binding["aliases"])
 
 
 def _check_held(value: Array, dtype: Any, where: str, given: Any) -> None:
-    """Raises BindingError (K6) for numbers that an integer type does not hold."""
+    """Raise BindingError (K6) for values outside the range of an integer type."""
     if dtype.kind not in "iu":
         return
     limits = np.iinfo(dtype)
@@ -119,7 +119,7 @@ def _check_held(value: Array, dtype: Any, where: str, given: Any) -> None:
 
 
 def fill(target: Array, given: Any, where: str, layout: Layout) -> None:
-    """Writes a dict into an array of one structure, member by member."""
+    """Write a dict into an array of one structure, member by member."""
     names = layout.members
     if not names or not isinstance(given, Mapping) or set(given) != set(names):
         expected = f"a dict of {', '.join(names)}" if names else "numbers"

@@ -1,4 +1,4 @@
-"""Numbers in a shader's memory, with the gaps of std140 and std430 between them and without."""
+"""Layouts of values in shader memory, with and without the padding of std140 and std430."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """The axes of arrays, matrices and vectors, the outermost first; an axis of any length is 0."""
+    """Axes of arrays, matrices and vectors, outermost first; 0 is a runtime length."""
 
-    sizes: tuple[int, ...]  # as the shader declares them
-    axes: tuple[int, ...]  # with gaps: an axis of `sizes` may be longer, and one more may follow
-    members: dict[str, Layout]  # of a structure, which has no gaps between its elements
+    sizes: tuple[int, ...]  # as declared in the shader
+    axes: tuple[int, ...]  # with padding: an axis may be longer than in `sizes`, and there may be one more
+    members: dict[str, Layout]  # of a structure, which has no padding between its elements
 
     @property
     def has_gaps(self) -> bool:
-        """Whether gaps lie between the numbers."""
+        """Return whether there is padding between the values."""
         return self.sizes != self.axes
 
     @property
     def element(self) -> Layout:
-        """The layout of an element of an array."""
+        """Return the layout of an array element."""
         return Layout(self.sizes[1:], self.axes[1:], self.members)
 
 
 def layout_of(kernel: Kernel, name: str) -> Layout | None:
-    """The layout of a buffer's element, or of a block, in the fp32 build; None where it has too many members to tell."""
+    """Return the layout of a buffer's element, or of a block, in the fp32 build; None if it has too many members."""
     found = kernel._layout(name)
     return None if found is None else _layout(*found)
 
@@ -40,26 +40,26 @@ def _layout(sizes: tuple[int, ...], axes: tuple[int, ...], members: dict[str, An
 
 
 def without_gaps(array: Array, layout: Layout) -> Array:
-    """The numbers of an array that has the shader's layout, as a view."""
+    """Return a view of the values of an array in the shader's layout, without padding."""
     sizes = (slice(size or None) for size in layout.sizes)
     return array[(..., *sizes, *(0,) * (len(layout.axes) - len(layout.sizes)))]
 
 
 def fits(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether a shape is one of an array with these axes, behind those of the array itself."""
+    """Return whether a shape ends with these axes."""
     return shape[len(shape) - len(axes) :] == axes and len(shape) >= len(axes)
 
 
 def row_of(shape: tuple[int, ...], element: Layout) -> tuple[int, ...] | None:
-    """The axes that an element has in an array of this shape: with the gaps, without, or None where neither fits."""
-    # One axis more: an array of four numbers is no element of four, of which three are a gap.
+    """Return the element axes of an array of this shape: padded, unpadded, or None if neither fits."""
+    # Requires an additional axis: an array of four numbers is not one vec3 with padding.
     if element.has_gaps and fits(shape, element.axes) and len(shape) > len(element.axes):
         return element.axes
     return element.sizes if fits(shape, element.sizes) else None
 
 
 def pairs(made: Array, given: Array, layout: Layout) -> Iterator[tuple[Array, Array]]:
-    """The numbers of an array with the shader's layout, and those of an array of the host, with the gaps or without."""
+    """Yield the matching leaf arrays of an array in the shader's layout and a host array, padded or not."""
     if layout.members:
         for name, member in layout.members.items():
             yield from pairs(made[name], given[name], member)
@@ -68,19 +68,19 @@ def pairs(made: Array, given: Array, layout: Layout) -> Iterator[tuple[Array, Ar
 
 
 def copy_in(made: Array, given: Array, layout: Layout) -> None:
-    """Copies an array of the host into one with the shader's layout."""
+    """Copy a host array to one in the shader's layout."""
     for target, source in pairs(made, given, layout):
         target[...] = source.reshape(target.shape)
 
 
 def copy_out(made: Array, given: Array, layout: Layout) -> None:
-    """Copies an array with the shader's layout into one of the host."""
+    """Copy an array in the shader's layout to a host array."""
     for source, target in pairs(made, given, layout):
         target[...] = source.reshape(target.shape)
 
 
 def _flat(dtype: Any) -> tuple[Any, tuple[int, ...]]:
-    """The elements of a field and all its axes: the elements of an array may be arrays."""
+    """Return a field's innermost element dtype and all its axes; elements may be arrays."""
     shape: tuple[int, ...] = ()
     while dtype.subdtype:
         dtype, inner = dtype.subdtype
@@ -89,7 +89,7 @@ def _flat(dtype: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def has_same_fields(given: Any, wanted: Any, layout: Layout) -> bool:
-    """Whether two dtypes have fields of the same names and elements, at whatever offsets; fields of the first may lack the gaps."""
+    """Return whether two dtypes have fields of the same names and elements, at any offsets; the first may be unpadded."""
     element, shape = _flat(given)
     if not layout.members:
         return bool(element == wanted.base and shape in (layout.sizes, layout.axes))
@@ -99,7 +99,7 @@ def has_same_fields(given: Any, wanted: Any, layout: Layout) -> bool:
 
 
 def has_same_layout(given: Any, wanted: Any) -> bool:
-    """Whether two dtypes with the same fields have them at the same offsets."""
+    """Return whether two dtypes with the same fields have them at the same offsets."""
     if given.itemsize != wanted.itemsize:
         return False
     return wanted.names is None or all(

@@ -1,9 +1,9 @@
-"""The default context, and the engine's nouns that use it where they are given none."""
+"""The default context, and constructors of tensors and images that use it unless given another."""
 
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock  # threading.Lock, without the rest of threading, whose import takes 0.7 ms
+from _thread import allocate_lock  # threading.Lock without importing threading, which takes 0.7 ms
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -29,7 +29,7 @@ Number = float | np.number[Any] | np.bool_
 
 
 class _Default:
-    """Holds the default context, which is made on first use, in each process anew."""
+    """Holds the default context, created on first use in each process."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -37,9 +37,7 @@ class _Default:
         self._process = 0
 
     def made(self) -> Context | None:
-        """The default context; None where get() has to make it: before its first use, after it was closed, in a
-        forked child.
-        """
+        """Return the default context, or None if get() has to create it: before its first use, after it was closed, in a forked child."""
         context = self._context
         return None if context is None or self._process != os.getpid() or context.closed else context
 
@@ -64,20 +62,20 @@ os.register_at_fork(after_in_child=lambda: setattr(_default, "_lock", allocate_l
 
 
 class Place(NamedTuple):
-    """Where a context is, in words that another process understands."""
+    """A description of a context that is valid in other processes."""
 
     device: str  # "uuid:..."
-    without: tuple[str, ...]  # features and extensions that the context does without
+    without: tuple[str, ...]  # features and extensions that are disabled
 
 
-# contexts that pickled models were on, or came back to
+# contexts of pickled and unpickled models
 _placed: WeakValueDictionary[Place, Context] = WeakValueDictionary()
 
 
 def place_of(context: Context) -> Place | None:
-    """Where another process finds the context; None for the default context, of which every process has its own.
+    """Return how another process can find the context; None for the default context, which exists in every process.
 
-    Raises StateError for a context that is closed.
+    Raise StateError for a closed context.
     """
     if context is _default.made():
         return None
@@ -89,9 +87,9 @@ def place_of(context: Context) -> Place | None:
 
 
 def context_at(place: Place | None) -> Context:
-    """The context at a place: the default one for None, else one of that device that is open already, or a new one.
+    """Return the context at a place: the default one for None, else an open or new one on that device.
 
-    Raises DeviceError.
+    Raise DeviceError.
     """
     if place is None:
         return default_context()
@@ -102,10 +100,10 @@ def context_at(place: Place | None) -> Context:
 
 
 class Devices(list[DeviceInfo]):
-    """The Vulkan devices that this process may use, in the order of their indices; a table in a notebook.
+    """The Vulkan devices available to this process, by index; a table in a notebook.
 
-    hidden: devices that CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides, whose index is -1.
-    note: which these are and why, in words; "" where nothing is hidden.
+    hidden: devices hidden by CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES; their index is -1. note: which devices
+    are hidden and why; "" if none.
     """
 
     def __init__(self, visible: Iterable[DeviceInfo] = (), hidden: Iterable[DeviceInfo] = (), note: str = "") -> None:
@@ -123,36 +121,34 @@ class Devices(list[DeviceInfo]):
 
 
 def devices() -> Devices:
-    """The Vulkan devices that this process may use; empty where there is no loader or no driver.
+    """Return the Vulkan devices available to this process; empty without a loader or driver.
 
-    What CUDA_VISIBLE_DEVICES and its like hide is left out, and stands in `.hidden` and, with the reason, in `.note`.
+    Devices hidden by CUDA_VISIBLE_DEVICES and the like are in `.hidden`, and the reason in `.note`.
     """
     return Devices(*_pumice.device_list())
 
 
 def default_context() -> Context:
-    """The context of everything that is given none: on the device that PUMICE_DEVICE names, else on the best one.
+    """Return the default context: on the device that PUMICE_DEVICE names, else on the best one.
 
-    `.choice` says why it was chosen. It is made on first use, and again after it was closed or in a forked child.
-    Raises DeviceError.
+    `.choice` is the reason for the choice. It is created on first use, and again after it was closed or in a forked child. Raise
+    DeviceError.
     """
     return _default.get()
 
 
 def made_default_context() -> Context | None:
-    """The default context; None where nothing has asked for it yet."""
+    """Return the default context, or None if it has not been created yet."""
     return _default.made()
 
 
 def replace_default_context(context: Context | None) -> None:
-    """Makes another context the default one, without closing that before; None: the next use makes one."""
+    """Make another context the default one, without closing the previous; with None, the next use creates one."""
     _default.replace(context)
 
 
 def checked_context(given: Any) -> Context | None:
-    """The argument itself. Raises BindingError (K5) for what is neither a Context nor None, and says how a device is
-    named.
-    """
+    """Return the argument. Raise BindingError (K5), with a hint on naming devices, if it is neither a Context nor None."""
     if given is None or isinstance(given, Context):
         return given
     hint = f"pumice.Context({given!r}) opens a device by its name" if isinstance(given, str | int) else ""
@@ -166,13 +162,14 @@ def _context_of(given: Context | None) -> Context:
 def empty(
     shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None, *, share: str | None = None
 ) -> Tensor:
-    """A tensor of undefined content.
+    """Return an uninitialized tensor.
 
-    share="cuda": in memory that CUDA sees too, on the same GPU: `torch.from_dlpack(tensor)` is a torch.cuda tensor of the same bytes,
-    which live as long as either side holds them. pumice.torch.ordered() orders the work of both. Each such tensor has an allocation of
-    its own.
-    Raises OutOfMemoryError; UnsupportedError, which names what is missing for share: CUDA's driver, the GPU among its devices, the
-    Vulkan extension; BindingError (K5) for another share; DeviceError where a call of CUDA fails.
+    share="cuda": in memory shared with CUDA on the same GPU. `torch.from_dlpack(tensor)` is a torch.cuda tensor of the same bytes, which
+    live as long as either side refers to them. pumice.torch.ordered() orders the work of both. Each such tensor has a separate
+    allocation.
+
+    Raise OutOfMemoryError; UnsupportedError naming what share lacks: the CUDA driver, the GPU among its devices, the Vulkan extension;
+    BindingError (K5) for another share; DeviceError if a CUDA call fails.
     """
     if share is None:
         return _pumice.empty(shape, dtype, _context_of(context))
@@ -184,13 +181,12 @@ def empty(
 
 
 def empty_host(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None) -> npt.NDArray[Any]:
-    """A NumPy array of undefined content in host memory that the device reaches by itself (pinned memory).
+    """Return an uninitialized NumPy array in host memory that the device can access (pinned memory).
 
-    It is an ordinary array; tensors of its context copy from it and to it (`tensor.upload(array)`, `tensor.numpy(out=array)`), and a call
-    of a model takes large inputs from it and puts large outputs into it (`out=`), without a copy by the host on the way; `run_async` and
-    `map` copy their inputs. The parts of the array that are contiguous serve as well. The memory is the context's, which lives at least
-    as long, and is scarcer than other memory. Raises OutOfMemoryError, GraphError for a shape that is none, and UnsupportedError for
-    4-bit dtypes.
+    It is an ordinary array. Tensors of its context copy from it and to it (`tensor.upload(array)`, `tensor.numpy(out=array)`), and a
+    model call reads large inputs from it and writes large outputs to it (`out=`), without an intermediate copy on the host; `run_async`
+    and `map` copy their inputs. Contiguous slices work as well. The memory belongs to the context, which stays alive at least as long,
+    and is scarcer than other memory. Raise OutOfMemoryError, GraphError for an invalid shape, and UnsupportedError for 4-bit dtypes.
     """
     return _pumice.empty_host(shape, dtype, _context_of(context))
 
@@ -198,7 +194,7 @@ def empty_host(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Contex
 def full(
     shape: int | Sequence[int], value: Number, dtype: npt.DTypeLike = "float32", context: Context | None = None
 ) -> Tensor:
-    """A tensor of one number. Raises BindingError (K6) where an integer dtype does not hold it."""
+    """Return a tensor filled with one number. Raise BindingError (K6) if an integer dtype cannot represent it."""
     given = plain(value, "value")
     made = empty(shape, dtype, context)
     made.fill(given.item() if isinstance(given, np.ndarray) and given.ndim == 0 else given)
@@ -206,19 +202,19 @@ def full(
 
 
 def zeros(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: Context | None = None) -> Tensor:
-    """A tensor of zeros."""
+    """Return a tensor of zeros."""
     return full(shape, 0, dtype, context)
 
 
 def ones(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: Context | None = None) -> Tensor:
-    """A tensor of ones."""
+    """Return a tensor of ones."""
     return full(shape, 1, dtype, context)
 
 
 def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
-    """A row-major tensor with a copy of the array's elements; the array may have any strides and byte order.
+    """Copy an array, with any strides and byte order, to a row-major tensor.
 
-    Raises BindingError (K5) for dtypes that no tensor has (object, structures, text, complex) and for masked arrays.
+    Raise BindingError (K5) for unsupported dtypes (object, structures, text, complex) and for masked arrays.
     """
     return _pumice.tensor(numpy_of(array, "array", _NUMBERS, "argument"), _context_of(context))
 
@@ -226,12 +222,10 @@ def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
 def asarray(
     array: Any, dtype: npt.DTypeLike | None = None, context: Context | None = None, *, copy: bool | None = None
 ) -> Tensor:
-    """The argument as a tensor: a Tensor itself, unless copy is True or the dtype differs, else a copy of the
-    elements.
+    """Convert the argument to a tensor. A Tensor is returned unchanged unless copy is True or the dtype differs; other arrays are copied.
 
-    copy=False: no bytes are copied; an array is taken as from_host takes it. dtype: the elements are converted, on
-    the device where a Tensor is given. Raises as tensor, from_host and Tensor.to do, UnsupportedError where
-    copy=False needs a copy, BindingError (M3) for a tensor of another context.
+    copy=False: never copy; wrap an array like from_host. dtype: convert the elements, on the device if the argument is a Tensor. Raise
+    like tensor, from_host and Tensor.to; UnsupportedError if copy=False needs a copy; BindingError (M3) for a tensor of another context.
     """
     if isinstance(array, Tensor):
         if context is not None and array.context is not context:
@@ -249,15 +243,14 @@ def asarray(
 
 
 def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor:
-    """A tensor on the array's own memory, of the same shape and strides.
+    """Wrap an array's memory as a tensor of the same shape and strides.
 
-    The device and the array see what the other writes once the device's work has been waited for. The array stays
-    alive until the device is done with it.
+    The device and the array see each other's writes after a wait for the device's work. The array stays alive until the device is done
+    with it.
 
-    Raises TypeError for anything but an array, and UnsupportedError saying why where its memory cannot be used: no
-    extension VK_EXT_external_memory_host, memory that does not begin at a multiple of the device's limit
-    "minImportedHostPointerAlignment" (a page) or is no multiple of 16 bytes, a read-only array, negative strides,
-    4-bit dtypes. tensor(array) makes a copy of every array.
+    Raise TypeError for anything but an array, and UnsupportedError with the reason if its memory cannot be used: no
+    VK_EXT_external_memory_host, memory not aligned to the device's "minImportedHostPointerAlignment" (a page) or not a multiple of 16
+    bytes, a read-only array, negative strides, 4-bit dtypes. tensor(array) copies any array.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_host: expected a NumPy array, given {type(array).__name__}")
@@ -265,12 +258,13 @@ def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor
 
 
 def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
-    """A tensor with a packed copy of another library's array in CPU memory, by DLPack.
+    """Copy another library's CPU array to a dense tensor, through DLPack.
 
-    copy=False: the tensor lies on the array's own memory, as from_host's does. An array of CUDA in memory that
-    empty(share="cuda") made gives the tensor there, and with copy=True a copy on the device; nothing is waited for.
-    Raises UnsupportedError for arrays of other devices, of CUDA's memory that is not shared, of dtypes that no
-    tensor has, and for tensors of torch that a gradient is asked for.
+    copy=False: wrap the array's memory like from_host. A CUDA array in memory from empty(share="cuda") returns the tensor in that memory,
+    or with copy=True a copy on the device, without synchronization.
+
+    Raise UnsupportedError for arrays on other devices, in CUDA memory that is not shared, or with unsupported dtypes, and for torch
+    tensors that require a gradient.
     """
     return _pumice.from_dlpack(without_gradient(array, "array"), _context_of(context), copy)
 
@@ -284,13 +278,13 @@ def image(
     address: str = "clamp",
     normalized: bool | None = None,
 ) -> Image:
-    """An image whose texels are a copy of the array's elements.
+    """Create an image from a copy of the array's elements.
 
-    array: of shape [width], [height, width] or [depth, height, width], with an axis of 2 or 4 channels last in the
-    formats that begin with "rg" and "rgba". filter, address, normalized: see Image.
+    array: of shape [width], [height, width] or [depth, height, width], plus a last axis of 2 or 4 channels for formats that begin with
+    "rg" and "rgba". filter, address, normalized: see Image.
 
-    Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format
-    that the device does not take.
+    Raise BindingError for elements that the format cannot represent exactly, UnsupportedError for a shape or format that the device does
+    not support.
     """
     given = as_array(array, "array", _NUMBERS, "argument")
     made = Image(_context_of(context), format, given.shape, filter=filter, address=address, normalized=normalized)

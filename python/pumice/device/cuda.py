@@ -1,4 +1,4 @@
-"""CUDA's driver, by ctypes: the calls that import memory and semaphores which a Vulkan context of the same GPU exports."""
+"""ctypes bindings of the CUDA driver calls that import memory and semaphores exported by a Vulkan context on the same GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..base.log import log_warning
 
 _OPAQUE_FD, _TIMELINE_SEMAPHORE_FD = 1, 9
 _DEDICATED = 1
-_GONE = (4, 709)  # CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED: what is to be freed is gone already
+_GONE = (4, 709)  # CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED: the resource is already freed
 
 
 class _Handle(ctypes.Union):
@@ -73,7 +73,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 
 class Driver:
-    """The library of CUDA's driver. Raises UnsupportedError where it, one of its functions, or a device is missing."""
+    """The CUDA driver library. Raise UnsupportedError if it, one of its functions, or a device is missing."""
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         try:
@@ -93,7 +93,7 @@ class Driver:
             raise UnsupportedError(f'share="cuda": {self.failure("cuInit", code)}')
 
     def failure(self, name: str, code: int) -> str:
-        """What a call that failed says: its name, and the error's name, number and text."""
+        """Describe a failed call: its name, and the error's name, number and text."""
         texts = []
         for function in ("cuGetErrorName", "cuGetErrorString"):
             text = c_char_p()
@@ -102,20 +102,20 @@ class Driver:
         return f"{name} failed: {texts[0]} ({code}): {texts[1]}"
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function. Raises DeviceError, which names it and CUDA's error."""
+        """Call a function. Raise DeviceError naming it and CUDA's error."""
         if code := self.functions[name](*arguments):
             raise DeviceError(self.failure(name, code))
 
     def free(self, name: str, *arguments: Any) -> None:
-        """Calls a function that frees something, and logs a failure: there is nobody to raise it to."""
+        """Call a function that frees a resource. Log a failure, because finalizers cannot raise."""
         code = self.functions[name](*arguments)
         if code and code not in _GONE:
             log_warning(f"shared memory: {self.failure(name, code)}")
 
     def device_of(self, uuid: str) -> tuple[int, int]:
-        """The number of the device with this UUID (32 hexadecimal digits), and its CUdevice.
+        """Return the index of the device with this UUID (32 hexadecimal digits), and its CUdevice.
 
-        Raises UnsupportedError, which lists those there are.
+        Raise UnsupportedError listing the available devices.
         """
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
@@ -134,11 +134,11 @@ class Driver:
 
 _lock = threading.Lock()
 _drivers: dict[str, Driver] = {}
-LIBRARY = "libcuda.so.1"  # tests put a stand-in here
+LIBRARY = "libcuda.so.1"  # replaced by a stub in tests
 
 
 def driver() -> Driver:
-    """The process's one Driver, made on first use. Raises UnsupportedError as that does."""
+    """Return the process-wide Driver, created on first use. Raise UnsupportedError like Driver."""
     with _lock:
         if LIBRARY not in _drivers:
             _drivers[LIBRARY] = Driver(LIBRARY)
@@ -146,7 +146,7 @@ def driver() -> Driver:
 
 
 class Primary:
-    """The primary context of one CUDA device, which torch and CUDA's runtime use too."""
+    """The primary context of one CUDA device, shared with torch and the CUDA runtime."""
 
     def __init__(self, cuda: Driver, uuid: str) -> None:
         self.cuda = cuda
@@ -160,13 +160,13 @@ class Primary:
             self.cuda.free("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def is_current(self) -> bool:
-        """Whether this context is the calling thread's."""
+        """Return whether this context is current on the calling thread."""
         current = c_void_p()
         return self.cuda.functions["cuCtxGetCurrent"](byref(current)) == 0 and current.value == self.handle
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Makes this context the calling thread's in between."""
+        """Make this context current on the calling thread within the block."""
         self.cuda.call("cuCtxPushCurrent_v2", self.handle)
         try:
             yield
@@ -175,7 +175,7 @@ class Primary:
 
     @contextmanager
     def taking(self, descriptor: int) -> Iterator[None]:
-        """Makes this context the calling thread's in between, for a call that takes over a file descriptor; closes that where it cannot."""
+        """Like current(), for a call that takes ownership of a file descriptor; closes it if the context cannot be made current."""
         try:
             self.cuda.call("cuCtxPushCurrent_v2", self.handle)
         except DeviceError:
@@ -187,14 +187,14 @@ class Primary:
             self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a stream's work is recorded into a graph of CUDA's. Raises DeviceError."""
+        """Return whether a stream is capturing a CUDA graph. Raise DeviceError."""
         status = c_int()
         self.cuda.call("cuStreamIsCapturing", stream, byref(status))
         return status.value != 0
 
 
 def _take(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
-    """Calls a function that takes over a file descriptor, which is closed here where it does not."""
+    """Call a function that takes ownership of a file descriptor; close it if the call fails."""
     try:
         cuda.call(name, *arguments)
     except DeviceError:
@@ -203,11 +203,11 @@ def _take(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
 
 
 class ImportedMemory:
-    """Memory that a file descriptor names, mapped into CUDA's addresses. It is unmapped when this object goes."""
+    """Memory imported from a file descriptor and mapped into CUDA's address space, until this object is destroyed."""
 
     def __init__(self, primary: Primary, descriptor: int, size: int) -> None:
-        """size: that of the Vulkan allocation, in bytes, which was made for one buffer. The descriptor is CUDA's from here on, or
-        closed. Raises DeviceError.
+        """size: size in bytes of the Vulkan allocation, which is dedicated to one buffer. Takes ownership of the descriptor, also on
+        failure. Raise DeviceError.
         """
         self._primary = primary
         self._memory, address = c_void_p(), c_uint64()
@@ -221,13 +221,13 @@ class ImportedMemory:
         self.address = address.value
 
     def __del__(self) -> None:
-        """Waits for CUDA's work, which may use the memory still."""
+        """Wait for CUDA's work, which may still use the memory, and free it."""
         memory = getattr(self, "_memory", None)
         if not memory:
             return
         cuda = self._primary.cuda
         if cuda.functions["cuCtxPushCurrent_v2"](self._primary.handle) != 0:
-            return  # CUDA has ended, and all memory with it
+            return  # CUDA has shut down and freed all memory
         if self.address:
             cuda.free("cuCtxSynchronize")
             cuda.free("cuMemFree_v2", self.address)
@@ -236,10 +236,10 @@ class ImportedMemory:
 
 
 class ImportedSemaphore:
-    """A timeline semaphore that a file descriptor names, as CUDA's streams signal it and wait for it."""
+    """A timeline semaphore imported from a file descriptor, which CUDA streams signal and wait for."""
 
     def __init__(self, primary: Primary, descriptor: int) -> None:
-        """The descriptor is CUDA's from here on, or closed. Raises DeviceError."""
+        """Take ownership of the descriptor, also on failure. Raise DeviceError."""
         self._primary = primary
         self._semaphore = c_void_p()
         given = SemaphoreHandle(type=_TIMELINE_SEMAPHORE_FD)
@@ -251,16 +251,16 @@ class ImportedSemaphore:
         self._wait = primary.cuda.functions["cuWaitExternalSemaphoresAsync"]
 
     def signal(self, value: int, stream: int) -> None:
-        """The stream signals the value once its work so far is done; the primary context is current. One thread calls this at a time.
+        """Enqueue a signal of the value after the stream's current work. The primary context must be current. Not thread-safe.
 
-        Raises DeviceError.
+        Raise DeviceError.
         """
         self._value.value = value
         if code := self._signal(byref(self._semaphore), byref(self._value), 1, stream):
             raise DeviceError(self._primary.cuda.failure("cuSignalExternalSemaphoresAsync", code))
 
     def wait(self, value: int, stream: int) -> None:
-        """The stream's work from here on waits for the value; the primary context is current. Raises DeviceError."""
+        """Make the stream's later work wait for the value. The primary context must be current. Raise DeviceError."""
         if code := self._wait(byref(self._semaphore), byref(SemaphoreValue(value)), 1, stream):
             raise DeviceError(self._primary.cuda.failure("cuWaitExternalSemaphoresAsync", code))
 
@@ -270,6 +270,6 @@ class ImportedSemaphore:
             return
         cuda = self._primary.cuda
         if cuda.functions["cuCtxPushCurrent_v2"](self._primary.handle) == 0:
-            cuda.free("cuCtxSynchronize")  # what is in flight may signal it still
+            cuda.free("cuCtxSynchronize")  # work in flight may still signal it
             cuda.free("cuDestroyExternalSemaphore", semaphore)
             cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))

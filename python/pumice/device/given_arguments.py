@@ -1,4 +1,4 @@
-"""Arguments of kernels that stand for others: a launch by the name of an array, blocks by their members, structures as dicts."""
+"""Resolve indirect kernel arguments: a launch by an array's name, blocks by members, structures as dicts."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 
 class Facts(NamedTuple):
-    """What a kernel's interface says about its arguments, for a quick look at every call."""
+    """Facts about a kernel's arguments, precomputed from its interface to speed up calls."""
 
-    blocks: dict[str, Block]  # blocks of several members, by argument, instance and block name
-    members: dict[str, str]  # members that name one block alone -> its argument
-    arrays: dict[str, list[str]]  # arrays of blocks -> "b[0]", "b[1]", ..
-    padded: frozenset[str]  # arrays with gaps between their numbers
+    blocks: dict[str, Block]  # blocks with several members, by argument, instance and block name
+    members: dict[str, str]  # unambiguous member names -> argument of the block
+    arrays: dict[str, list[str]]  # arrays of blocks -> "b[0]", "b[1]", ...
+    padded: frozenset[str]  # arrays with padding between their values
 
     @property
     def special(self) -> frozenset[str]:
-        """Names that need more than a look at their value."""
+        """Return the names whose values need `resolved`."""
         return frozenset({*self.members, *self.arrays, *self.padded, *self.blocks})
 
 
 def facts_of(kernel: Kernel) -> Facts:
-    """The facts of a kernel's arguments, from its fp32 build."""
+    """Return the facts of a kernel's arguments, from its fp32 build."""
     interface = kernel.shader.interface
     blocks: dict[str, Block] = {}
-    owners: dict[str, list[tuple[bool, str]]] = {}  # member -> (whether its block has no instance name, argument)
+    owners: dict[str, list[tuple[bool, str]]] = {}  # member -> (whether its block lacks an instance name, argument)
     arrays: dict[str, list[str]] = {}
     padded: set[str] = set()
     for one in interface["bindings"]:
         name = one["name"]
         if name.startswith("pumice_"):
-            continue  # of printf and of bounds checks
+            continue  # internal: printf and bounds checks
         is_element = "[" in name
         if is_element:
             arrays.setdefault(name.split("[")[0], []).append(name)
@@ -60,14 +60,14 @@ def facts_of(kernel: Kernel) -> Facts:
 
 
 def _owner(blocks: list[tuple[bool, str]]) -> str | None:
-    """The block that a member's name alone means: the only one, or the only one without an instance name, as in GLSL."""
+    """Resolve a bare member name: the only block, or the only one without an instance name, as in GLSL."""
     without_instance = [name for is_bare, name in blocks if is_bare]
     every = without_instance or [name for _, name in blocks]
     return every[0] if len(every) == 1 else None
 
 
 def stand_for_others(special: frozenset[str], given: Any, arguments: Mapping[str, Any]) -> bool:
-    """Whether `resolved` has anything to do for one of them. given: the arguments in a dict, or what is none, which a call refuses."""
+    """Return whether any argument needs `resolved`. given: the arguments in a dict, or an invalid value that the call will reject."""
     if type(arguments.get("threads")) is str or not special.isdisjoint(arguments):
         return True
     for value in arguments.values():
@@ -81,9 +81,9 @@ def stand_for_others(special: frozenset[str], given: Any, arguments: Mapping[str
 def resolved(
     kernel: Kernel, given: Mapping[str, Any] | None, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any], list[Filled]]:
-    """Arguments in a dict and by name, with threads="y" as the number of the elements of y, and lists, dicts and members as arrays.
+    """Resolve arguments in a dict and by name: threads="y" to the number of elements of y; lists, dicts and members to arrays.
 
-    The last are arrays that the kernel writes in place of given ones, which get the results. Raises BindingError (K8, K9, K3, K4, K6).
+    Also return temporary arrays that the kernel writes, to copy to the caller's. Raise BindingError (K8, K9, K3, K4, K6).
     """
     facts, filled = kernel._argument_facts, list[Filled]()
     every = {**arguments, **(given or {})}
@@ -99,7 +99,7 @@ def resolved(
 
 
 def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
-    """The elements of an array as the shader declares them: vectors and structures count as one, and so do texels."""
+    """Return the number of elements as the shader declares them: a vector, structure or texel is one element."""
     shape = tuple(value.shape)
     if isinstance(value, Image):
         return math.prod(shape[: value.dimensions])
@@ -120,7 +120,7 @@ def _resolved_values(
     kernel: Kernel, facts: Facts, arguments: Mapping[str, Any], filled: list[Filled]
 ) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    members: dict[str, dict[str, Any]] = {}  # of blocks that are given by member
+    members: dict[str, dict[str, Any]] = {}  # of blocks passed by member
     for name, value in arguments.items():
         block = facts.blocks.get(name)
         if block and isinstance(value, Mapping):
@@ -133,7 +133,7 @@ def _resolved_values(
         else:
             made[name] = _resolved_value(kernel, facts, name, value, filled)
     for name, values in members.items():
-        # An array alone, for a name that is a member's and the block's: the whole block as it lies in memory.
+        # The name is both the block's and a member's: a lone array is the whole block in its memory layout.
         is_whole = (
             set(values) == {name} and isinstance(values[name], np.ndarray) and len(facts.blocks[name].members) > 1
         )
@@ -142,7 +142,7 @@ def _resolved_values(
 
 
 def _is_whole(name: str, value: Any, block: Block | None) -> bool:
-    """Whether the value of a name that a block shares with its member is the whole block."""
+    """Return whether the value passed under a name shared by a block and its member is the whole block."""
     if block is None:
         return False
     if value is None or not isinstance(value, np.ndarray):
@@ -167,7 +167,7 @@ def _resolved_value(kernel: Kernel, facts: Facts, name: str, value: Any, filled:
 def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
     bindings = {one["name"]: one for one in kernel.shader.interface["bindings"]}
     if name not in bindings:
-        return given  # a push constant, which takes structures as they are
+        return given  # push constants accept structures directly
     if bindings[name]["access"] != "read":
         raise binding_error(
             "K9", name, f"an array of kernel.dtype('{name}'): the kernel writes it", "a list of dicts", kind="argument"
@@ -177,7 +177,7 @@ def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
     except UnsupportedError as error:
         raise binding_error("K4", name, "structures that a dtype is made of", str(error), kind="argument") from None
     layout = layout_of(kernel, name)
-    assert layout is not None  # or there were no dtype
+    assert layout is not None  # kernel.dtype() has succeeded
     array = np.zeros(len(given), dtype)
     for i, one in enumerate(given):
         fill(array[i, ...], one, f"{name}[{i}]", layout)

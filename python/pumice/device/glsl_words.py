@@ -1,4 +1,4 @@
-"""Words that GLSL keeps for itself."""
+"""Reserved words of GLSL."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ smooth static struct subroutine superp switch template texture1D texture2D textu
 unsigned usampler1D usampler2D usampler3D using varying void volatile while workgroupcoherent writeonly image1D image2D image3D
 """
 RESERVED = frozenset(_WORDS.split())
-# This matches bvec2, f16vec4, mat3x2, int64_t, float16_t, and the types of the extension, such as sfpvec4.
+# bvec2, f16vec4, mat3x2, int64_t, float16_t, and the extension's types, such as sfpvec4.
 _TYPES = re.compile(
     r"([biud]|[iuf]\d+)?(vec|mat)[234](x[234])?|u?int\d+_t|b?float\d+_t|[sal](fp|int8|int16)(vec\d|mat\d)?"
 )
 
 
 def is_reserved(word: str) -> bool:
-    """Whether a word is a keyword or a type of GLSL or of the extension."""
+    """Return whether a word is a keyword or type of GLSL or of the extension."""
     return word in RESERVED or _TYPES.fullmatch(word) is not None

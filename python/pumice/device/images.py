@@ -1,4 +1,4 @@
-"""Reads pictures into arrays that a model takes. Needs Pillow (`pip install pumice[image]`)."""
+"""Load image files as model input arrays. Needs Pillow (`pip install pumice[image]`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _opened(path: str | os.PathLike[str], mode: str) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:
-    """The picture with 8 bits; grey of 16 bits is rounded, because Pillow would clip it at 255. Raises InputError."""
+    """Convert the image to 8 bits. 16-bit grey is rounded, because Pillow would clip it at 255. Raise InputError."""
     if image.mode != "F" and not image.mode.startswith("I"):
         return image
     values = np.asarray(image)
@@ -64,7 +64,7 @@ def _resized(image: Image.Image, size: tuple[int, int] | None, fit: str, resampl
 
 
 def _planes(image: Image.Image, mode: str) -> Array:
-    """The pixels as uint8 of shape [height, width, colours]."""
+    """Return the pixels as uint8 of shape [height, width, channels]."""
     if mode == "Y":
         return np.asarray(image.convert("YCbCr"))[:, :, :1]
     values = np.asarray(image)
@@ -81,8 +81,9 @@ def _inverted(values: Array, invert: str) -> Array:
 
 
 def _scaled(values: Array, scale: str | float) -> Array:
-    """The values times a factor, or divided: by 255 for "1/255", by the picture's own maximum for "1/max". Raises
-    InputError.
+    """Multiply the values by a factor, or divide them: by 255 for "1/255", by the image's maximum for "1/max".
+
+    Raise InputError.
     """
     text = str(scale)
     try:
@@ -97,7 +98,7 @@ def _scaled(values: Array, scale: str | float) -> Array:
 
 
 def _normalised(values: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
-    """(v - mean) / std per colour, in float64. Raises InputError."""
+    """Return (v - mean) / std per channel, in float64. Raise InputError."""
     colours = values.shape[-1]
     for name, given in (("mean", mean), ("std", std)):
         if len(given) not in (0, 1, colours):
@@ -139,15 +140,14 @@ def load_image(
     layout: str = "NCHW",
     dtype: npt.DTypeLike = "float32",
 ) -> Array:
-    """A picture as an array; the options are applied in the order in which they stand here.
+    """Load an image file as an array; the options are applied in parameter order.
 
-    mode: "RGB", "BGR", "L" (grey) or "Y" (the luma of YCbCr). size: (height, width), one number for both, or None for
-    the picture's own; reached by cropping the centre to the aspect ratio and resampling (fit "crop") or by
-    stretching. invert: v becomes 255 - v "always", "never", or "auto", which is where the first pixel is bright.
-    scale: a factor, "1/255" (a division) or "1/max". mean and std: (v - mean) / std per colour. layout: "NCHW",
-    "NHWC", "CHW", "HWC", "NHW" or "HW".
+    mode: "RGB", "BGR", "L" (grey) or "Y" (the luma of YCbCr). size: (height, width), one number for both, or None for the image's own;
+    fit "crop" crops the centre to the aspect ratio and resamples, "stretch" only resamples. invert: replace v by 255 - v "always",
+    "never", or "auto" (if the first pixel is bright). scale: a factor, "1/255" (a division) or "1/max". mean and std: (v - mean) / std
+    per channel. layout: "NCHW", "NHWC", "CHW", "HWC", "NHW" or "HW".
 
-    Raises InputError for a wrong option and a file that is no picture, FileNotFoundError.
+    Raise InputError for an invalid option or a file that is not an image, FileNotFoundError.
     """
     _checked(mode, MODES, "mode")
     _checked(fit, FITS, "fit")

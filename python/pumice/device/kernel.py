@@ -35,7 +35,7 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], expected: str) 
 
 
 def _texts(name: str, given: Any, numbers: bool = False) -> dict[str, str]:
-    """A mapping of names to texts, in which numbers are written out. Raises TypeError."""
+    """Convert a mapping of names to text, formatting numbers. Raise TypeError."""
     expected = f"a mapping of names to text{' or numbers' if numbers else ''}"
     _typed(name, given, Mapping, expected)
     made = {}
@@ -58,7 +58,7 @@ def _folders(given: Any) -> list[str]:
 
 
 def _check_module(spirv: Any, **others: Any) -> None:
-    """Raises TypeError for what is no module, and for arguments that only a source has."""
+    """Raise TypeError unless `spirv` is bytes, or for arguments that require source code."""
     _typed("spirv", spirv, bytes, "the bytes of a SPIR-V module")
     for name, given in others.items():
         if given:
@@ -75,9 +75,9 @@ def _local_size(given: Any) -> list[int] | None:
 
 
 class Kernel(_pumice.Kernel):
-    """A compute shader in GLSL with the extension's types; called with its arguments by name."""
+    """A compute shader in GLSL with the extension's types; call it with its arguments by name."""
 
-    _is_made = False  # lets a traceback show the object before the extension has made its part
+    _is_made = False  # allows repr() in a traceback before the base class is initialized
 
     def __init__(
         self,
@@ -95,39 +95,35 @@ class Kernel(_pumice.Kernel):
         spirv: bytes | None = None,
         _path: str = "",
     ) -> None:
-        """Compiles the text for the context's device, by default the default context's.
+        """Compile the source for the context's device, by default the default context's.
 
-        macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options: a
-        dict of keywords of ShaderOptions changes these alone, and all others follow from the device and from the arrays
-        of a call (macros of "profile" are added to the device's); ShaderOptions replace them all, so that arrays are of
-        the types that the shader declares. include_dirs: folders that #include looks into after includes, in this order.
+        macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options: a dict of
+        ShaderOptions keywords overrides only these; the others follow from the device and from the arrays of a call (macros of "profile"
+        are added to the device's). A ShaderOptions object replaces all defaults, so arrays must have the types that the shader declares.
+        include_dirs: folders that #include searches after includes, in this order.
 
-        debug: every index is checked that goes into a buffer, the push constants, a shared or a global variable: of
-        arrays, vectors and matrices, against the arrays that are bound and the sizes that are declared. An access out
-        of bounds reads zeros or writes nothing, and OutOfBoundsError is raised when the call or the submission is
-        over. message_bytes: size of the ring that the printf messages of one execution go to; messages that find no
-        room are counted in messages_lost.
+        debug: check every index into a buffer, push constants, shared or global variables (arrays, vectors, matrices) against the bound
+        arrays and the declared sizes. An access out of bounds reads zeros or writes nothing; OutOfBoundsError is raised when the call or
+        submission completes. message_bytes: size of the ring buffer for the printf messages of one execution; messages_lost counts those
+        that do not fit.
 
-        Arrays of float16 and bfloat16 are stored as two to a word where the device or the compiler lacks their own
-        type: variants has fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info.
-        Where the device lacks 64-bit integers (shaderInt64), pairs of words stand for them, with the same results,
-        and the logger says so.
+        If the device or the compiler lacks 16-bit types, float16 and bfloat16 arrays are stored as two elements per word: variants then
+        has fp16_packed or bf16_packed, and the logger "pumice" reports the reason at level INFO. If the device lacks 64-bit integers
+        (shaderInt64), they are emulated by pairs of words with identical results, which is also logged.
 
-        local_size: invocations of a workgroup, one to three numbers, for a text that declares none. Invocations past
-        threads= are left out, unless the text has shared memory, barriers or subgroup operations, which all invocations
-        of a workgroup have to reach: it checks its own bounds then. local_size_x, _y and _z in spec say the same.
+        local_size: workgroup size, one to three numbers, for source that declares none. Invocations beyond threads= are skipped, unless
+        the source has shared memory, barriers or subgroup operations, which all invocations of a workgroup must reach: it then has to
+        check its own bounds. local_size_x, _y and _z in spec are equivalent.
 
-        In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]`
-        in the packed modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range
-        is shorter than a byte.
+        In the shader, x.length() is the number of elements bound. If two 16-bit elements share a word, as in `sfp x[]` in the packed
+        modes, it counts words, rounded up. For an empty array of 8-bit elements it is 1, because a range has at least one byte.
 
-        spirv: a module of SPIR-V in place of source, with an entry point "main" and the names of its arguments (OpName), as
-        glslang, glslc and slangc write it without stripping. It must be valid: a driver may crash at one that is not. It
-        takes context, name and spec besides. threads= has to be whole workgroups, since nothing guards a module.
+        spirv: a SPIR-V module instead of source, with an entry point "main" and argument names (OpName), as glslang, glslc and slangc
+        write it without stripping. It must be valid; an invalid module can crash a driver. Only context, name and spec may be combined
+        with it. threads= must be whole workgroups, because modules have no guard.
 
-        Raises TypeError for an argument of another type, ShaderCompileError (a text of such operations without a
-        local size, or one that declares it besides), UnsupportedError, BindingError (K1, K2: spec, local_size; K12:
-        message_bytes).
+        Raise TypeError for an argument of another type, ShaderCompileError (also for source with such operations and no local size, or
+        with local_size both declared and given), UnsupportedError, BindingError (K1, K2: spec, local_size; K12: message_bytes).
         """
         if spirv is None:
             _typed("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
@@ -174,8 +170,8 @@ class Kernel(_pumice.Kernel):
         self._is_made = True
         self._note_arguments()
         self._file: KernelFile | None = None
-        self._shapes: dict[str, tuple[int, ...]] = {}  # shapes that from_body was given
-        self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: (dtype, shape)
+        self._shapes: dict[str, tuple[int, ...]] = {}  # shapes given to from_body
+        self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call allocates: (dtype, shape)
         self._first_output: str | None = None
         forward_log()
 
@@ -185,12 +181,11 @@ class Kernel(_pumice.Kernel):
 
     @classmethod
     def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
-        """A kernel of the text in a file. #include looks beside the including file, then as Kernel says.
+        """Create a kernel from a source file. #include searches the including file's folder first, then as in Kernel.
 
-        reload: every call looks first whether the file or an included one has changed, and compiles it anew then.
-        Where the new text does not compile, the logger "pumice" gets one warning, and the kernel stays as it was
-        until the next change. options: those of Kernel; name is the path where it is not among them. Raises OSError
-        for a file that cannot be read, ShaderCompileError, UnsupportedError.
+        reload: at every call, recompile if the file or an included one has changed. If the new source does not compile, the logger
+        "pumice" gets one warning, and the kernel keeps its old code until the next change. options: those of Kernel; name defaults to the
+        path. Raise OSError for an unreadable file, ShaderCompileError, UnsupportedError.
         """
         file = KernelFile(os.fspath(path), reload, {"context": context, **options})
         made = file.compile(cls)
@@ -198,9 +193,9 @@ class Kernel(_pumice.Kernel):
         return made
 
     def reload(self) -> None:
-        """Compiles the file anew, as a call of a kernel with reload=True does. Bound kernels stay what they were; messages are forgotten.
+        """Recompile the file, as a call with reload=True does. Bound kernels do not change; pending messages are discarded.
 
-        Raises StateError for a kernel that came from no file, and what from_file raises: the kernel is then unchanged.
+        Raise StateError for a kernel that is not from a file, and the errors of from_file, which leave the kernel unchanged.
         """
         if self._file is None:
             raise StateError(f"kernel '{self.name}' came from no file")
@@ -229,18 +224,17 @@ class Kernel(_pumice.Kernel):
         header: str = "",
         **options: Any,
     ) -> Kernel:
-        """A kernel of which only the body of main is written; `i` is the number of the invocation, `.source` shows
-        the whole text.
+        """Create a kernel from the body of main; `i` is the invocation index, `.source` the complete source.
 
-        inputs, outputs: names -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc to be
-        like, "sfp" for the dtype of the call's arrays, or float, int, bool for a number. float16, bfloat16 and sfp
-        arrays are read by buffer_ld1(x, i) and written by buffer_st1(y, i, value); others are indexed. A shape gives
-        the body x_size and x_shape[]. header: functions and constants before main. options: those of Kernel.
+        inputs, outputs: names -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc to imitate, "sfp" for the
+        dtype of the call's arrays, or float, int, bool for a number. Read float16, bfloat16 and sfp arrays with buffer_ld1(x, i) and
+        write them with buffer_st1(y, i, value); index the others. A shape defines x_size and x_shape[] in the body. header: functions and
+        constants before main. options: those of Kernel.
 
-        A call returns the outputs that are not given and whose shape is known (one array, or a dict of them), and
-        without threads= runs as many invocations as the first output has elements. An array that is given for a name
-        with a shape has that shape, or as many elements on one axis. Raises GraphError for a name, dtype or shape
-        that there is not, ShaderCompileError with lines of the body; a call BindingError (K5: shape).
+        A call allocates and returns omitted outputs with a known shape (one array, or a dict of them), and without threads= runs one
+        invocation per element of the first output. An array passed for a name with a shape must have that shape, or as many elements on
+        one axis. Raise GraphError for an invalid name, dtype or shape, ShaderCompileError with lines of the body; a call raises
+        BindingError (K5: shape).
         """
         from .kernel_body import text_of
 
@@ -257,21 +251,23 @@ class Kernel(_pumice.Kernel):
             raise binding_error("K5", name, f"an array of shape {shape}", f"shape {tuple(given)}", kind="argument")
 
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
-        """Runs the kernel once and waits. Arguments go by name: Tensors, NumPy arrays, push constants; threads= or
-        groups=. threads="y" is an invocation for each element of the array that is given as y, as the shader declares it.
-        Exactly so many run, unless they work together (barriers, shared memory, subgroups): then whole workgroups do.
-        groups= may be a Tensor of three uint32, which the device reads when the kernel starts; they must be within its limits.
+        """Run the kernel once and wait. Pass arguments by name: Tensors, NumPy arrays, push constants; threads= or groups=.
 
-        timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
-        and the arrays stay as they are. Ctrl-C interrupts likewise.
+        threads="y" launches one invocation per element of the array passed as y, as the shader declares it. Exactly this many run, unless
+        invocations cooperate (barriers, shared memory, subgroups): then whole workgroups do. groups= may be a Tensor of three uint32,
+        which the device reads when the kernel starts; they must be within its limits.
+
+        timeout: maximum wait in seconds. After it, TimeoutError is raised; the execution continues, and the arrays do not change. Ctrl-C
+        interrupts likewise.
         given: arguments in a dict, for names that are keywords of this call (threads, groups, timeout) or of Python.
-        Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets
-        of the shader (see dtype), or are copied to these; a list of dicts does where the kernel only reads it. A block of
-        several members takes them by name, or a dict; an array of blocks takes a list. None stands for a buffer that no
-        instruction of this variant names, as where a macro leaves its use out: the interface of the shader says "used".
-        Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures.
-        Returns the outputs that from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
-        The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch.
+
+        Arrays are copied in, and back if the kernel writes them. Structured arrays have the fields and offsets of the shader (see dtype),
+        or are converted; for a read-only buffer, a list of dicts will do. A block of several members takes them by name, or as a dict; an
+        array of blocks takes a list. Pass None for a buffer that this variant does not use, for example because of a macro: see "used" in
+        the shader's interface. Push constants are numbers, sequences for vectors, matrices (by columns) and arrays, dicts for structures.
+
+        Return the outputs described in from_body, else None. Raise BindingError; OutOfBoundsError with debug=True. The first call with
+        arrays of new types builds a variant, which some drivers compile at its first dispatch.
         """
         if self._file is not None:
             self._reload_if_changed()
@@ -293,7 +289,7 @@ class Kernel(_pumice.Kernel):
     def _run(self, given: Mapping[str, Any] | None, arguments: Mapping[str, Any], filled: Iterable[Filled]) -> None:
         try:
             self.run(**arguments) if given is None else self.run(given, **arguments)
-        except OutOfBoundsError:  # the results are there
+        except OutOfBoundsError:  # the results are complete
             for one in filled:
                 one.copy_back()
             raise
@@ -301,14 +297,14 @@ class Kernel(_pumice.Kernel):
             one.copy_back()
 
     def _completed(self, every: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with the outputs and the threads that from_body tells and a call leaves out."""
+        """Add the outputs and thread count that a call of a from_body kernel omits."""
         every = {**every, **{key: _empty(*result) for key, result in self._results.items() if key not in every}}
         if self._first_output in every and "threads" not in every and "groups" not in every:
             every["threads"] = int(np.prod(np.shape(every[self._first_output]), dtype=np.int64))
         return every
 
     def _variant(self, local_size: Any, spec: Mapping[str, Any], macros: Mapping[str, Any]) -> Kernel:
-        """A kernel of the same text with other constants, macros and, where one is given, local size."""
+        """Return a kernel of the same source with other constants, macros and, if given, another local size."""
         given = {**self._given, "spec": {**self._given["spec"], **spec}, "macros": {**self._given["macros"], **macros}}
         given |= {} if local_size is None else {"local_size": local_size}
         made = Kernel(self.source if given["spirv"] is None else None, self._on, **given)
@@ -316,9 +312,9 @@ class Kernel(_pumice.Kernel):
         return made
 
     def bind(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> BoundKernel:
-        """A BoundKernel for command lists: Tensors and push constants as a call takes them, and threads= or groups=.
+        """Return a BoundKernel for command lists: Tensors and push constants as in a call, and threads= or groups=.
 
-        Raises BindingError.
+        Raise BindingError.
         """
         if self._file is not None:
             self._reload_if_changed()
@@ -331,11 +327,11 @@ class Kernel(_pumice.Kernel):
         return super().bind(**arguments) if given is None else super().bind(given, **arguments)
 
     def time(self, given: Mapping[str, Any] | None = None, /, *, runs: int = 20, **arguments: Any) -> KernelTimes:
-        """Seconds on the device of each of `runs` runs, between time stamps, after one run that is not measured.
+        """Measure the device time in seconds of `runs` runs with timestamps, after one warm-up run.
 
-        Arguments as bind takes them, besides NumPy arrays of buffers, which are copied to the device once and not back: the
-        arrays stay as they are. given: arguments in a dict, for names that this call has. Raises BindingError,
-        InputError for runs below 1, UnsupportedError for a queue without time stamps.
+        Arguments are those of bind; NumPy arrays are also accepted for buffers, and are copied to the device once and never back. given:
+        arguments in a dict, for names that this call has. Raise BindingError, InputError for runs below 1, UnsupportedError for a queue
+        without timestamps.
         """
         from .kernel_times import times_of
 
@@ -353,25 +349,26 @@ class Kernel(_pumice.Kernel):
         again: bool = False,
         progress: bool = True,
     ) -> Tuning:
-        """Measures variants of this kernel, chooses the quickest, and keeps on disk what was measured.
+        """Measure variants of this kernel, choose the fastest, and store the measurements on disk.
 
-        configs: a grid, names -> lists of values, of which every combination is a variant; or a callable that gives dicts
-        of values. Names: specialization constants, macros that the text names, "local_size", and "precision" ("fp32",
-        "fp16", "bf16": the type that arrays of floats in buffers of sfp are converted to).
-        arguments: those of a call in a dict; or a callable that gives them for a variant's dict, as where the number of
-        groups follows from a tile. Arrays stay as they are.
-        check: a function that is called with the arrays and numbers by name and returns what the kernel should write, one
-        array or a dict of them; a variant that differs is rejected. tolerance: the largest difference, as a part of the
-        largest value, by default the square root of the type's epsilon, 0 for whole numbers. allow_spills: keep variants
-        whose registers spill, where the driver tells that. runs: executions of each variant, of which the median counts.
-        again: measure, whatever is known. progress: a bar, on a terminal and in a notebook.
+        configs: a grid, names -> lists of values, whose combinations are the variants; or a callable that returns dicts of values. Names:
+        specialization constants, macros in the source, "local_size", and "precision" ("fp32", "fp16", "bf16": the type to which float
+        arrays in sfp buffers are converted).
+        arguments: those of a call in a dict; or a callable that returns them for a variant's dict, for example if the number of groups
+        depends on a tile. Arrays do not change.
 
-        What is known of a variant, by device, driver, text, class of sizes, and whether it was checked and how, is not
-        measured again, in this process and later ones. After an interruption the next call goes on where this one was.
-        A reference cannot be told from another one: use again=True after a change of check.
-        A variant that the device does not run, as one whose loops the driver ends, is rejected as a wrong one is.
-        Raises InputError for configurations and arguments that cannot be, or where all variants are rejected, which it
-        lists, BindingError for arguments that do not fit, UnsupportedError for a queue without time stamps.
+        check: a function that takes the arrays and numbers by name and returns the expected output, one array or a dict of them; a
+        variant that differs is rejected. tolerance: the largest difference relative to the largest value, by default the square root of
+        the type's epsilon, 0 for integers. allow_spills: keep variants that spill registers, if the driver reports spills. runs:
+        executions per variant; the median counts.
+        again: ignore stored measurements. progress: a bar, on a terminal and in a notebook.
+
+        Stored measurements are reused in this and later processes; their key is the device, driver, source, size class, and the kind of
+        check. After an interruption, the next call continues. The key does not identify the reference function: use again=True after
+        changing check. A variant that the device does not run, for example because the driver ends its loops, is rejected.
+
+        Raise InputError for invalid configurations and arguments, or listing all variants if all are rejected; BindingError for arguments
+        that do not fit; UnsupportedError for a queue without timestamps.
         """
         from .tuning import Demand, listed, tuned
 
@@ -381,11 +378,11 @@ class Kernel(_pumice.Kernel):
         return tuned(self, self._on, listed(self, configs), arguments, demand, (again, progress))
 
     def statistics(self, storage: str | None = None) -> KernelStatistics:
-        """What the driver tells of the program that it makes of one build: registers, spills, shared memory, assembly.
+        """Return the driver's statistics of one build: registers, spills, shared memory, assembly.
 
-        The driver compiles the kernel once more for it. storage: one of `variants`; None: the fp32 build (or that of
-        the given options). Sizes of the SPIR-V are there on every driver; KernelStatistics says what is not.
-        Raises BindingError (K1) for a build that has not been made.
+        The driver compiles the kernel again for this. storage: one of `variants`; None: the fp32 build (or that of the given options).
+        SPIR-V sizes are available on every driver; KernelStatistics documents the others. Raise BindingError (K1) for a build that does
+        not exist.
         """
         from .kernel_statistics import KernelStatistics
 

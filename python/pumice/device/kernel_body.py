@@ -1,4 +1,4 @@
-"""Makes the text of a kernel of which only the body of main is written."""
+"""Generate the source of a kernel from the body of main."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._pumice import GraphError, Tensor, TensorDesc
 from ..base.errors import graph_error
 from .glsl_words import is_reserved
 
-# Arrays of 16-bit floats are of the storage type: buffer_ld1 and buffer_st1 read and write their elements.
+# Arrays of 16-bit floats have the storage type, accessed with buffer_ld1 and buffer_st1.
 _GLSL_TYPES = {
     "float32": "float",
     "float64": "double",
@@ -33,7 +33,7 @@ _GLSL_TYPES = {
 }
 _GLSL_NUMBERS = {float: "float", int: "int", bool: "bool"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_MOST_ELEMENTS = (1 << 32) - 1  # elements of an array of known shape, which the body counts in a uint
+_MOST_ELEMENTS = (1 << 32) - 1  # limit of arrays of known shape, because the body uses uint indices
 _GENERATED = {
     "i": "the invocation's number",
     "p": "the push constants",
@@ -45,16 +45,16 @@ _GENERATED = {
 
 
 class KernelText(NamedTuple):
-    """The text of a kernel, and what a call of it does with arguments that it is not given."""
+    """Kernel source, and defaults for omitted arguments."""
 
     source: str
-    shapes: dict[str, tuple[int, ...]]  # of the arguments that have one
-    results: dict[str, tuple[str, tuple[int, ...]]]  # outputs that a call makes: (dtype, shape)
+    shapes: dict[str, tuple[int, ...]]  # of arguments with a known shape
+    results: dict[str, tuple[str, tuple[int, ...]]]  # outputs that a call allocates: (dtype, shape)
     first_output: str | None
 
 
 class _Argument(NamedTuple):
-    """A name that from_body was given, and its type."""
+    """A name given to from_body, and its type."""
 
     name: str
     glsl: str
@@ -121,7 +121,7 @@ def _argument(name: str, given: Any) -> _Argument:
 
 
 def _check_generated_names(arguments: Iterable[_Argument]) -> None:
-    """Raises GraphError for a name that the shape of another argument makes, such as x_size and x_shape of x."""
+    """Raise GraphError for a name that clashes with a generated one, such as x_size and x_shape of x."""
     every = list(arguments)
     made = {one.name + end: one.name for one in every if one.shape is not None for end in ("_size", "_shape")}
     for one in every:
@@ -147,7 +147,7 @@ def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
 
 
 def text_of(body: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], header: str) -> KernelText:
-    """The whole text around a body; inputs, outputs, header and what is raised: see Kernel.from_body."""
+    """Return the complete source for a body; for arguments and errors see Kernel.from_body."""
     read = [_argument(key, given) for key, given in inputs.items()]
     written = [_argument(key, given) for key, given in outputs.items()]
     for one in written:

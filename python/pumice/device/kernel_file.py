@@ -1,4 +1,4 @@
-"""Kernels whose text is in a file, and which notice when it changes."""
+"""Kernels from source files, with change detection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 class KernelFile:
-    """The file of a kernel with those that it includes. `options` are those of Kernel."""
+    """A kernel's source file and its includes. `options` are those of Kernel."""
 
     def __init__(self, path: str, watches: bool, options: dict[str, Any]) -> None:
         self._path = path
@@ -33,14 +33,12 @@ class KernelFile:
         self._seen: dict[str, tuple[int, int, int] | None] = {}
 
     def has_changed(self) -> bool:
-        """Whether a file differs in date, size or inode from when it was compiled; False for a kernel that does not
-        watch its files.
-        """
+        """Return whether a file's date, size or inode has changed since compilation; always False without watching."""
         return self._watches and any(_stamp(path) != stamp for path, stamp in self._seen.items())
 
     def compile(self, kernel: type[_K]) -> _K:
-        """Compiles the files as they are now. Raises OSError, ShaderCompileError, UnsupportedError."""
-        # The stamp is older than the text, so that the next call sees a change in between.
+        """Compile the current files. Raise OSError, ShaderCompileError, UnsupportedError."""
+        # Take the stamp before reading, so that the next call detects a change in between.
         self._seen[self._path] = _stamp(self._path)
         with open(self._path, encoding="utf-8", errors="replace") as file:
             source = file.read()

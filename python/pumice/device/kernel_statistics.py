@@ -1,4 +1,4 @@
-"""What the driver says of the program that it made of a kernel: registers, spills, shared memory, its own assembly."""
+"""The driver's statistics of a compiled kernel: registers, spills, shared memory, assembly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..base.plain_text import plain
 
 Number = bool | int | float
 
-# Every driver has its own words for these. The first that is told is taken. What is spilled the engine reads, which takes no such kernel.
+# Drivers use different names; the first match counts. The engine parses spills itself, because it rejects kernels that spill.
 _REGISTERS = (r"register count", r"registers?", r"vgprs?", r"num(ber of)? registers", r"vector registers?")
 _SHARED = (r"shared memory( size| usage)?", r"lds size", r"workgroup memory( size)?", r"shared size")
 _OCCUPANCY = (r"occupancy", r"subgroups per simd", r"(max )?waves per (simd|cu)", r"active warps")
@@ -20,7 +20,7 @@ _INSTRUCTIONS = (r"instruction count", r"instructions?")
 
 
 class Statistic(NamedTuple):
-    """One number in the driver's own words."""
+    """One number under the driver's own name."""
 
     name: str
     description: str
@@ -28,7 +28,7 @@ class Statistic(NamedTuple):
 
 
 class Representation(NamedTuple):
-    """A form of the program inside the driver: text, as its assembly is, or bytes."""
+    """A driver-internal representation of the program: text, such as assembly, or bytes."""
 
     name: str
     description: str
@@ -36,9 +36,9 @@ class Representation(NamedTuple):
 
 
 class Executable(NamedTuple):
-    """One program that the driver made of a kernel; most drivers make one.
+    """One program that the driver compiled from a kernel; most drivers compile one.
 
-    subgroup_size: invocations; 0 where the driver does not tell it.
+    subgroup_size: in invocations; 0 if the driver does not report it.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Executable(NamedTuple):
     representations: tuple[Representation, ...]
 
     def find(self, names: Sequence[str]) -> Number | None:
-        """The value of the statistic whose name is the first of these patterns that fits; None where none does."""
+        """Return the value of the statistic that matches the first of these patterns; None if none does."""
         for name in names:
             for one in self.statistics:
                 if re.fullmatch(name, one.name.strip(), re.IGNORECASE):
@@ -57,16 +57,15 @@ class Executable(NamedTuple):
 
 
 class KernelStatistics:
-    """What `kernel.statistics()` found of one build of a kernel.
+    """The result of `kernel.statistics()` for one build of a kernel.
 
-    name: the kernel's. storage: the build's storage mode. local_size: invocations of a workgroup on three axes.
-    spirv_bytes: bytes of the shader as compiled; submitted_bytes: as the driver gets it.
-    refusal: why the driver's own numbers are not here; None where they are. executables: the driver's programs.
+    name: the kernel's. storage: the build's storage mode. local_size: workgroup size on three axes. spirv_bytes: size of the compiled
+    shader; submitted_bytes: size of the module passed to the driver. refusal: why the driver's own numbers are missing; None if they are
+    present. executables: the driver's programs.
 
-    registers, spills, spill_bytes, shared_bytes, occupancy, code_bytes, instructions and subgroup_size are read from the
-    driver's statistics by their usual names, in the driver's own units, and None where this driver does not tell one.
-    They and disassembly raise UnsupportedError where the driver tells nothing at all, naming the driver and the feature
-    that it lacks.
+    registers, spills, spill_bytes, shared_bytes, occupancy, code_bytes, instructions and subgroup_size are read from the driver's
+    statistics by their usual names, in the driver's own units; None if this driver does not report them. They and disassembly raise
+    UnsupportedError, naming the driver and the missing feature, if the driver reports nothing at all.
     """
 
     def __init__(self, name: str, record: Mapping[str, Any]) -> None:
@@ -91,54 +90,54 @@ class KernelStatistics:
 
     @property
     def registers(self) -> Number | None:
-        """Registers of one invocation (of one subgroup on some drivers)."""
+        """Registers per invocation (per subgroup on some drivers)."""
         return self._most(_REGISTERS)
 
     @property
     def spills(self) -> int | None:
-        """Registers, or instructions, that were spilled to memory; their bytes where the driver tells no number."""
+        """Registers or instructions spilled to memory, or bytes if the driver reports no count."""
         self._told()
         return self._spills
 
     @property
     def spill_bytes(self) -> int | None:
-        """Bytes of memory of one invocation that hold what has no register: spills, and arrays that are indexed.
+        """Bytes of local memory per invocation: spills and indexed arrays.
 
-        Only the low 32 bits count, of which an invocation addresses no more: NVIDIA 580.159 tells 2^36 + 272 bytes of local memory
-        of a kernel that spills 272, and 2^36 of one that spills none.
+        Only the low 32 bits count, which is the addressable range: NVIDIA 580.159 reports 2^36 + 272 bytes of local memory for a kernel
+        that spills 272, and 2^36 for one without spills.
         """
         self._told()
         return self._spill_bytes
 
     @property
     def shared_bytes(self) -> Number | None:
-        """Bytes of shared memory of a workgroup."""
+        """Bytes of shared memory per workgroup."""
         return self._most(_SHARED)
 
     @property
     def occupancy(self) -> Number | None:
-        """Subgroups that a unit of the device can hold at once."""
+        """Maximum resident subgroups per compute unit."""
         return self._most(_OCCUPANCY)
 
     @property
     def code_bytes(self) -> Number | None:
-        """Bytes of the device's own code."""
+        """Size of the machine code in bytes."""
         return self._most(_CODE)
 
     @property
     def instructions(self) -> Number | None:
-        """Instructions of the device's own code."""
+        """Number of machine instructions."""
         return self._most(_INSTRUCTIONS)
 
     @property
     def subgroup_size(self) -> int | None:
-        """Invocations of a subgroup."""
+        """Invocations per subgroup."""
         return max((one.subgroup_size for one in self._told()), default=0) or None
 
     def disassembly(self) -> str:
-        """Every text that the driver keeps of its programs, each below its name.
+        """Return every text that the driver provides for its programs, each below its name.
 
-        Raises UnsupportedError where the driver keeps none.
+        Raise UnsupportedError if it provides none.
         """
         texts = [
             f"// {one.name}: {form.name}\n{form.content}"
@@ -151,7 +150,7 @@ class KernelStatistics:
         return "\n".join(texts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the programs' texts, of values that JSON has."""
+        """Return everything except the programs' text, as JSON-compatible values."""
         return {
             "name": self.name,
             "storage": self.storage,
@@ -171,7 +170,7 @@ class KernelStatistics:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """(what, value) of each line of the table that is shown."""
+        """Return (name, value) of each row of the displayed table."""
         rows = [
             ("storage", self.storage),
             ("local size", " x ".join(map(str, self.local_size))),

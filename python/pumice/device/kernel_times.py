@@ -1,4 +1,4 @@
-"""How long a kernel takes on the device, without what a call moves."""
+"""Measure a kernel's device time, without transfers."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 class NoTimeStampsError(UnsupportedError):
-    """The queue has no time stamps, whatever the kernel is."""
+    """The queue does not support timestamps, whatever the kernel."""
 
 
 class KernelTimes(NamedTuple):
-    """Seconds on the device of each run of a kernel, in their order."""
+    """Device time of each run of a kernel in seconds, in order."""
 
     seconds: tuple[float, ...]
 
     @property
     def min(self) -> float:
-        """The least of them."""
+        """The shortest time."""
         return min(self.seconds)
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median time."""
         return float(np.median(self.seconds))
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class KernelTimes(NamedTuple):
 def times_of(
     kernel: Kernel, context: Context, arguments: tuple[Mapping[str, Any], Mapping[str, Any]], runs: int
 ) -> KernelTimes:
-    """Runs a kernel so many times on tensors, after one run that is not measured; see Kernel.time.
+    """Run a kernel on tensors this many times, after one warm-up run; see Kernel.time.
 
     arguments: those in a dict, and those by name.
     """
@@ -82,7 +82,7 @@ def times_of(
 def on_device(
     kernel: Kernel, context: Context, in_dict: Mapping[str, Any], by_name: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of a call as bind takes them: copies of the arrays of the host that buffers are bound to, in the shader's layout."""
+    """Convert a call's arguments for bind: host arrays of buffers are copied to the device, in the shader's layout."""
     if stand_for_others(kernel._special_names, in_dict, by_name):
         resolved_dict, by_name, _ = resolved(kernel, in_dict, by_name)
         in_dict = resolved_dict or {}
@@ -98,7 +98,7 @@ def on_device(
 
 
 def _tensor(array: Array, context: Context) -> Tensor:
-    """An array on the device; structures as rows of their bytes."""
+    """Copy an array to the device; structures become rows of bytes."""
     if array.dtype.names is None:
         return tensor(array, context=context)
     rows = np.ascontiguousarray(array).reshape(-1)

@@ -1,4 +1,4 @@
-"""Memory that a context shares with CUDA, and the order of the work of both on it."""
+"""Memory shared by a context and CUDA, and the ordering of their work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from .cuda import ImportedMemory, ImportedSemaphore, Primary, driver
 
 
 class _Stream:
-    """One CUDA stream, and the timeline that it signals: the values of one stream come in their order, those of several would not."""
+    """One CUDA stream, and the timeline that it signals. Each stream has its own, because signals of several streams would be out of
+    order.
+    """
 
     def __init__(self, context: Context, primary: Primary) -> None:
         self.ready = _pumice.SharedTimeline(context)
@@ -28,24 +30,24 @@ class _Stream:
 
 
 class CudaSide:
-    """What CUDA knows of one context: the GPU's primary context, and the timelines between both."""
+    """The CUDA objects for one context: the GPU's primary context, and the shared timelines."""
 
     def __init__(self, context: Context) -> None:
-        """Raises UnsupportedError, which names what is missing."""
+        """Raise UnsupportedError naming what is missing."""
         self.primary = Primary(driver(), context.info.uuid)
         self._lock = threading.Lock()
         self._streams: dict[int, _Stream] = {}
         self._finished: tuple[Any, ImportedSemaphore] | None = None
 
     def share(self, tensor: Tensor) -> None:
-        """Maps the memory of a tensor of empty_shared into CUDA's addresses."""
+        """Map the memory of a tensor from empty_shared into CUDA's address space."""
         buffer = tensor.buffer
         size = buffer._allocated_bytes
         memory = ImportedMemory(self.primary, buffer._export_memory(), size)
         buffer._set_mapping(memory.address, self.primary.number, memory)
 
     def finished(self, context: Context) -> tuple[Any, ImportedSemaphore]:
-        """The timeline that gets the ids of ordered submissions, on both sides."""
+        """Return the timeline that receives the ids of ordered submissions, for both sides."""
         if (known := self._finished) is not None:
             return known
         with self._lock:
@@ -55,7 +57,7 @@ class CudaSide:
             return self._finished
 
     def stream(self, handle: int, context: Context) -> _Stream:
-        """What is known of a stream, by its number in CUDA, since a handle may be that of another stream once it is destroyed."""
+        """Return the state of a stream, keyed by its CUDA stream id, because a handle may be reused after the stream is destroyed."""
         number = c_uint64()
         self.primary.cuda.call("cuStreamGetId", handle, byref(number))
         if (known := self._streams.get(number.value)) is not None:
@@ -71,7 +73,7 @@ _lock = threading.Lock()
 
 
 def cuda_side(context: Context) -> CudaSide:
-    """CUDA's side of a context, made on first use. Raises UnsupportedError, which names what is missing."""
+    """Return the CUDA objects of a context, created on first use. Raise UnsupportedError naming what is missing."""
     with _lock:
         if (side := _sides.get(context)) is None:
             side = _sides[context] = CudaSide(context)
@@ -79,7 +81,7 @@ def cuda_side(context: Context) -> CudaSide:
 
 
 def empty_shared(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context) -> Tensor:
-    """A tensor of undefined content in memory that CUDA sees too. Raises as pumice.empty does."""
+    """Return an uninitialized tensor in memory shared with CUDA. Raise like pumice.empty."""
     side = cuda_side(context)
     made = _pumice.empty_shared(shape, dtype, context)
     side.share(made)
@@ -87,7 +89,7 @@ def empty_shared(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Cont
 
 
 class _Open(threading.local):
-    """The orders that have begun on a thread, as pairs of a context and a stream's handle, the innermost last."""
+    """The active orders of a thread as pairs (context, stream handle), innermost last."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Context, int]] = []
@@ -97,12 +99,12 @@ _open = _Open()
 
 
 class Order:
-    """In a `with` block, the thread's submissions to a context come after the work that a CUDA stream has so far, and what the stream gets
-    afterwards comes after them. No host waits for either.
+    """Order the thread's submissions in a `with` block after the stream's current work, and the stream's later work after them. The host
+    does not wait.
     """
 
     def __init__(self, context: Context, stream: int) -> None:
-        """stream: the handle of a stream of the context's GPU; 0 for CUDA's default stream. Raises UnsupportedError."""
+        """stream: the handle of a stream of the context's GPU; 0 for CUDA's default stream. Raise UnsupportedError."""
         self._context = context
         self._side = cuda_side(context)
         self._handle = stream

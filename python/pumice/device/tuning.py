@@ -1,8 +1,8 @@
-"""Finds the quickest variant of a kernel, and remembers it."""
+"""Find the fastest variant of a kernel, and remember it."""
 
 from __future__ import annotations
 
-# The modules that measure are imported where something is measured: a process that finds all variants in the store needs this one alone.
+# The measuring modules are imported on demand: a process that finds all variants in the store needs only this one.
 import itertools
 import math
 import operator
@@ -31,7 +31,7 @@ Configs = Mapping[str, Iterable[Any]] | Callable[[], Iterable[Mapping[str, Any]]
 
 
 class Demand:
-    """What variants have to fulfil; Kernel.tune says more."""
+    """Requirements on variants; see Kernel.tune."""
 
     def __init__(
         self, check: Callable[..., Any] | None, tolerance: float | None, allow_spills: bool, runs: int
@@ -43,13 +43,13 @@ class Demand:
 
     @property
     def text(self) -> str:
-        """The same text for demands that what is kept of one serves for the other."""
+        """Return the same text for demands whose stored results are interchangeable."""
         checked = "unchecked" if self.check is None else f"checked to {self.tolerance}"
         return f"{checked}, {'spills allowed' if self.allow_spills else 'no spills'}"
 
 
 class Variant(NamedTuple):
-    """One configuration, its median seconds on the device, or why it was rejected, in which case they are None."""
+    """One configuration with its median device time in seconds (None if rejected), and the reason for a rejection."""
 
     config: dict[str, Any]
     seconds: float | None
@@ -57,10 +57,10 @@ class Variant(NamedTuple):
 
 
 class Tuning:
-    """What `kernel.tune()` found.
+    """The result of `kernel.tune()`.
 
-    name: the kernel's. best: the quickest configuration; seconds: its median time on the device. variants: all that were
-    asked for, in their order. measured: how many of them were run or built by this call; the others were known.
+    name: the kernel's. best: the fastest configuration; seconds: its median device time. variants: all that were requested, in order.
+    measured: how many of them this call ran or built; the others were stored.
     """
 
     def __init__(self, kernel: Kernel, variants: list[Variant], measured: int) -> None:
@@ -79,18 +79,18 @@ class Tuning:
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the best configuration, built when it is first asked for."""
+        """Return the kernel of the best configuration, built on first access."""
         if self._made is None:
             self._made = variant_of(self._base, self.best)
         return self._made
 
     @property
     def rejected(self) -> tuple[Variant, ...]:
-        """The variants that were rejected, each with its reason."""
+        """Return the rejected variants, each with its reason."""
         return tuple(one for one in self.variants if one.seconds is None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, of values that JSON has."""
+        """Return everything as JSON-compatible values."""
         variants = [one._asdict() for one in self.variants]
         return {
             "kernel": self.name,
@@ -101,7 +101,7 @@ class Tuning:
         }
 
     def _rows(self) -> list[tuple[str, str]]:
-        """(configuration, time or reason), the quickest first, those that were rejected last."""
+        """Return (configuration, time or reason), fastest first, rejected ones last."""
         ordered = sorted(self.variants, key=lambda one: math.inf if one.seconds is None else one.seconds)
         return [(_shown(one.config), one.rejected or f"{(one.seconds or 0) * 1e6:,.2f} us") for one in ordered]
 
@@ -125,7 +125,7 @@ def _shown(config: Mapping[str, Any]) -> str:
 
 
 def listed(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
-    """Every configuration of a grid, or of a callable, once. Raises InputError for what is none, or is not the kernel's."""
+    """Return every configuration of a grid or callable, without duplicates. Raise InputError for an invalid or unknown one."""
     if isinstance(configs, Mapping):
         for name, values in configs.items():
             if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
@@ -147,7 +147,7 @@ def listed(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """A configuration of values that JSON has."""
+    """Return a configuration with JSON-compatible values."""
     if not isinstance(config, Mapping):
         raise InputError(f"Kernel.tune: configs: expected dicts; given {type(config).__name__}")
     return {str(name): _plain_value(name, value) for name, value in config.items()}
@@ -173,7 +173,7 @@ def _constants(kernel: Kernel) -> set[str]:
 
 
 def _check_known(kernel: Kernel, name: str) -> None:
-    """A name that the text does not have would change nothing, and the times of its variants would be noise."""
+    """Reject a name that is not in the source: it would change nothing, and its variants would differ only by noise."""
     if name == "precision" and isinstance(kernel._given["options"], _pumice.ShaderOptions):
         raise InputError("Kernel.tune: precision: the kernel's options= fix the types of its arrays")
     known = name in ("precision", "local_size") or name in _constants(kernel)
@@ -185,7 +185,7 @@ def _check_known(kernel: Kernel, name: str) -> None:
 
 
 def variant_of(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
-    """The kernel of a configuration. Raises ShaderCompileError, UnsupportedError, BindingError."""
+    """Return the kernel of a configuration. Raise ShaderCompileError, UnsupportedError, BindingError."""
     constants = _constants(kernel)
     rest = {name: value for name, value in config.items() if name not in ("precision", "local_size")}
     spec = {name: value for name, value in rest.items() if name in constants}
@@ -194,7 +194,7 @@ def variant_of(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
 
 
 def _text_of(kernel: Kernel) -> str:
-    """A checksum of everything that a kernel's builds are made of, besides what a configuration changes."""
+    """Return a hash of everything that a kernel is built from, except what a configuration changes."""
     given = kernel._given
     path, includes = given["_path"] or kernel.name, dict(given["includes"] or {})
     folders = [str(folder) for folder in given["include_dirs"]]
@@ -207,7 +207,7 @@ def _text_of(kernel: Kernel) -> str:
     return sha256(json_text([sha256(one) for one in read]).encode())
 
 
-# ---- what is known, and what is measured
+# ---- stored and new measurements
 
 
 class _Search:
@@ -224,11 +224,11 @@ class _Search:
 
     @property
     def measured(self) -> int:
-        """How many variants were run or built."""
+        """Return how many variants were run or built."""
         return self._made.count if self._made else 0
 
     def _given(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a variant. Raises InputError."""
+        """Return the arguments of a variant. Raise InputError."""
         given = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
         if not isinstance(given, Mapping):
             raise InputError(f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {given!r}")
@@ -259,9 +259,9 @@ class _Search:
         return self._made
 
     def records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[Record]:
-        """The store's records of the variants; a variant that has none is measured, and its record kept."""
+        """Return the variants' records from the store; measure and store the missing ones."""
         found: list[Record] = []
-        every: dict[str, Any] | None = None  # the arguments of the first variant of which nothing is known
+        every: dict[str, Any] | None = None  # arguments of the first variant without a record
         for config in configs:
             every = self._given(config)
             known = None if again else self._known(config, every)
@@ -287,7 +287,7 @@ class _Search:
         return found
 
     def proved(self, record: Record) -> Record:
-        """The record, checked once more where it was checked with other sizes of its class."""
+        """Return the record, checked again if it was checked only with other sizes of its class."""
         every = self._given(record.config)
         if self._demand.check is None or described(every, str) in record.calls:
             return record
@@ -302,7 +302,7 @@ def tuned(
     demand: Demand,
     shown: tuple[bool, bool],
 ) -> Tuning:
-    """Measures what is not known of the configurations, and chooses; see Kernel.tune. shown: (again, progress)."""
+    """Measure the configurations without stored results, and choose; see Kernel.tune. shown: (again, progress)."""
     if operator.index(demand.runs) < 1:
         raise InputError(f"Kernel.tune: runs: expected a number from 1 on, given {demand.runs}")
     if demand.tolerance is not None and not 0 <= demand.tolerance < math.inf:

@@ -1,4 +1,4 @@
-"""The arguments of a kernel that is tuned: on the device, and against a reference."""
+"""Arguments of a kernel under tuning, for the device run and for the reference check."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .tuning_store import arrays_of
 
 LAUNCH = ("threads", "groups")
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-# The square root of each type's distance between 1 and the next number.
+# Square root of each type's machine epsilon.
 _TOLERANCES = {"float64": 1.5e-8, "float32": 3.5e-4, "float16": 3.2e-2, "bfloat16": 9e-2}
 
 
 class Call:
-    """The arguments of one variant. The caller's arrays and tensors stay as they are."""
+    """The arguments of one variant. The caller's arrays and tensors do not change."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Call:
         arguments: Mapping[str, Any],
         precision: str | None,
     ) -> None:
-        """source, bindings: the kernel's text and the buffers of its interface."""
+        """source, bindings: the kernel's source and the buffers of its interface."""
         self._source = source
         self._context = context
         self.arguments = dict(arguments)
@@ -42,7 +42,7 @@ class Call:
         self.followers = self._following() if precision is not None else set()
 
     def _following(self) -> set[str]:
-        """The arrays of floats whose buffers have elements of the storage type, which a precision is about."""
+        """Return the float arrays whose buffers have the storage type, to which a precision applies."""
         return {
             name
             for name, value in arrays_of(self.arguments).items()
@@ -52,7 +52,7 @@ class Call:
         }
 
     def host(self) -> dict[str, Any]:
-        """Copies of the arrays, and the numbers: what a reference is called with."""
+        """Return copies of the arrays, and the numbers: the arguments of a reference."""
         return {
             name: np.array(value.numpy() if isinstance(value, Tensor) else value)
             if isinstance(value, (np.ndarray, Tensor))
@@ -62,7 +62,7 @@ class Call:
         }
 
     def copies(self) -> dict[str, Any]:
-        """Copies of the arrays and tensors, of the precision's type where there is one; everything else as it is."""
+        """Return copies of arrays and tensors, converted to the precision if there is one, and other arguments unchanged."""
         return {name: self._copy(name, value) for name, value in self.arguments.items()}
 
     def _copy(self, name: str, value: Any) -> Any:
@@ -78,7 +78,7 @@ class Call:
         return tensor(array, context=self._context) if isinstance(value, Tensor) else array
 
     def expected(self, reference: Callable[..., Any]) -> dict[str, Array]:
-        """What a reference says, by the names of buffers. Raises InputError where it says something else."""
+        """Return a reference's results by buffer name. Raise InputError if they are invalid."""
         told = reference(**self.host())
         if not isinstance(told, Mapping):
             if len(self._written) != 1:
@@ -100,7 +100,7 @@ class Call:
         return arrays
 
     def difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
-        """Says by how much a result is wrong; "" where it is right."""
+        """Describe how a result differs from the expected one; "" if it is correct."""
         dtype = self.arguments[name].dtype
         if dtype.names:
             fields = ((field, str(dtype[field].base)) for field in dtype.names)
@@ -117,12 +117,12 @@ def _allowed(dtype: str, tolerance: float | None) -> float:
 
 
 def tolerance_of(dtype: str) -> float:
-    """The largest difference that rounding may make in sums of such numbers, as a part of the largest value; 0 for whole numbers."""
+    """Return the default tolerance for rounding in sums of this dtype, relative to the largest value; 0 for integers."""
     return _TOLERANCES.get(dtype, 0.0)
 
 
 def difference(name: str, result: Array, expected: Array, allowed: float) -> str:
-    """Says by how much an array differs from what is expected; "" where it is at most `allowed` of the largest value."""
+    """Describe how an array differs from the expected one; "" if by at most `allowed` of the largest value."""
     wide = [np.asarray(one, np.float64) for one in (result, expected)]
     if not allowed:
         wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))

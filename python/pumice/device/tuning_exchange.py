@@ -1,4 +1,4 @@
-"""The store of tuning as people see it: in groups, and as a file that another machine takes."""
+"""Display, export and import the tuning store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORMAT = "pumice tuning 1"
 
 
 class Group(NamedTuple):
-    """The variants of one kernel for one class of arrays on one device, and the best of them (None: all were rejected)."""
+    """The variants of one kernel for one class of arrays on one device, and the best of them (None: all rejected)."""
 
     kernel: str
     device: str
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 def groups() -> list[Group]:
-    """The store by kernel text, class of arrays, device, driver and what was demanded."""
+    """Group the store by kernel source, class of arrays, device, driver and demand."""
     found: dict[tuple[str, ...], list[Record]] = {}
     for one in records():
         found.setdefault((one.kernel, one.device, one.driver, one.shapes, one.text, one.demand), []).append(one)
@@ -42,9 +42,9 @@ def groups() -> list[Group]:
 
 
 def export_tuning(path: str | os.PathLike[str]) -> int:
-    """Writes all that tuning has kept on this machine to a file, as JSON, and returns the number of variants.
+    """Write all tuning results of this machine to a JSON file, and return the number of variants.
 
-    The file is whole or as it was before. Raises OSError.
+    The file is replaced atomically. Raise OSError.
     """
     every = [record._asdict() for record in records()]
     write_whole(path, json.dumps({"format": _FORMAT, "records": every}, indent=1) + "\n")
@@ -52,11 +52,11 @@ def export_tuning(path: str | os.PathLike[str]) -> int:
 
 
 def import_tuning(path: str | os.PathLike[str]) -> int:
-    """Takes what export_tuning has written into this machine's store, and returns the number of variants that were taken.
+    """Import a file from export_tuning into this machine's store, and return the number of imported variants.
 
-    A variant that the store has is replaced where the file's was measured later. Nothing is taken of a file with a record
-    that is not as expected. Records of other devices and drivers are kept and never read for this one. Raises OSError,
-    InputError for another file, or where there is no store (PUMICE_NO_CACHE, or a folder that cannot be written).
+    An existing variant is replaced if the file's was measured later. A file with an invalid record is rejected as a whole. Records of
+    other devices and drivers are stored, but not used on this one. Raise OSError; InputError for an invalid file, or without a store
+    (PUMICE_NO_CACHE, or an unwritable folder).
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()

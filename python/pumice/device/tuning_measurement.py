@@ -1,4 +1,4 @@
-"""Measures variants of a kernel, checks them and keeps what was found in the store."""
+"""Measure and check variants of a kernel, and store the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Measurement:
-    """Measures for one call of Kernel.tune."""
+    """Measures variants for one call of Kernel.tune."""
 
     def __init__(
         self,
@@ -37,19 +37,19 @@ class Measurement:
         is_same: bool,
         variant_of: Callable[[dict[str, Any]], Kernel],
     ) -> None:
-        """subject: the kernel's name, device, driver, text and demand, as a record has them. is_same: whether all variants have the same
-        arguments. variant_of: makes the kernel of a configuration.
+        """subject: the kernel's name, device, driver, source hash and demand, as in a record. is_same: whether all variants have the same
+        arguments. variant_of: builds the kernel of a configuration.
         """
         self._subject = subject
         self._context = context
         self._demand = demand
         self._is_same = is_same
         self._variant_of = variant_of
-        self._expected: dict[str, Any] | None = None  # of arguments that are the same for all variants
-        self.count = 0  # variants that were run or built
+        self._expected: dict[str, Any] | None = None  # reference results, if all variants have the same arguments
+        self.count = 0  # variants run or built
 
     def _blank(self, config: dict[str, Any], call: Call) -> Record:
-        """The record of a variant of which nothing is known."""
+        """Return the record of a variant before its measurement."""
         every = call.arguments
         kernel, device, driver, text, demand = self._subject
         return Record(
@@ -68,7 +68,7 @@ class Measurement:
         )
 
     def of(self, config: dict[str, Any], call: Call) -> Record:
-        """The record of a variant, which is measured and kept."""
+        """Measure a variant, and store and return its record."""
         blank = self._blank(config, call)
         self.count += 1
         try:
@@ -82,7 +82,7 @@ class Measurement:
             if reason:
                 return self._kept(blank, rejected=reason)
             seconds = times_of(variant, self._context, ({}, call.copies()), self._demand.runs).median
-        except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
+        except OutOfMemoryError as error:  # not stored: there may be enough memory another time
             return blank._replace(rejected=f"has no memory: {_first_line(error)}")
         except NoTimeStampsError:
             raise
@@ -93,7 +93,7 @@ class Measurement:
         return self._kept(blank, seconds=seconds)
 
     def checked(self, record: Record, call: Call) -> Record:
-        """The record of a variant after a check with the sizes of this call."""
+        """Check a variant with the sizes of this call, and return its record."""
         self.count += 1
         try:
             wrong = self._wrong(self._variant_of(record.config), call)
@@ -109,7 +109,7 @@ class Measurement:
         return made
 
     def _fault(self, variant: Kernel, call: Call) -> str:
-        """Why a variant cannot be taken; "" where it can."""
+        """Return why a variant must be rejected; "" if it is valid."""
         if self._demand.check is not None and (wrong := self._wrong(variant, call)):
             return f"is wrong: {wrong}"
         if self._demand.allow_spills:
@@ -118,7 +118,7 @@ class Measurement:
             from .kernel_times import on_device
 
             in_dict, by_name = on_device(variant, self._context, {}, call.copies())
-            variant.bind(in_dict, **by_name)  # makes the build for these arrays
+            variant.bind(in_dict, **by_name)  # builds the variant for these arrays
         build = next((name for name in variant.variants if name != "fp32"), None)
         told = variant.statistics(build)
         spills = told.spills if told.refusal is None else None
@@ -145,9 +145,9 @@ def _host(given: Any) -> Array:
 
 
 def _not_run(record: Record, error: UnsupportedError) -> Record:
-    """The record of a variant that the device does not run, as where the driver ends its loops.
+    """Return the record of a variant that the device does not run, for example because the driver ends its loops.
 
-    It is not kept: loops of other sizes may end by themselves.
+    It is not stored, because loops for other sizes may complete.
     """
     return record._replace(seconds=None, rejected=f"does not run: {_first_line(error)}")
 

@@ -1,6 +1,6 @@
-"""What was measured of variants of kernels, kept in the cache: one file a variant, so that writers never wait for each other."""
+"""Measurements of kernel variants in the cache: one file per variant, so that writers never wait for each other."""
 
-# Neither json nor the annotations of __future__, which a NamedTuple would compile: a process that finds all in the store waits for both.
+# Avoids json and __future__ annotations, which a NamedTuple would compile: both slow down a process that finds everything in the store.
 
 import functools
 import operator
@@ -29,12 +29,12 @@ _TEXTS = ("kernel", "device", "driver", "text", "demand", "arguments", "shapes",
 
 
 class Record(NamedTuple):
-    """What is kept of one variant.
+    """The stored result of one variant.
 
-    kernel: its name, for people. device, driver: names and numbers. text: SHA-256 of the kernel's text and of all that it is
-    built with. demand: what it was checked against. arguments: classes of arrays, numbers and launch; shapes: those of the
-    arrays alone. config: the variant. seconds: the median on the device; None where it was rejected, which says why.
-    calls: exact sizes that it was checked with. measured: seconds since the epoch.
+    kernel: its name, for display. device, driver: names and numbers. text: SHA-256 of the kernel's source and all build inputs. demand:
+    how it was checked. arguments: classes of arrays, numbers and launch; shapes: those of the arrays only. config: the variant. seconds:
+    the median device time; None if rejected, with the reason in `rejected`. calls: exact sizes that it was checked with. measured:
+    seconds since the epoch.
     """
 
     kernel: str
@@ -57,12 +57,12 @@ class Record(NamedTuple):
 
     @property
     def subject(self) -> tuple[str, str, str, str]:
-        """What all variants of a kernel on a device have in common; see `place_of`."""
+        """The fields that all variants of a kernel on a device share; see `place_of`."""
         return self.device, self.driver, self.text, self.demand
 
 
 def config_text(config: dict[str, Any]) -> str:
-    """One text for equal configurations, whatever their order."""
+    """Return a canonical text of a configuration, independent of its order."""
     return json_text(config, sort_keys=True)
 
 
@@ -80,13 +80,13 @@ def _joined(*parts: str) -> bytes:
     return json_text(parts).encode()
 
 
-# ---- classes of arguments, by which variants are found
+# ---- argument classes, part of a variant's key
 
 
 def size_class(size: int) -> str:
-    """The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it.
+    """Return the class of a size: the next power of two, and the largest power of two, up to 256, that divides it.
 
-    A tile that fits one size of a class fits them all, where its sides are such powers.
+    Tiles whose sides are such powers fit either all sizes of a class or none.
     """
     if size < 1:
         return str(size)
@@ -94,13 +94,13 @@ def size_class(size: int) -> str:
 
 
 def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> str:
-    """Every argument by name: arrays by dtype and sizes, whole numbers as sizes, others by their type."""
+    """Describe every argument by name: arrays by dtype and sizes, integers as sizes, others by their type."""
     return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
 
 
 @functools.cache
 def _dtype_text(dtype: Any) -> str:
-    """The dtype's name, which NumPy takes long to make."""
+    """Return the dtype's name; cached, because NumPy is slow to format it."""
     return str(dtype)
 
 
@@ -120,7 +120,7 @@ def _described(value: Any, of_size: Callable[[int], str]) -> str:
 
 
 def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are arrays."""
+    """Return the arguments that are arrays."""
     return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
 
 
@@ -128,22 +128,22 @@ def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def device_name(info: DeviceInfo) -> str:
-    """The device's model: two boards of one model share what was measured."""
+    """Return the device's model; boards of one model share measurements."""
     return f"{info.name} [{info.vendor_id:04x}:{info.device_id:04x}]"
 
 
 def driver_name(info: DeviceInfo) -> str:
-    """The driver and its version."""
+    """Return the driver and its version."""
     return f"{info.driver} {info.driver_info} {info.driver_version}"
 
 
 def read(wanted: Record) -> Record | None:
-    """What the store has of this variant; None where it has nothing, or a file that is not whole or not of this variant."""
+    """Return the stored record of this variant; None if it is missing, damaged, or of another variant."""
     return read_variant(wanted.subject, wanted.arguments, wanted.config)
 
 
 def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> Record | None:
-    """Reads a variant's record, as `read` does, by what a variant is found by: see `place_of`."""
+    """Return the record stored under this key, like `read`; see `place_of`."""
     if not cache_directory():
         return None
     found = _of_entry(place_of(subject, arguments, config))
@@ -152,7 +152,7 @@ def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dic
 
 
 def write(record: Record) -> bool:
-    """Keeps a record. False where there is no cache, or where it cannot be written."""
+    """Store a record. Return False if there is no cache or it cannot be written."""
     if not cache_directory():
         return False
     return write_cache_entry(_KIND, record.place, json_text(record._asdict()).encode())
@@ -166,7 +166,7 @@ def records() -> Iterator[Record]:
 
 
 def store_folder(record: Record) -> str | None:
-    """The folder of all records of the same device, driver, text and demand; None where there is no cache."""
+    """Return the folder of all records of the same device, driver, source and demand; None without a cache."""
     cache = cache_directory()
     return os.path.join(cache, _KIND, _folder_of(record.subject)) if cache else None
 
@@ -181,12 +181,12 @@ def _of_entry(name: str) -> Record | None:
     entry = read_cache_entry(_KIND, name)
     try:
         return None if entry is None else record_from(parse_json(entry))
-    except ValueError:  # another version's, or not ours
+    except ValueError:  # another version's, or foreign
         return None
 
 
 def record_from(given: Any) -> Record | None:
-    """A record of what JSON has; None where it is not one."""
+    """Convert parsed JSON to a record; None if it is invalid."""
     if not isinstance(given, dict) or given.keys() != set(Record._fields):
         return None
     texts = all(isinstance(given[name], str) for name in _TEXTS)
@@ -196,7 +196,7 @@ def record_from(given: Any) -> Record | None:
         return None
     if given["seconds"] is None:
         return Record(**given) if given["rejected"] else None
-    # A time that is not above zero would be taken for the best of all.
+    # A time that is not positive would always win.
     return Record(**given) if _is_number(given["seconds"]) and given["seconds"] > 0 and not given["rejected"] else None
 
 

@@ -1,4 +1,4 @@
-"""The commands of the dv interface as objects with the fields of the raw structures; bytes() gives these."""
+"""The commands of the dv interface, as objects with the fields of the raw structures; bytes() serializes them."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import pumice._pumice as _pumice
 from ..base.errors import binding_error
 from .objects import Memory
 
-# A memory, or the number that stands for one in raw commands; alone or with an offset in bytes.
+# A memory, or its handle in raw commands; optionally with a byte offset.
 Place = Memory | tuple[Memory | int, int] | None
-Pair = int | tuple[int, int]  # (x, y), or the raw number
-Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw number
-Half = int | float  # a float is converted to float16, an int is its bits
+Pair = int | tuple[int, int]  # (x, y), or the raw value
+Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw value
+Half = int | float  # a float is converted to float16; an int is taken as its bits
 
 _CONSTANTS = _pumice.dv_constants()
 DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = (_CONSTANTS[f"DEV_{kind}"] for kind in ("CONV", "FC", "IPU", "MAXIMIZER"))
 RGBA8888, RGB888 = _CONSTANTS["RGBA8888"], _CONSTANTS["RGB888"]
 RGBFP16, LUT = _CONSTANTS["RGBFP16"], _CONSTANTS["LUT"]
 CNV_FP16_SUB, CNV_FP16_DIV_255 = _CONSTANTS["CNV_FP16_SUB"], _CONSTANTS["CNV_FP16_DIV_255"]
-WEIGHTS_TRANSPOSED = _CONSTANTS["WEIGHTS_TRANSPOSED"]  # a bit of input_circular_offset
-# Values of the field conv_enable.
+WEIGHTS_TRANSPOSED = _CONSTANTS["WEIGHTS_TRANSPOSED"]  # flag in input_circular_offset
+# Values of conv_enable.
 CONVOLUTION, DEPTHWISE = _CONSTANTS["CONVOLUTION"], _CONSTANTS["DEPTHWISE"]
 DECONVOLUTION, DEPTHWISE_DECONVOLUTION = _CONSTANTS["DECONVOLUTION"], _CONSTANTS["DEPTHWISE_DECONVOLUTION"]
-# Values of the field pool_enable.
+# Values of pool_enable.
 POOL_MAX, POOL_AVERAGE, UPSAMPLE = _CONSTANTS["POOL_MAX"], _CONSTANTS["POOL_AVERAGE"], _CONSTANTS["UPSAMPLE"]
-# Values of the field actfunc of a convolution command.
+# Values of actfunc in a convolution command.
 ACT_TANH, ACT_LEAKY_RELU = _CONSTANTS["ACT_TANH"], _CONSTANTS["ACT_LEAKY_RELU"]
 ACT_SIGMOID, ACT_PRELU = _CONSTANTS["ACT_SIGMOID"], _CONSTANTS["ACT_PRELU"]
 ACT_ELU, ACT_RELU6 = _CONSTANTS["ACT_ELU"], _CONSTANTS["ACT_RELU6"]
 MOST_RUNS = 32
 
-_PLACE = "QQ"  # the form of a place's field in the table of structures
+_PLACE = "QQ"  # format code of a memory field in the table of structures
 _STRUCTURES = _pumice.dv_structures()
 
 
 def half_bits(value: Half) -> int:
-    """The bits of a float as float16; an int stands for the bits themselves."""
+    """Return the float16 bits of a float; an int is returned unchanged."""
     return int(np.float16(value).view(np.uint16)) if isinstance(value, float) else int(value)
 
 
@@ -58,10 +58,10 @@ def _bytes_of(values: Sequence[int]) -> int:
 
 
 class _Structure:
-    """An object with the fields of a raw structure as attributes; bytes() gives the structure."""
+    """The fields of a raw structure as attributes; bytes() serializes it."""
 
     _structure: ClassVar[str]
-    _header: ClassVar[tuple[int, int]] = (0, 0)  # kind of device, version
+    _header: ClassVar[tuple[int, int]] = (0, 0)  # device type, version
     _halves: ClassVar[frozenset[str]] = frozenset()
 
     def _raw(self, name: str, value: Any) -> tuple[int, ...]:
@@ -102,18 +102,16 @@ class _Structure:
 
 
 class _Command(_Structure):
-    """A command that a list takes."""
+    """A command that can be added to a list."""
 
     def required_bytes(self, strict: bool = False) -> dict[str, int]:
-        """The bytes that each place, by its name, needs from its offset on. Raises BindingError as `CommandList.add`
-        does.
-        """
+        """Return the bytes that each memory field needs from its offset on, by field name. Raise BindingError like `CommandList.add`."""
         return dict(_pumice.dv_required_bytes(bytes(self), strict))
 
 
 @dataclass(kw_only=True)
 class Run(_Structure):
-    """One run of a convolution command. Each field is a raw number, or a tuple or a float where its type allows it."""
+    """One run of a convolution command. Each field is a raw value, or a tuple or float if its type allows it."""
 
     _structure = "run"
     _halves = frozenset({"pool_avg_param", "actfunc_param"})
@@ -140,11 +138,10 @@ class Run(_Structure):
 
 @dataclass(kw_only=True)
 class Conv(_Command):
-    """A convolution command of up to 32 runs. Without `topo` the runs are one chain, of which the last writes to memory.
+    """A convolution command with up to 32 runs. Without `topo`, the runs form one chain and the last writes to memory.
 
-    `input_circular_offset` is the number of images, 0 or 1 for one. With WEIGHTS_TRANSPOSED added to it the tensors of the command lie
-    with x innermost in place of y, and each kernel was packed with its x and y exchanged; all fields, and the results, are those of the
-    plain command.
+    `input_circular_offset` is the batch size; 0 and 1 mean one image. With the flag WEIGHTS_TRANSPOSED, the command's tensors have x
+    innermost instead of y, and each kernel was packed with x and y swapped. Fields and results are those of the plain command.
     """
 
     _structure = "conv"
@@ -173,13 +170,13 @@ class Conv(_Command):
         return super()._raw(name, value)
 
     def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
-        """(width, height, channels) of each run's output. Raises BindingError as `CommandList.add` does."""
+        """Return (width, height, channels) of each run's output. Raise BindingError like `CommandList.add`."""
         return _pumice.dv_run_outputs(bytes(self), strict)
 
 
 @dataclass(kw_only=True)
 class ConvV1(_Command):
-    """A convolution command whose input may be bytes, which a table of 3 times 256 float16 converts."""
+    """A convolution command with an optional uint8 input, converted by a table of 3 x 256 float16."""
 
     _structure = "conv_v1"
     _header = (DEV_CONV, 1)
@@ -192,13 +189,13 @@ class ConvV1(_Command):
         return [self.conv_cmd]
 
     def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
-        """(width, height, channels) of each run's output. Raises BindingError as `CommandList.add` does."""
+        """Return (width, height, channels) of each run's output. Raise BindingError like `CommandList.add`."""
         return _pumice.dv_run_outputs(bytes(self), strict)
 
 
 @dataclass(kw_only=True)
 class FullyConnected(_Command):
-    """A fully connected layer; its weights are read as those of a convolution are (`CommandList.commit`)."""
+    """A fully connected layer; its weights are read like those of a convolution (`CommandList.commit`)."""
 
     _structure = "fc"
     _header = (DEV_FC, 0)
@@ -210,19 +207,19 @@ class FullyConnected(_Command):
     input_size: int = 0
     output_size: int = 0
     weight_fmt: int = 0
-    actfunc: int = 0  # 1 ReLU, 2 tanh, 3 leaky ReLU, 4 sigmoid: other numbers than those of a convolution
+    actfunc: int = 0  # 1 ReLU, 2 tanh, 3 leaky ReLU, 4 sigmoid: different codes from a convolution's
     actfunc_param: Half = 0
 
 
 @dataclass(kw_only=True)
 class Ipu(_Command):
-    """A blit: a texture is scaled to the rectangle, laid over an image of its size, and written.
+    """A blit: scales a texture to the rectangle, blends it over an image of that size, and writes the result.
 
-    Pixel (x, y) is the texture's at ((x + 1/2) * tex_width / rect_width, ..), or with `transpose` at the place with x and y exchanged;
-    bilinear weights have 8 bits. Bytes of a texture and of a palette's colours, from the lowest on, are red, green, blue, alpha; `ridx`
-    to `aidx` are their places in `rd` and `wr`. Alpha is `alpha` with `use_const_alpha`, else the pixel's, 255 where it has none; the
-    result is (tex * alpha + rd * (255 - alpha)) / 255, rounded. float16 are values less `cnv_param`, or divided by 255. A palette
-    stays for the context's later commands, which have none of their own with `ncolor_lut` 0.
+    Pixel (x, y) samples the texture at ((x + 1/2) * tex_width / rect_width, ...), with x and y swapped if `transpose` is set; bilinear
+    weights have 8 bits. Bytes of a texture and of palette colours are red, green, blue, alpha from the lowest on; `ridx` to `aidx` are
+    the channel positions in `rd` and `wr`. Alpha is `alpha` with `use_const_alpha`, else the pixel's, or 255 if it has none. The result
+    is (tex * alpha + rd * (255 - alpha)) / 255, rounded. float16 results are values minus `cnv_param`, or divided by 255. A palette
+    remains in effect for later commands of the context with `ncolor_lut` 0.
     """
 
     _structure = "ipu"
@@ -263,7 +260,7 @@ class Ipu(_Command):
 
 @dataclass(kw_only=True)
 class Maximizer(_Command):
-    """Writes the first channel of the largest value among `nclass`, a byte for each pixel, at x * height + y; NaN is
+    """Channel-wise argmax over `nclass` channels: writes one byte per pixel at x * height + y. Ties take the first channel; NaN counts as
     the largest.
     """
 

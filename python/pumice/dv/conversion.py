@@ -1,4 +1,4 @@
-"""Nodes of a Graph -> layers of the dv interface."""
+"""Convert the nodes of a Graph to layers of the dv interface."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from .layers import Activations, Layer, Shape, Weights
 
 
 class NoForm(Exception):
-    """A node has no form in the dv interface. The text says why; it is empty where only something that the node reads
-    has none.
-    """
+    """A node cannot be converted to the dv interface. The message is the reason, or empty if only a producer of its inputs cannot."""
 
 
 def require(holds: object, reason: str) -> None:
-    """Raises NoForm with the reason unless the condition holds."""
+    """Raise NoForm with the reason unless the condition holds."""
     if not holds:
         raise NoForm(reason)
 
 
 class Conversion:
-    """The layers of a graph with one input. Raises UnsupportedError that lists every node without a form."""
+    """The layers of a graph with one input. Raise UnsupportedError listing every node that cannot be converted."""
 
     def __init__(
         self,
@@ -37,13 +35,13 @@ class Conversion:
         self.graph = graph
         self.images = images
         self.layers: list[Layer] = []
-        self.softmax_axes: dict[Value, int] = {}  # axes of softmaxes that the host computes, by output
+        self.softmax_axes: dict[Value, int] = {}  # axes of softmaxes left to the host, by output
         self.unsupported: list[str] = []
         self.outputs: dict[str, Activations] = {}
         self._made: dict[Value, Activations] = {}
         self._makers: dict[Activations, Layer] = {}
         self._parts: dict[Activations, list[Activations]] = {}
-        self._shared: set[Activations] = set()  # activations that several values stand for
+        self._shared: set[Activations] = set()  # activations shared by several values
         self._uses = Counter(value for node in graph.nodes for value in node.inputs if value is not None)
         self._uses.update(graph.outputs.values())
         self.input = self._input(input_shape)
@@ -84,24 +82,22 @@ class Conversion:
         return made
 
     def is_output(self, made: Activations) -> bool:
-        """Whether the activations are an output of the graph."""
+        """Return whether the activations are an output of the graph."""
         return any(made is output for output in self.outputs.values())
 
-    # ---- what nodes are made of
+    # ---- accessors for converters
 
     def source(self, node: Node, i: int = 0) -> Activations:
-        """The activations that input `i` of the node is. Raises NoForm for a constant, or where the node that makes
-        it has no form.
-        """
+        """Return the activations of input `i` of the node. Raise NoForm for a constant, or if its producer was rejected."""
         value = node.inputs[i]
         if value is None or value not in self._made:
             require(value is None or value.constant is None, f"input {i} is a constant")
-            raise NoForm  # the node that makes it has been refused
+            raise NoForm  # its producer was rejected
         return self._made[value]
 
     @staticmethod
     def constant(node: Node, i: int, what: str) -> Array:
-        """The elements of input `i` of the node. Raises NoForm, naming `what`, where it is no constant."""
+        """Return the elements of input `i` of the node. Raise NoForm, naming `what`, if it is not constant."""
         value = node.inputs[i]
         array = None if value is None else value.constant
         if array is None:
@@ -110,45 +106,41 @@ class Conversion:
 
     @staticmethod
     def has_input(node: Node, i: int) -> bool:
-        """Whether input `i` of the node is given."""
+        """Return whether input `i` of the node is present."""
         return i < len(node.inputs) and node.inputs[i] is not None
 
     def is_last(self, node: Node) -> bool:
-        """Whether the node's result is an output of the graph and read by no other node."""
+        """Return whether the node's result is an output of the graph and has no other consumer."""
         made = node.outputs[0]
         return self._uses[made] == sum(made == output for output in self.graph.outputs.values()) > 0
 
     def open(self, node: Node, i: int = 0) -> Layer | None:
-        """The layer that makes an input which nothing else reads, so that this node may become part of it; None if
-        there is none.
-        """
+        """Return the layer whose only consumer is this node, so that the node can be fused into it; else None."""
         value, made = node.inputs[i], self.source(node, i)
         return None if value is None or self._uses[value] != 1 or made in self._shared else self._makers.get(made)
 
     def made_by(self, made: Activations) -> int:
-        """The position of the layer after which the activations are there; -1 where they are there from the
-        beginning.
-        """
+        """Return the index of the layer that completes the activations; -1 for the graph's input."""
         if made in self._parts:
             return max(self.made_by(part) for part in self._parts[made])
         return self.layers.index(self._makers[made]) if made in self._makers else -1
 
     def add(self, node: Node, source: Activations, shape: Shape, run: Run, weights: Weights | None = None) -> Layer:
-        """Adds a layer that makes the node's output."""
+        """Add a layer that computes the node's output."""
         layer = Layer([], source, Activations(shape), run, weights)
         self.layers.append(layer)
         self.extend(node, layer, shape)
         return layer
 
     def extend(self, node: Node, layer: Layer, shape: Shape | None = None) -> None:
-        """Makes the node part of the layer, whose result is now the node's output."""
+        """Fuse the node into the layer; the layer's result becomes the node's output."""
         self._makers.pop(layer.target, None)
         layer.target = self._made[node.outputs[0]] = Activations(shape or layer.target.shape)
         self._makers[layer.target] = layer
         layer.nodes.append(node.name)
 
     def join(self, node: Node, parts: Sequence[Activations]) -> None:
-        """Lets the parts lie one after the other as the node's output; none of them may be part of anything else."""
+        """Concatenate `parts` in memory as the node's output. No part may belong to another concatenation."""
         _, height, width = parts[0].shape
         whole = self._made[node.outputs[0]] = Activations((sum(part.shape[0] for part in parts), height, width))
         self._parts[whole] = list(parts)
@@ -158,11 +150,11 @@ class Conversion:
             first += part.elements
 
     def may_join(self, part: Activations) -> bool:
-        """Whether the activations may become part of others: they are neither the graph's input nor a part already."""
+        """Return whether the activations can join a concatenation: neither the graph's input nor part of one already."""
         return part is not self.input and part.whole is None
 
     def alias(self, node: Node) -> None:
-        """Lets the node's output be its input."""
+        """Make the node's output an alias of its input."""
         value, made = node.inputs[0], self.source(node)
         if value is not None and self._uses[value] > 1:
             self._shared.add(made)

@@ -1,4 +1,4 @@
-"""The operators of a Graph that have a form in the dv interface."""
+"""Converters for the operators of a Graph that the dv interface supports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .conversion import Conversion, require
 from .conversion_windows import batch_normalization, convolution, depth_to_space, has_end, pool, upsample
 from .layers import Layer, Weights
 
-_MOST_VECTOR = 65535  # elements of a vector, as the fields of a fully connected command hold
-_ACTIVATIONS = {  # codes of convolution and of fully connected commands; None where the latter have no such activation
+_MOST_VECTOR = 65535  # vector length limit of the 16-bit fields of a fully connected command
+_ACTIVATIONS = {  # codes in convolution and in fully connected commands; None if the latter have no such activation
     "Tanh": (commands.ACT_TANH, 2),
     "Relu": (commands.ACT_LEAKY_RELU, 1),
     "LeakyRelu": (commands.ACT_LEAKY_RELU, 3),
@@ -24,19 +24,17 @@ _ACTIVATIONS = {  # codes of convolution and of fully connected commands; None w
     "Elu": (commands.ACT_ELU, None),
     "Clip": (commands.ACT_RELU6, None),
 }
-_LRN = 0x503  # normalization on, with the power function, scaled down by 2^5
+_LRN = 0x503  # normalization on, with the power function, down-scaled by 2^5
 _LRN_ATTRIBUTES = {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}
 
 
 def _copying(channels: int) -> Run:
-    """A run that writes what it reads: an average over windows of 1 x 1."""
+    """Return a run that copies its input: a 1 x 1 average pooling."""
     return Run(m=channels, pool_enable=commands.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=1.0)
 
 
 def _slope(conversion: Conversion, node: Node, layer: Layer | None) -> float:
-    """The slope of the node's activation; PRelu's slopes go to the layer's weights. Raises NoForm for parameters that
-    the interface lacks.
-    """
+    """Return the slope of the node's activation; PRelu's slopes go to the layer's weights. Raise NoForm for unsupported parameters."""
     attributes = node.attributes
     if node.op == "LeakyRelu":
         return float(attributes.get("alpha", 0.01))
@@ -91,9 +89,7 @@ def _normalization(conversion: Conversion, node: Node) -> None:
 
 
 def _bias(conversion: Conversion, node: Node) -> bool:
-    """Adds a constant operand to the biases of the matrix product before the node; False where the node does anything
-    else.
-    """
+    """Fuse the addition of a constant into the bias of the preceding GEMM; return False if the node is anything else."""
     value = node.inputs[0]
     layer = None if value is None or value.constant is not None else conversion.open(node)
     if layer is None or not layer.is_full or layer.run.actfunc or layer.weights is None:
@@ -204,5 +200,5 @@ _HANDLERS: Mapping[str, Callable[[Conversion, Node], None]] = {
 
 
 def converted(graph: Graph, input_shape: Sequence[int] | None, images: int) -> Conversion:
-    """The layers of a graph. Raises UnsupportedError that lists every node without a form."""
+    """Return the layers of a graph. Raise UnsupportedError listing every node that cannot be converted."""
     return Conversion(graph, input_shape, images, _HANDLERS)

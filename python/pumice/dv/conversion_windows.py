@@ -1,4 +1,4 @@
-"""Convolutions and pooling of a Graph in the dv interface."""
+"""Converters for the convolutions and pooling of a Graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_KERNEL, _MOST_FIELD, _MOST_BEFORE = 7, 255, 127
 
 
 def _pads(node: Node, sizes: Sequence[int], reach: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """The padding (top, left, bottom, right), computed from the sizes for auto_pad SAME_UPPER and SAME_LOWER."""
+    """Return the padding (top, left, bottom, right); computed from the sizes for auto_pad SAME_UPPER and SAME_LOWER."""
     mode = node.attributes.get("auto_pad", "NOTSET")
     if not mode.startswith("SAME"):
         return list((node.attributes.get("pads") if mode == "NOTSET" else None) or [0] * 4)
@@ -70,7 +70,7 @@ def convolution(conversion: Conversion, node: Node) -> None:
 
 
 def depth_to_space(conversion: Conversion, node: Node) -> None:
-    """Adds a deconvolution whose weights, 0 or 1, move each channel to its place among the pixels."""
+    """Add a deconvolution with 0/1 weights that moves each channel to its pixel position."""
     source, attributes = conversion.source(node), node.attributes
     channels, height, width = source.shape
     side = attributes["blocksize"]
@@ -92,7 +92,7 @@ def depth_to_space(conversion: Conversion, node: Node) -> None:
 
 
 def has_end(layer: Layer) -> bool:
-    """Whether the layer's run has a step that comes after sums: max pooling, upsampling, an activation, Abs or LRN."""
+    """Return whether the layer's run has a stage after accumulation: max pooling, upsampling, an activation, Abs or LRN."""
     run = layer.run
     return bool(run.pool_enable in (commands.POOL_MAX, commands.UPSAMPLE) or run.actfunc or run.rectifi_en or run.lrn)
 
@@ -109,7 +109,7 @@ def batch_normalization(conversion: Conversion, node: Node) -> None:
 
 
 def _rises(layer: Layer) -> bool:
-    """Whether the layer's activation never falls: the maximum of activated values is then the activated maximum."""
+    """Return whether the layer's activation is monotonically increasing, so that it commutes with max pooling."""
     slopes = layer.weights.slopes if layer.weights else None
     return bool(slopes is None or (slopes >= 0).all()) and layer.run.actfunc_param >= 0
 
@@ -126,7 +126,7 @@ def pool(conversion: Conversion, node: Node) -> None:
     require(counted, "an average without the padding that it covers")
     shape = [extent(sizes[i], pads[i], pads[i + 2], kernel[i], strides[i]) for i in range(2)]
     for i in range(2 if attributes.get("ceil_mode", 0) else 0):
-        begin = shape[i] * strides[i]  # where one more window would begin
+        begin = shape[i] * strides[i]  # start of an additional window
         if begin - strides[i] + kernel[i] < sizes[i] + pads[i] + pads[i + 2] and begin < sizes[i] + pads[i]:
             require(not average, "an average that passes the end (ceil_mode)")
             pads[i + 2] = begin + kernel[i] - sizes[i] - pads[i]
@@ -144,7 +144,7 @@ def pool(conversion: Conversion, node: Node) -> None:
 
 
 def _move(conversion: Conversion, node: Node, run: Run, shape: tuple[int, int], joins: bool) -> None:
-    """Adds a pooling or upsampling: in the run of the convolution before it where that can take it, else as a layer."""
+    """Add a pooling or upsampling: fused into the preceding convolution's run if possible, else as a layer."""
     source, layer = conversion.source(node), conversion.open(node)
     made = (source.shape[0], *shape)
     takes = layer is not None and layer.run.conv_enable and not layer.run.pool_enable and not layer.run.rectifi_en

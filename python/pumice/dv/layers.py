@@ -1,6 +1,4 @@
-"""Layers, which the nodes of a Graph become in the dv interface: each one run of a command or one fully connected
-command.
-"""
+"""Layers of the dv interface: each is one run of a convolution command, or one fully connected command."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 @dataclass(eq=False)
 class Activations:
-    """A tensor between layers. As a part of `whole` it begins at the element `first` of each image of that."""
+    """A tensor between layers. A slice of `whole` starts at element `first` of each image."""
 
     shape: Shape
     whole: Activations | None = None
@@ -36,13 +34,13 @@ class Activations:
 
     @property
     def offset(self) -> int:
-        """Elements from the beginning of an image of the root to this tensor."""
+        """Return the offset of this tensor in an image of the root, in elements."""
         return 0 if self.whole is None else self.first + self.whole.offset
 
 
 @dataclass
 class Weights:
-    """Weights of a convolution [kernels, channels, y, x], or of a fully connected layer [outputs, channels, y, x]."""
+    """Weights of a convolution [kernels, channels, y, x] or of a fully connected layer [outputs, channels, y, x]."""
 
     values: Array
     bias: Array
@@ -51,7 +49,7 @@ class Weights:
 
 @dataclass(eq=False)
 class Layer:
-    """A run of a convolution command; with `is_full` a fully connected command, which has the activation of `run`."""
+    """A run of a convolution command; with `is_full` a fully connected command with the activation of `run`."""
 
     nodes: list[str]
     source: Activations
@@ -66,9 +64,7 @@ class Layer:
         return self.run.conv_dilation not in (0, (1, 1))
 
     def packed_weights(self, quantized: bool) -> bytes:
-        """The weights, biases and slopes in the device's form. Raises GraphError for values that float16 does not
-        hold.
-        """
+        """Return the packed weights, biases and slopes. Raise GraphError for values outside float16."""
         assert self.weights is not None
         values, table = self._halves(self.weights.values), None
         bias, slopes = self._halves(self.weights.bias), self.weights.slopes
@@ -90,16 +86,16 @@ class Layer:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether the layer has to be the only run of its command, as the interface has it."""
+        """Return whether the layer must be the only run of its command."""
         return self.is_full or self.is_dilated or self.run.lrn != 0
 
 
 def extent(size: int, before: int, after: int, reach: int, stride: int) -> int:
-    """The number of places of a window on one axis; below 1 where it has none."""
+    """Return the number of window positions on one axis; below 1 if the window does not fit."""
     return (before + size + after - reach) // stride + 1
 
 
 def sides(pads: Sequence[int]) -> tuple[int, int, int, int]:
-    """ONNX's padding (top, left, bottom, right) as (left, right, top, bottom)."""
+    """Reorder ONNX padding (top, left, bottom, right) to (left, right, top, bottom)."""
     top, left, bottom, right = pads
     return left, right, top, bottom

@@ -1,4 +1,4 @@
-"""Where the C interface of the dv driver is installed."""
+"""Installed paths of the dv driver's C interface."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _FOLDER = Path(_pumice.__file__).parent
 
 
 def library_path() -> Path:
-    """libdmpdv.so, which needs no Python; programs link with -ldmpdv."""
+    """Return the path of libdmpdv.so, which does not need Python; programs link with -ldmpdv."""
     return _FOLDER / "libdmpdv.so"
 
 
 def include_path() -> Path:
-    """The folder of dmp_dv.h and of the headers of the commands."""
+    """Return the folder of dmp_dv.h and the command headers."""
     return _FOLDER / "include"
 
 
 def pkgconfig_path() -> Path:
-    """The folder of dmpdv.pc, for PKG_CONFIG_PATH."""
+    """Return the folder of dmpdv.pc, for PKG_CONFIG_PATH."""
     return _FOLDER / "lib" / "pkgconfig"
 
 
 def cmake_path() -> Path:
-    """The folder of the CMake package, for dmpdv_DIR; its target is dmpdv::dmpdv."""
+    """Return the folder of the CMake package, for dmpdv_DIR; its target is dmpdv::dmpdv."""
     return _FOLDER / "lib" / "cmake" / "dmpdv"

@@ -1,4 +1,4 @@
-"""A Graph as commands of the dv interface and packed weights."""
+"""Convert a Graph to commands of the dv interface and packed weights."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from .planning import Plan, names, plan
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """A result in the memory of activations: float16 in WHC8, images of `extent` (channels, height, width)."""
+    """An output in the activation memory: float16 in WHC8, images of `extent` (channels, height, width)."""
 
     name: str
-    shape: tuple[int, ...]  # the shape of the result
+    shape: tuple[int, ...]  # shape of the result
     extent: tuple[int, int, int]
-    offset: int  # bytes from the beginning of the memory
-    softmax_axis: int | None  # the axis of a softmax that the host computes
+    offset: int  # byte offset in the activation memory
+    softmax_axis: int | None  # axis of a softmax computed on the host
 
     @property
     def elements(self) -> int:
-        """The number of elements of the result."""
+        """Return the number of elements of the result."""
         return math.prod(self.shape)
 
     def result(self, elements: Array) -> Array:
-        """The result, float32 of `shape`, from the float16 elements that the device has."""
+        """Return the result, float32 of `shape`, from the device's float16 elements."""
         images = self.elements // math.prod(self.extent)
         made = from_whc8(elements, (images, *self.extent)).astype(np.float32).reshape(self.shape)
         if self.softmax_axis is None:
@@ -50,7 +50,7 @@ class NetworkOutput:
 
 
 class Network:
-    """Commands, the weights that they read, and where input and outputs lie; `from_graph` makes one."""
+    """Commands, their packed weights, and the offsets of input and outputs; created by `from_graph`."""
 
     def __init__(self, graph: Graph, input_shape: Sequence[int] | None, images: int, quantize: bool) -> None:
         if images < 1:
@@ -70,25 +70,25 @@ class Network:
 
     @property
     def weights(self) -> bytes:
-        """The packed weights of all runs one after the other: the content of the memory of weights."""
+        """Return the concatenated packed weights of all runs: the contents of the weight memory."""
         return self._plan.weights
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes that the memory of activations has to hold."""
+        """Return the required size of the activation memory in bytes."""
         return self._plan.activation_bytes
 
     @property
     def nodes(self) -> list[list[list[str]]]:
-        """Names of the graph's nodes, by command and run."""
+        """Return the names of the graph's nodes, by command and run."""
         return names(self._plan.groups)
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
-        """The commands on these two memories, or on the numbers that stand for them in raw commands."""
+        """Return the commands on these two memories, or on their handles in raw commands."""
         return self._plan.commands(weights, activations)
 
     def to_input(self, images: npt.ArrayLike) -> Array:
-        """Images of `input_shape` as the float16 elements that the device reads at `input_offset`. Raises BindingError."""
+        """Convert images of `input_shape` to the float16 elements that the device reads at `input_offset`. Raise BindingError."""
         array = as_array(images, "images", f"numbers of shape {self.input_shape}", "argument")
         if array.shape != self.input_shape or array.dtype.kind not in "fiu":
             raise binding_error(
@@ -101,9 +101,7 @@ class Network:
         return to_whc8(array.astype(np.float16))
 
     def load(self, context: Context | None = None) -> LoadedNetwork:
-        """Loads the network on a device, by default the default context's. Raises DeviceError, OutOfMemoryError,
-        BindingError.
-        """
+        """Load the network on a device, by default the default context's. Raise DeviceError, OutOfMemoryError, BindingError."""
         return LoadedNetwork(self, context)
 
     def __repr__(self) -> str:
@@ -112,7 +110,7 @@ class Network:
 
 
 class LoadedNetwork:
-    """A Network in memories of its own, with its command list; a context manager. One call runs at a time."""
+    """A Network with allocated memories and its command list; a context manager. Calls must not overlap."""
 
     def __init__(self, network: Network, context: Context | None) -> None:
         self.network = network
@@ -125,10 +123,10 @@ class LoadedNetwork:
         self.commands.commit()
 
     def __call__(self, images: npt.ArrayLike, timeout: float | None = None) -> Array | Outputs:
-        """Runs the network on images of its `input_shape` and waits.
+        """Run the network on images of its `input_shape` and wait.
 
-        Gives the output as float32, or every output in the graph's order. timeout in seconds. Raises BindingError,
-        TimeoutError, DeviceLostError.
+        Return the output as float32, or all outputs in the graph's order. timeout in seconds. Raise BindingError, TimeoutError,
+        DeviceLostError.
         """
         activations, outputs = self._memories[1], self.network.outputs
         activations.write(self.network.to_input(images), self.network.input_offset)
@@ -137,7 +135,7 @@ class LoadedNetwork:
         return results[0] if len(results) == 1 else Outputs.named(tuple(output.name for output in outputs))(results)
 
     def close(self) -> None:
-        """Frees the memories once the work in flight has finished. Idempotent."""
+        """Free the memories after the work in flight has finished. Idempotent."""
         for one in (self.commands, *self._memories):
             one.close()
 
@@ -153,14 +151,14 @@ class LoadedNetwork:
 def from_graph(
     graph: Graph | Model | Source, input_shape: Sequence[int] | None = None, *, images: int = 1, quantize: bool = False
 ) -> Network:
-    """A convolutional network of the engine as commands and packed weights of the dv interface.
+    """Convert a convolutional network to commands and packed weights of the dv interface.
 
-    graph: a Graph with constant weights, a Model, or what `pumice.load` takes. input_shape: (channels, height, width), where the
-    graph leaves them open. images: of a batch. quantize: weights as indices of 8 bits into a table of each layer.
+    graph: a Graph with constant weights, a Model, or any argument of `pumice.load`. input_shape: (channels, height, width), for
+    dimensions that the graph leaves open. images: batch size. quantize: store weights as 8-bit indices into a table per layer.
 
-    Convolutions, deconvolutions, matrix products, pooling, sums, activations and their batch normalizations become runs; chains of
-    them, and concatenations of channels, become commands of several runs. A last Softmax is the host's. LRN is the interface's own
-    approximation. Raises UnsupportedError with every node that has no form there, GraphError for weights beyond float16.
+    Convolutions, deconvolutions, matrix products, pooling, sums, activations and batch normalizations become runs; chains of them and
+    concatenations of channels become commands with several runs. A final Softmax runs on the host. LRN is the interface's own
+    approximation. Raise UnsupportedError listing every node that cannot be converted, GraphError for weights outside float16.
     """
     if isinstance(graph, Model):
         graph, _ = load_graph(graph.source, graph.folder, kernels=graph.kernel_table)

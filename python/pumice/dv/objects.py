@@ -19,12 +19,12 @@ from ..device.context import default_context
 class Context(_pumice.DvContext):
     """A device for dv commands; a context manager.
 
-    `device` is a pumice.Context, the name of a device (`pumice.Context(name)`), or None for the default context.
-    `strict`: lists refuse what the vendor's hardware does not take. `separate`: the host maps copies of memories, as
-    it does on a device with memory of its own, so that a missing sync shows anywhere. Raises DeviceError.
+    `device` is a pumice.Context, a device name (`pumice.Context(name)`), or None for the default context. `strict`: lists reject what the
+    vendor's hardware does not support. `separate`: the host maps copies of memories, as on a device with dedicated memory, so that a
+    missing sync shows on every device. Raise DeviceError.
     """
 
-    _is_made = False  # lets a traceback show the object before the extension has made its part
+    _is_made = False  # allows repr() in a traceback before the base class is initialized
 
     def __init__(
         self, device: _pumice.Context | str | None = None, *, strict: bool = False, separate: bool = False
@@ -35,11 +35,11 @@ class Context(_pumice.DvContext):
         self._is_made = True
 
     def memory(self, size: int) -> Memory:
-        """Memory of at least `size` bytes. Raises BindingError for 0 bytes, OutOfMemoryError."""
+        """Allocate memory of at least `size` bytes. Raise BindingError for 0 bytes, OutOfMemoryError."""
         return Memory(self, size)
 
     def command_list(self) -> CommandList:
-        """An empty CommandList of this context."""
+        """Create an empty CommandList of this context."""
         return CommandList(self)
 
     def __repr__(self) -> str:
@@ -49,18 +49,18 @@ class Context(_pumice.DvContext):
 
 
 class Memory(_pumice.DvMemory):
-    """Whole pages of memory, of undefined content; a context manager.
+    """Whole pages of uninitialized memory; a context manager.
 
-    `memory + offset` names a place in it. Raises BindingError for 0 bytes, OutOfMemoryError.
+    `memory + offset` is a place in it. Raise BindingError for 0 bytes, OutOfMemoryError.
     """
 
     def __add__(self, offset: int) -> tuple[Memory, int]:
         return self, offset
 
     def array(self, dtype: npt.DTypeLike, shape: int | Sequence[int], offset: int = 0) -> npt.NDArray[Any]:
-        """An array on the bytes from `offset` on, which keeps the memory alive; maps the memory.
+        """Map the memory and return an array view from `offset` on, which keeps the memory alive.
 
-        Raises BindingError where the memory is smaller.
+        Raise BindingError if the memory is too small.
         """
         wanted = np.dtype(dtype)
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -72,7 +72,7 @@ class Memory(_pumice.DvMemory):
 
     @contextmanager
     def sync(self, read: bool = True, write: bool = True) -> Iterator[npt.NDArray[np.uint8]]:
-        """Maps the memory and starts a sync for access by the host; the sync ends with the block, the mapping stays."""
+        """Map the memory and start a sync for host access; the sync ends with the block, the mapping remains."""
         view = self.map()
         self.sync_start(read, write)
         try:
@@ -81,7 +81,7 @@ class Memory(_pumice.DvMemory):
             self.sync_end()
 
     def write(self, values: npt.ArrayLike | bytes, offset: int = 0) -> None:
-        """Copies the bytes of an array to `offset` in the memory and shows them to the device. Raises BindingError."""
+        """Copy the bytes of an array to `offset` in the memory and publish them to the device. Raise BindingError."""
         if isinstance(values, bytes):
             data = np.frombuffer(values, np.uint8)
         else:
@@ -90,7 +90,7 @@ class Memory(_pumice.DvMemory):
         self.to_device(offset, data.nbytes)
 
     def read(self, dtype: npt.DTypeLike, shape: int | Sequence[int], offset: int = 0) -> npt.NDArray[Any]:
-        """A copy of the elements that the device has from `offset` on. Raises BindingError."""
+        """Return a copy of the device's elements from `offset` on. Raise BindingError."""
         view = self.array(dtype, shape, offset)
         self.to_cpu(offset, view.nbytes)
         return view.copy()
@@ -100,22 +100,22 @@ class Memory(_pumice.DvMemory):
 
 
 class CommandList(_pumice.DvCommandList):
-    """Commands that run one after the other: added, committed once, executed many times; a context manager.
+    """A sequence of commands, committed once and executed many times; a context manager.
 
-    Adding and committing are for one thread; `exec` and `wait` are for any.
+    `add` and `commit` are not thread-safe; `exec` and `wait` are.
     """
 
     _last = 0
 
     def add(self, command: SupportsBytes | bytes) -> None:
-        """Checks a command, or the bytes of a raw one, and keeps the memories that it names.
+        """Check and add a command, or the bytes of a raw one, and keep its memories alive.
 
-        Raises BindingError naming the run and the field; StateError after `commit`.
+        Raise BindingError naming the run and the field; StateError after `commit`.
         """
         self.add_raw(bytes(command))
 
     def exec(self) -> int:
-        """Queues one execution and returns its id. Raises StateError before `commit`."""
+        """Queue one execution and return its id. Raise StateError before `commit`."""
         self._last = super().exec()
         return self._last
 
@@ -124,14 +124,14 @@ class CommandList(_pumice.DvCommandList):
         exec_id: SupportsInt | SupportsIndex | None = None,
         timeout: SupportsFloat | SupportsIndex | None = None,
     ) -> None:
-        """Waits for an execution, by default the last one; timeout in seconds.
+        """Wait for an execution, by default the last one; timeout in seconds.
 
-        Raises TimeoutError, DeviceLostError, BindingError for an id that was not given, StateError before `commit`.
+        Raise TimeoutError, DeviceLostError, BindingError for an unknown id, StateError before `commit`.
         """
         super().wait(self._last if exec_id is None else exec_id, timeout)
 
     def run(self, timeout: float | None = None) -> None:
-        """Executes the list once and waits."""
+        """Execute the list once and wait."""
         self.wait(self.exec(), timeout)
 
     def __repr__(self) -> str:
@@ -139,10 +139,10 @@ class CommandList(_pumice.DvCommandList):
 
 
 def total_size() -> int:
-    """Bytes of all dv memories of the process."""
+    """Return the total bytes of all dv memories of the process."""
     return _pumice.dv_total_size()
 
 
 def get_version_string() -> str:
-    """The interface's version: the hardware's major and minor number, and a date."""
+    """Return the interface's version: the hardware's major and minor number, and a date."""
     return _pumice.dv_version_string()

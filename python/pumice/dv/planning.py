@@ -1,4 +1,4 @@
-"""Layers -> commands and places in memory."""
+"""Group layers into commands and plan their memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .conversion import Conversion
 from .layers import Activations, Layer
 from .objects import Memory
 
-_GRAIN = 256  # places in memory begin at multiples of so many bytes
-_HALF = 2  # bytes of a float16 element
+_GRAIN = 256  # alignment of tensors in memory, in bytes
+_HALF = 2  # bytes per float16 element
 
 
 @dataclass
 class _Group:
-    """Layers of one command: one or more chains, whose last layers write to memory one after the other."""
+    """The layers of one command: one or more chains, whose last layers write contiguous outputs."""
 
     layers: list[Layer]
     topo: int
@@ -41,14 +41,14 @@ class _Group:
 
 
 def _chains(conversion: Conversion) -> list[_Group]:
-    """Chains of layers whose results stay on the device's way to the next layer, because nothing else reads them.
+    """Build chains of layers whose intermediate results stay on chip, because they have no other consumer.
 
-    The chains are in the order of their last layers. A last layer may read a second tensor (`added`).
+    Chains are ordered by their last layer, which may read a second tensor (`added`).
     """
     readers: Counter[Activations | None] = Counter()
     for layer in conversion.layers:
         readers.update((layer.source, layer.added))
-    chains: dict[Activations, _Group] = {}  # chains by the result of their last layer
+    chains: dict[Activations, _Group] = {}  # by the output of the chain's last layer
     for layer in conversion.layers:
         read = layer.source
         before = chains.get(read)
@@ -62,7 +62,7 @@ def _chains(conversion: Conversion) -> list[_Group]:
 
 
 def _follows(group: _Group, one: _Group) -> bool:
-    """Whether both can be one command: they read the same tensor, and write side by side."""
+    """Return whether two groups can form one command: same input, adjacent outputs."""
     before, target = group.targets[-1], one.targets[0]
     adjoins = before.root is target.root and before.offset + before.elements == target.offset
     fits = len(group.layers) + len(one.layers) <= MOST_RUNS
@@ -80,10 +80,9 @@ def _groups(conversion: Conversion) -> list[_Group]:
 
 
 def _check_images(groups: Iterable[_Group], conversion: Conversion) -> None:
-    """Refuses parts of concatenations for several images: images lie one after the other, so a part of them is in
-    pieces.
+    """Reject slices of concatenations for batches: images are contiguous, so a slice of a batch is not.
 
-    Raises UnsupportedError.
+    Raise UnsupportedError.
     """
     refused = []
     for group in groups:
@@ -102,22 +101,22 @@ def _check_images(groups: Iterable[_Group], conversion: Conversion) -> None:
 
 @dataclass
 class Plan:
-    """Commands whose places are offsets in two memories: one of weights, one of activations."""
+    """Commands whose operands are offsets in two memories: weights and activations."""
 
     images: int
     groups: list[_Group]
     weights: bytes = b""
     weight_offsets: dict[Layer, int] = field(default_factory=dict)
-    offsets: dict[Activations, int] = field(default_factory=dict)  # offsets of roots, in bytes
+    offsets: dict[Activations, int] = field(default_factory=dict)  # byte offsets of roots
     activation_bytes: int = 0
     quantized: bool = False
 
     def place(self, made: Activations, image: int = 0) -> int:
-        """Where an image of the activations begins, in bytes from the beginning of their memory."""
+        """Return the byte offset of an image of the activations in their memory."""
         return self.offsets[made.root] + (made.offset + image * made.root.elements) * _HALF
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
-        """The commands on these two memories, in the order of the groups."""
+        """Return the commands on these two memories, in group order."""
         return [
             command
             for group in self.groups
@@ -173,9 +172,7 @@ class Plan:
 
 
 def _place_activations(plan: Plan, conversion: Conversion) -> None:
-    """Places tensors so that those which are never there at the same time may share bytes; the input and the outputs
-    always are.
-    """
+    """Assign offsets; tensors with disjoint lifetimes may share memory. The input and the outputs live throughout."""
     lives: dict[Activations, tuple[int, int]] = {}
     for i, group in enumerate(plan.groups):
         for one in (group.source, group.added, *group.targets):
@@ -197,9 +194,9 @@ def _place_activations(plan: Plan, conversion: Conversion) -> None:
 
 
 def plan(conversion: Conversion, quantized: bool) -> Plan:
-    """The commands, weights and places of a conversion.
+    """Plan the commands, weights and offsets of a conversion.
 
-    Raises UnsupportedError where several images cannot be, GraphError for weights that float16 does not hold.
+    Raise UnsupportedError if it does not support batches, GraphError for weights outside float16.
     """
     made = Plan(conversion.images, _groups(conversion), quantized=quantized)
     if conversion.images > 1:
@@ -216,5 +213,5 @@ def plan(conversion: Conversion, quantized: bool) -> Plan:
 
 
 def names(groups: Sequence[_Group]) -> list[list[list[str]]]:
-    """Names of the nodes, by command and run."""
+    """Return the node names by command and run."""
     return [[layer.nodes for layer in group.layers] for group in groups]
