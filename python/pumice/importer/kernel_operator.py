@@ -258,7 +258,7 @@ class KernelTable:
                 raise InputError(f"kernels: '{name}': no node of '{recipe.name}' is of this operator")
 
     def composed(self, others: Composed) -> Composed:
-        """Return the node builders `others` plus those of these operators."""
+        """Return the node builders `others`, plus a builder for each of these operators."""
         return {**others, **{name: _adder(name, one) for name, one in self.operators.items()}}
 
 
@@ -270,7 +270,7 @@ class ToldKernels(KernelTable):
         self.nodes: list[str] = []
 
     def composed(self, others: Composed) -> Composed:
-        """Return the node builders; those of these operators also record each node."""
+        """Return the node builders; the builders of these operators also record each node."""
         return {**others, **{name: _adder(name, one, self.nodes) for name, one in self.operators.items()}}
 
 

@@ -115,7 +115,7 @@ class Model:
         self.policy = dict(policy.entries)  # as given; only "default" for a name
         self.float32_nodes = made.float32_nodes  # nodes, as in report(), that the policy puts in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, made.fuse, deterministic
-        # Measured variants by kind of step, used where possible; None: none.
+        # Measured variants by kind of step, used if a step supports them; None: none.
         self.step_variants = made.variants
         self.context = made.context
         self._program: Program | None = made.program

@@ -41,8 +41,7 @@ class OpenedModel:
     def model(self) -> Model:
         """Return the model, loading it if needed.
 
-        Raise whatever loading raises, GraphError for a different file, InputError for a file changed since the key was
-        made.
+        Raise whatever loading raises, GraphError for a different file, InputError for a file changed since then.
         """
         with self._lock:
             if self._model is None or self._model.context.closed:

@@ -73,7 +73,7 @@ class Policy:
         return Float32Nodes(self.wants_float32)
 
     def of(self, name: str, operator: str, path: str = "") -> str:
-        """Return the precision of a node; `path`: its name prefixed by those of the enclosing graphs."""
+        """Return the precision of a node; `path`: its name prefixed by the names of the enclosing graphs."""
         names = _with_origins(dict.fromkeys((path or name, name)))
         matching = {self._names[one] for one in names if one in self._names}
         for place, is_operator, pattern in self._patterns:

@@ -153,7 +153,7 @@ def _execution(number: int, run: Mapping[str, Any], offset: float, start: int) -
 
 
 def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
-    """Return each span with its operations: those of a node are credited to its longest span."""
+    """Return each span with its operations; a node's operations are credited to its longest span."""
     dispatches = run["dispatches"]
     longest: dict[str, tuple[float, int]] = {}
     flops: dict[int, int] = {}

@@ -63,7 +63,7 @@ class Kind(Fields):
         return [f"{name}/{part}" if name else "" for part, _, _ in self.parts] if self.compound else [name]
 
     def joined(self, other: Kind) -> Kind:
-        """Return this kind, made optional if either kind is."""
+        """Return this kind, optional if either kind is."""
         return self._replace(optional=self.optional or other.optional)
 
     def packed(self, parts: Iterator[Value]) -> Made:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INT64 = 7  # TensorProto.DataType
 _CODES = ("uint8", "uint4", "int4")
-# Element types of float tables, all of which float16 represents exactly, and their ONNX numbers.
+# Dtypes of float tables, all exactly representable in float16, and their ONNX numbers.
 _FLOATS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20, "float4_e2m1fn": 23}
 
 

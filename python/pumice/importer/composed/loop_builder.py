@@ -324,7 +324,7 @@ class LoopBuilder:
     def _sizes_before(self, inner: Builder, j: int, value: Value) -> Value | None:
         """Return the sizes in the first iteration, which ONNX requires of all; None if they cannot be computed.
 
-        The nodes that produce the element are copied before the loop, where only its shape is read.
+        The nodes that produce the element are copied before the loop; only its shape is read there.
         """
         builder, node = self.builder, self.node
         sources = inner.graph.shape_sources(value)
@@ -393,7 +393,7 @@ class LoopBuilder:
     # ---- the node
 
     def add(self, names: list[str]) -> None:
-        """Add the loop. `names`: the states' names after the loop, then those of `given`; "" for unused results."""
+        """Add the loop. `names`: the states' names after the loop, then the names of `given`; "" for unused results."""
         kinds = [kind for _, _, kind in self.states]
         self._add(
             [part for name, kind in zip(names, kinds, strict=False) for part in kind.names(name)] + names[len(kinds) :]

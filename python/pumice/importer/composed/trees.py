@@ -119,7 +119,7 @@ def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
 
 
 class _TensorTrees:
-    """Converts the attributes of a TreeEnsemble to rows: one per node, followed by those of extra tests and leaves."""
+    """Converts the attributes of a TreeEnsemble to rows: one per node, followed by rows for extra tests and leaves."""
 
     def __init__(self, node: NodeRecipe, dtype: str) -> None:
         self._node = node
@@ -172,7 +172,7 @@ class _TensorTrees:
 
 
 def _sets(node: NodeRecipe, values: Array) -> list[list[float]]:
-    """Return the sets in membership_values, each of which ends with NaN."""
+    """Return the sets in membership_values; each set ends with NaN."""
     sets: list[list[float]] = []
     current: list[float] = []
     for value in values.tolist():

@@ -9,7 +9,7 @@ from .recipe import NodeRecipe
 
 
 def in_order(nodes: list[NodeRecipe], known: set[str]) -> list[NodeRecipe]:
-    """Sort the nodes topologically, keeping the file's order where possible. Raise GraphError."""
+    """Sort the nodes topologically, keeping the file's order if possible. Raise GraphError."""
     makers = _makers(nodes, known)
     waiting: list[int] = []  # number of unmet dependencies, by node
     readers: dict[int, list[int]] = {}

@@ -238,7 +238,7 @@ class Recipe(Fields):
         )
 
     def stored_bytes(self, precision: str) -> int:
-        """Return the approximate device size of the constants in bytes at that precision, without those of subgraphs."""
+        """Return the approximate device size of the constants in bytes at that precision, without subgraphs."""
         float32 = 1 if precision == "fp32" else 2
         sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
         return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)

@@ -1,4 +1,4 @@
-"""Upgrade nodes of opsets 1 to 6 to opset 7, where `opset` continues."""
+"""Upgrade nodes of opsets 1 to 6 to opset 7; `opset` continues from there."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _dropout(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Dropout at inference, where the ratio has no effect."""
+    """Dropout at inference: the ratio has no effect."""
     return [node._replace(inputs=node.inputs[:1], attributes=without(node, "ratio", "is_test"))]
 
 
