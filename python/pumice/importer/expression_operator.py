@@ -65,11 +65,12 @@ def operator(
 
     Example: `operator("Softcap", "cap * tanh(x / cap)", ["x"], {"cap": 30})`.
 
-    name: the node's operator, such as "my.domain::Softcap", or "Softcap" for any domain but ONNX's own. expression:
-    names, numbers, + - * / **, comparisons, and, or, not, `a if condition else b`, and the functions abs, ceil, erf,
-    exp, floor, log, round, sign, sqrt, sigmoid, softplus, relu, reciprocal, sin, cos, tan (also with a- and -h), min,
-    max, pow, where. inputs: names of the node's inputs in order; by default all names that are not attributes, in order
-    of first use. attributes: the node's float attributes with their defaults, None if the node must set it.
+    name: the node's operator, such as "my.domain::Softcap", or "Softcap" for any domain but ONNX's own.
+    expression: names, numbers, + - * / **, comparisons, and, or, not, `a if condition else b`, and the functions abs,
+    ceil, erf, exp, floor, log, round, sign, sqrt, sigmoid, softplus, relu, reciprocal, sin, cos, tan (also with a- and
+    -h), min, max, pow, where. inputs: names of the node's inputs in order; by default all names that are not
+    attributes, in order of first use. attributes: the node's float attributes with their defaults, None if the node
+    must set it.
 
     Inputs broadcast as in ONNX. Numbers and attributes are cast to the type of the first input. Raise InputError if an
     argument is invalid.

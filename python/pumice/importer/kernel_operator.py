@@ -63,21 +63,26 @@ def kernel_operator(
     kernel: a Kernel, whose source, macros, constants and local size are copied now; or GLSL source that compiles
     without device-specific additions (pass a Kernel otherwise). inputs, outputs: names of the kernel's arrays in the
     order of the node's inputs and outputs; by default the read-only arrays, and all others, in binding order. Inputs
-    are read-only. Outputs are uninitialised when the kernel starts, but it may read back what it has written. shape:
-    the output shape, or a dict or list of shapes for several outputs; by default the shape of the first input. A rule
-    is a callable whose parameters are input and attribute names, `lambda x, stride: (x.shape[0], x.shape[1] //
-    stride)`, or the same as text, "(x.shape[0], x.shape[1] // stride)". It is evaluated once per node, on symbolic
-    sizes that support + - * // % and, in text, min, max and `a if c else b`. dtype: the output dtype, such as
-    "float32", or the name of an input; a list or dict for several outputs; by default the dtype of the first input.
+    are read-only. Outputs are uninitialised when the kernel starts, but it may read back what it has written.
+    shape: the output shape, or a dict or list of shapes for several outputs; by default the shape of the first input. A
+    rule is a callable whose parameters are input and attribute names,
+    `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as text, "(x.shape[0], x.shape[1] // stride)".
+    It is evaluated once per node, on symbolic sizes that support + - * // % and, in text, min, max and
+    `a if c else b`.
+    dtype: the output dtype, such as "float32", or the name of an input; a list or dict for several outputs; by default
+    the dtype of the first input.
     attributes: the node's attributes with their defaults, None if the node must set it: numbers, lists of numbers, or
-    text. numbers: rules for push constants and specialization constants; they may also use output names. Others are
-    matched by name: an attribute, `<array>_size` (elements) or `<array>_shape` (a list). Constants that the Kernel sets
-    with spec= may not be set again. threads or groups: a rule for the launch, which may use output names; by default
-    one invocation per element of the first output. reference: a function of the inputs as NumPy arrays (floats as
-    float64) and the attributes, with the rules' parameter names. It returns the output, or a list or dict of outputs;
-    each may be a pair of the output and its elementwise error bound. `validate` checks the kernel against it, and
-    reports "not checked" without one. tolerance: the error bound without such a pair, relative to the output's largest
-    value; by default the square root of the type's epsilon, 0 for integers.
+    text.
+    numbers: rules for push constants and specialization constants; they may also use output names. Others are set by
+    the attribute of their name, or as `<array>_size` (elements) or `<array>_shape` (a list). Constants that the Kernel
+    sets with spec= may not be set again.
+    threads or groups: a rule for the launch, which may use output names; by default one invocation per element of the
+    first output.
+    reference: a function of the inputs as NumPy arrays (floats as float64) and the attributes, with the rules'
+    parameter names. It returns the output, or a list or dict of outputs; each may be a pair of the output and its
+    elementwise error bound. `validate` checks the kernel against it, and reports "not checked" without one. tolerance:
+    the error bound without such a pair, relative to the output's largest value; by default the square root of the
+    type's epsilon, 0 for integers.
 
     Arrays of the storage type (sfp) hold floats in the model's precision; an array declared as float gets a converted
     copy if the model stores 16 bits. Raise InputError naming the argument, TypeError, ShaderCompileError.

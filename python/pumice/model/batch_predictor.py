@@ -79,17 +79,19 @@ class BatchPredictor:
     model: as for load(). Every worker reads a path itself; it must find the same model and weights files there, checked
     by the SHA-256 taken when the predictor was pickled. Model bytes are pickled, their weights files are not. If a file
     of the model changes, the next predictor opens the model again. An open predictor keeps its model; if memory is
-    short and it must read the changed file again, it raises InputError instead of mixing results of two models. device:
-    as for Context; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md. precision,
-    folder, and the options seed, fuse, check_indices, deterministic, tuned: as for load(). kernels= and operators= are
-    rejected: they hold functions of this process, which a worker does not have. batch_size: maximum number of rows per
-    run; None: all rows of a batch. If the file fixes the number of rows, that number. ragged: how to handle a run with
-    fewer than batch_size rows, such as the last of a batch. "pad" repeats its last row and drops the extra results: the
-    model is bound only once, but rows must not depend on each other. "rebind" binds the model to that number as well. A
-    file with a fixed number of rows supports only padding. columns: the batch's column for each input, if the names
-    differ. keep: columns of a dict batch that are returned with the results; they may not have an output's name. Other
-    columns that are not inputs are dropped. named: return results as a dict by name for any form of batch; with keep,
-    every batch must be a dict. depth: runs in flight, 1 to 8, to overlap transfers and computation.
+    short and it must read the changed file again, it raises InputError instead of mixing results of two models.
+    device: as for Context; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
+    precision, folder, and the options seed, fuse, check_indices, deterministic, tuned: as for load(). kernels= and
+    operators= are rejected: they hold functions of this process, which a worker does not have.
+    batch_size: maximum number of rows per run; None: all rows of a batch. If the file fixes the number of rows, that
+    number.
+    ragged: how to handle a run with fewer than batch_size rows, such as the last of a batch. "pad" repeats its last row
+    and drops the extra results: the model is bound only once, but rows must not depend on each other. "rebind" binds
+    the model to that number as well. A file with a fixed number of rows supports only padding.
+    columns: the batch's column for each input, if the names differ. keep: columns of a dict batch that are returned
+    with the results; they may not have an output's name. Other columns that are not inputs are dropped. named: return
+    results as a dict by name for any form of batch; with keep, every batch must be a dict.
+    depth: runs in flight, 1 to 8, to overlap transfers and computation.
 
     If a run does not fit the device's memory, the number of rows is halved permanently; the logger "pumice" and `notes`
     report it. Raise InputError and BindingError for invalid arguments. Errors in the model, and names in columns and
@@ -312,7 +314,8 @@ class BatchPredictor:
         """Return the state for pickling: how to open the model, without any device state.
 
         It includes the SHA-256 of every file of the model; a file is hashed again only if its size, time or inode has
-        changed. Raise OSError and GraphError if a file is missing.
+        changed.
+        Raise OSError and GraphError if a file is missing.
         """
         digests = self._digests if self._is_unpickled else model_digests(self._source, self._folder)
         travels = {"_digests": digests, "_is_unpickled": True, "_opened": None, "_layout": None, "notes": []}

@@ -49,38 +49,37 @@ _MOST_SIGNATURES = 256  # validated signatures (argument shapes and dtypes) that
 class Model:
     """An ONNX model from a file, bytes, a binary file object or a ModelProto, compiled for a device. A context manager.
 
-    precision: storage type of floats, "fp32", "fp16" or "bf16"; sums are always float32. A policy sets it per node: a
-    dict keyed by node names or patterns, or the path of a JSON file with one: {"default": "fp16", "layernorm_*":
-    "fp32", "op:Exp": "fp32"}. The last matching entry wins, and only one low precision may be combined with fp32. fp32
-    nodes compute and store in float32, constants included; nodes that only move elements keep the precision of their
-    input. folder: folder of the external weights files, by default the model's own; required for such a model if it is
-    not given as a path. The files must be inside that folder, possibly as links; checksums in the model are ignored.
-    progress: show a progress bar on a terminal or in a notebook if loading takes more than a second. seed: seed of the
-    model's random numbers, 0 to 2**64 - 1, see Model.seed. fuse: whether to fuse nodes, or the names of allowed
-    fusions, see `fusions()`; report() shows the result for each node. Raise Error for an unknown name. overridable:
-    names of initializers that are also inputs in the file, or True for all. A call may pass them by name; the
-    initializer is the default. They are listed in Model.overridable. Such values are read at every call, so nothing
-    that depends on them is folded; without this option all initializers are constants. deterministic: make every run
-    bitwise reproducible: ScatterElements, ScatterND and MaxUnpool apply several updates of one element in order, which
-    is slower because they are sorted first. Otherwise their order is undefined, and sums and products of floats differ
-    in the last digits between runs, mainly on GPUs. Everything else is always reproducible on one device and driver. A
-    size name shared by several inputs means that the sizes are equal, and a call with different ones is rejected (K10).
-    Placeholder names that converters write for unknown sizes, such as "?", "unk" and "None", imply nothing.
-    check_indices: raise IndexRangeError, with the node, the index and its element, if Gather, Scatter or another node
-    gets an out-of-range index that only the device knows (those known to the host are always rejected). Every call then
-    waits, run_async included, and the host drives all control flow: use it for debugging. operators: elementwise
-    operators from `pumice.operator()` for nodes that pumice does not know. Model.source is then the file with a
-    function for each, so `validate` and `reduce` handle them too. Raise what `pumice.operator()` raises. kernels:
-    kernels of user operators by name, "my.domain::Op": from `pumice.kernel_operator()`, or a Kernel or GLSL source
-    whose output has the shape and dtype of its first input. Raise what that raises, and GraphError naming node and
-    kernel if a rule or the kernel does not fit a node, at loading or at the first call with such sizes. tuned: use the
-    fastest kernel variants for matmuls and convolutions that Model.tune() or `pumice tune` stored for this device and
-    driver; report() marks such steps. False: the engine's own choices. A dict: variant names by kind of step, as in
-    Model.tune(). report() names a variant that a step cannot use; unknown kinds are ignored, because a later call may
-    have such steps. Raise UnsupportedError with every unsupported node, operator and element type; GraphError for an
-    invalid model; BindingError for an unknown or mistyped argument, and for an initializer that is not an input;
-    FileNotFoundError; InputError for a policy with other precisions, with two low precisions, or with an entry that
-    matches no node.
+    precision: storage type of floats, "fp32", "fp16" or "bf16"; sums are always float32. A policy sets it per node: a dict keyed by node
+    names or patterns, or the path of a JSON file with one: {"default": "fp16", "layernorm_*": "fp32", "op:Exp": "fp32"}. The last matching
+    entry wins, and only one low precision may be combined with fp32. fp32 nodes compute and store in float32, constants included; nodes
+    that only move elements keep the precision of their input.
+    folder: folder of the external weights files, by default the model's own; required for such a model if it is not given as a path. The
+    files must be inside that folder, possibly as links; checksums in the model are ignored.
+    progress: show a progress bar on a terminal or in a notebook if loading takes more than a second.
+    seed: seed of the model's random numbers, 0 to 2**64 - 1, see Model.seed.
+    fuse: whether to fuse nodes, or names of allowed fusions (see `fusions()`); report() lists the results. Raise Error for an unknown name.
+    overridable: names of initializers that are also inputs in the file, or True for all. A call may pass them by name; the initializer is
+    the default. They are listed in Model.overridable. Such values are read at every call, so nothing that depends on them is folded;
+    without this option all initializers are constants.
+    deterministic: make every run bitwise reproducible: ScatterElements, ScatterND and MaxUnpool apply several updates of one element in
+    order, which is slower because they are sorted first. Otherwise their order is undefined, and sums and products of floats differ in the
+    last digits between runs, mainly on GPUs. Everything else is always reproducible on one device and driver. A size name shared by several
+    inputs means that the sizes are equal, and a call with different ones is rejected (K10). Placeholder names that converters write for
+    unknown sizes, such as "?", "unk" and "None", imply nothing.
+    check_indices: raise IndexRangeError, with the node, the index and its element, if Gather, Scatter or another node gets an out-of-range
+    index that only the device knows (those known to the host are always rejected). Every call then waits, run_async included, and the host
+    drives all control flow: use it for debugging.
+    operators: elementwise operators from `pumice.operator()` for nodes that pumice does not know. Model.source is then the file with a
+    function for each, so `validate` and `reduce` handle them too. Raise what `pumice.operator()` raises.
+    kernels: kernels of user operators by name, "my.domain::Op": from `pumice.kernel_operator()`, or a Kernel or GLSL source whose output
+    has the shape and dtype of its first input. Raise what that raises, and GraphError naming node and kernel if a rule or the kernel does
+    not fit a node, at loading or at the first call with such sizes.
+    tuned: use the fastest kernel variants for matmuls and convolutions that Model.tune() or `pumice tune` stored for this device and
+    driver; report() marks such steps. False: the engine's own choices. A dict: variant names by kind of step, as in Model.tune(). report()
+    names a variant that a step cannot use; unknown kinds are ignored, because a later call may have such steps.
+    Raise UnsupportedError with every unsupported node, operator and element type; GraphError for an invalid model; BindingError for an
+    unknown or mistyped argument, and for an initializer that is not an input; FileNotFoundError; InputError for a policy with other
+    precisions, with two low precisions, or with an entry that matches no node.
     """
 
     def __init__(
@@ -181,8 +180,9 @@ class Model:
         or Scan, at most 15; None: no limit, as in ONNX. out: arrays for the results, by name or a single one; they are
         returned and must have the output's dtype and shape, be writable, C-contiguous and not overlap; other outputs
         get new arrays. If a model has an input named `out` or `loop_timeout`, the name means the input, and the option
-        keeps its default. Raise BindingError naming the input or output, TimeoutError; GraphError for an out-of-range
-        index known to the host, IndexRangeError with check_indices for others.
+        keeps its default.
+        Raise BindingError naming the input or output, TimeoutError; GraphError for an out-of-range index known to the
+        host, IndexRangeError with check_indices for others.
         """
         if self._option_inputs:
             out, loop_timeout = self._option("out", out, by_name), self._option("loop_timeout", loop_timeout, by_name)
@@ -413,8 +413,9 @@ class Model:
         runs: executions of each variant; the best one counts. again: measure known variants again. progress: show a
         progress bar on a terminal or in a notebook. A variant whose results differ from the engine's own choice by more
         than rounding is rejected. Models loaded afterwards on this device and driver use the fastest variants (see
-        `tuned` of Model); this one is unchanged. Raise what a call raises, InputError for runs below 1,
-        UnsupportedError for control flow, for host sync points, and for a queue without timestamps.
+        `tuned` of Model); this one is unchanged.
+        Raise what a call raises, InputError for runs below 1, UnsupportedError for control flow, for host sync points,
+        and for a queue without timestamps.
         """
         from .step_tuning import tuned_steps
 

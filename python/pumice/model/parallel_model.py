@@ -99,8 +99,8 @@ class ParallelModel:
     def __call__(self, /, *arrays: Any, **by_name: Any) -> Any:
         """Divide the rows among the devices, run the model and return all results in the form of Model's call.
 
-        Rows are the first axis of each output, and of each input whose first axis has no fixed size. Only inputs are
-        accepted: no loop_timeout and no out. Raise BindingError for inputs that do not fit and for a model or an output
+        Rows are the first axis of each output, and of each input whose first axis has no fixed size. Takes only
+        inputs, no loop_timeout and no out. Raise BindingError for inputs that do not fit and for a model or an output
         without rows, before anything runs if the file shows it; InputError if the row count is not a multiple of the
         file's fixed number; DeviceLostError if no device is left; GraphError and IndexRangeError as Model's call does.
         """

@@ -41,9 +41,11 @@ class ArenaTensor(NamedTuple):
 class MemoryMap:
     """The result of `memory_map()`.
 
-    tensors: in order of creation. arena_bytes: size of temporary memory; lower_bound_bytes: the minimum for these
-    lifetimes; persistent_bytes: weights. waves: their number; nodes: the nodes of each wave. peak_bytes: the maximum
-    live memory, in wave `peak_wave`. Slices of one tensor that are written separately (for a Concat) count once.
+    tensors: in order of creation. arena_bytes: size of temporary memory.
+    lower_bound_bytes: the minimum for these lifetimes. persistent_bytes: weights. waves: their number.
+    nodes: the nodes of each wave.
+    peak_bytes: the maximum live memory, in wave `peak_wave`. Slices of one tensor that are written separately (for a
+    Concat) count once.
     """
 
     def __init__(self, name: str, tensors: Sequence[ArenaTensor], nodes: Sequence[tuple[str, ...]], sizes: Any) -> None:

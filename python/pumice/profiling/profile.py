@@ -32,12 +32,13 @@ def profile(level: str = "node", every: int | None = None) -> Profile:
     """Profile everything that runs in a `with` block: models, kernels, command lists, dv; on all contexts.
 
     level: "execution" stamps whole submissions, "node" wherever the next dispatch belongs to another node, "dispatch"
-    every dispatch, which serialises dispatches that could overlap. every: of the executions of each recorded list,
-    stamp the first and then every n-th at this level, the others as a whole; None: 32 at level "node", where timestamps
-    would cost a third of a small model's time on a GPU, and 1 at level "dispatch". An execution in which a kernel runs
-    for the first time is always stamped at this level. While a profile is active, the host waits after each submission
-    of a recording for the previous one: loops that run entirely on the device are slower than without it. Raise
-    InputError for an unknown level, and if `every` is not a positive integer or is given at level "execution";
+    every dispatch, which serialises dispatches that could overlap.
+    every: of the executions of each recorded list, stamp the first and then every n-th at this level, the others as a
+    whole; None: 32 at level "node", where timestamps would cost a third of a small model's time on a GPU, and 1 at
+    level "dispatch". An execution in which a kernel runs for the first time is always stamped at this level. While a
+    profile is active, the host waits after each submission of a recording for the previous submission: loops that run
+    entirely on the device are slower than without it.
+    Raise InputError for an unknown level, and if `every` is not a positive integer or is given at level "execution";
     StateError on entry if another profile is active.
     """
     if level not in LEVELS:
@@ -53,11 +54,12 @@ class Profile:
     """The result of a profile, complete when its block has ended.
 
     level, every: see `profile`. seconds: duration of the block on the host clock; all times are seconds since its
-    start. executions: all submissions with their spans. host: host spans: calls, waits, transfers, bindings,
-    compilations, cache hits. memory: a MemoryMap for up to 16 pairs of model and shapes called in the block, if the
-    program is one list of dispatches. lost: executions without timestamps, because their context was closed in the
-    block, their device was lost, or its queue has none. Host and device clocks are not read together: the device clock
-    is aligned so that no execution starts before its submission; the offset includes the shortest launch latency.
+    start.
+    executions: all submissions with their spans. host: host spans: calls, waits, transfers, bindings, compilations,
+    cache hits. memory: a MemoryMap for up to 16 pairs of model and shapes called in the block, if the program is one
+    list of dispatches. lost: executions without timestamps, because their context was closed in the block, their device
+    was lost, or its queue has none. Host and device clocks are not read together: the device clock is aligned so that
+    no execution starts before its submission; the offset includes the shortest launch latency.
     """
 
     def __init__(self, level: str, every: int | None) -> None:

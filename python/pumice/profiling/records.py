@@ -33,10 +33,11 @@ class DeviceSpan(NamedTuple):
     """Consecutive dispatches of one execution between two timestamps.
 
     node: the name of the node or kernel; "" for a whole execution. kernel: names of the kernels. dispatches: their
-    number. before: the preceding timestamp; ready: after the preceding barrier, if any; end: when all of it is done.
-    Seconds since the start of the block, see `Profile`. read_bytes, written_bytes: of the bound ranges, each counted
-    once. flop: floating-point operations of the node, credited to its longest span; 0 if unknown. execution: index of
-    the execution in the profile.
+    number.
+    before: the preceding timestamp; ready: after the preceding barrier, if any; end: when all of it is done. Seconds
+    since the start of the block, see `Profile`. read_bytes, written_bytes: of the bound ranges, each counted once.
+    flop: floating-point operations of the node, credited to its longest span; 0 if unknown. execution: index of the
+    execution in the profile.
     """
 
     node: str

@@ -273,8 +273,9 @@ def build(
     """Build the engine's Graph of a recipe.
 
     composed: operator -> function that adds such a node. progress: called with the number of nodes added and their
-    total. float32: selects nodes of the file and collects the engine nodes built from them. Raise UnsupportedError that
-    lists everything unsupported, GraphError.
+    total.
+    float32: selects nodes of the file and collects the engine nodes built from them.
+    Raise UnsupportedError that lists everything unsupported, GraphError.
     """
     builder = Builder(recipe, composed, float32=float32)
     for value in recipe.inputs:
