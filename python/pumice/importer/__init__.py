@@ -1,1 +1,1 @@
-"""Reads an ONNX file into a Recipe, and makes the engine's Graph of that: load.py is the door."""
+"""Read an ONNX file into a Recipe and build the engine's Graph from it. The entry point is load.py."""

@@ -1,6 +1,6 @@
-"""Elementwise operators of one expression, which become functions that a model brings.
+"""User-defined elementwise operators: each expression becomes a function of the model.
 
-Everything that reads models knows such functions: the engine fuses their nodes like any others, and each is validated.
+The importer expands such functions anyway, so the engine fuses their nodes like any others and validation covers them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from .file.model_file import Folder, Source
 
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-_LEAST_OPSET = 15  # has CastLike, and functions of a model
-_LEAST_IR = 8  # of files with functions
-_LARGEST = 3.4028234663852886e38  # of float32
-_DEEPEST = 100  # levels of an expression
+_LEAST_OPSET = 15  # the first with CastLike and model-local functions
+_LEAST_IR = 8  # the first IR version with functions
+_LARGEST = 3.4028234663852886e38  # FLT_MAX
+_DEEPEST = 100  # nesting levels of an expression
 _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _COMPARISONS = {ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal"}
 _LOGIC = {ast.And: "And", ast.Or: "Or"}
@@ -40,7 +40,7 @@ _MORE = {"min": ("Min", 2), "max": ("Max", 2), "pow": ("Pow", 2), "where": ("Whe
 
 
 class ElementwiseOperator:
-    """What `pumice.operator()` made. `name`, `expression`, `inputs` and `attributes` are as they were given or found."""
+    """An operator made by `pumice.operator()`. `name`, `expression`, `inputs` and `attributes` are as passed or inferred."""
 
     def __init__(
         self, name: str, expression: str, inputs: tuple[str, ...], attributes: dict[str, float | None]
@@ -61,15 +61,19 @@ def operator(
     inputs: Sequence[str] | None = None,
     attributes: Mapping[str, float | None] | None = None,
 ) -> ElementwiseOperator:
-    """An elementwise operator for `load(model, operators=[...])`, as `operator("Softcap", "cap * tanh(x / cap)", ["x"], {"cap": 30})`.
+    """Return an elementwise operator for `load(model, operators=[...])`.
 
-    name: the node's operator, as "my.domain::Softcap", or "Softcap" for every domain but ONNX's own. expression: of names,
-    numbers, + - * / **, comparisons, and, or, not, `a if condition else b`, and functions: abs, ceil, erf, exp, floor, log,
-    round, sign, sqrt, sigmoid, softplus, relu, reciprocal, sin, cos, tan with their a- and -h, min, max, pow, where.
-    inputs: the names of the node's inputs, in their order; None: all names but those of attributes, in that of their
-    first use. attributes: the node's float attributes with their defaults, None for one that a node has to have.
+    Example: `operator("Softcap", "cap * tanh(x / cap)", ["x"], {"cap": 30})`.
 
-    Inputs are broadcast as ONNX does. Numbers and attributes have the type of the first input. Raises InputError.
+    name: the node's operator, such as "my.domain::Softcap", or "Softcap" for any domain but ONNX's own.
+    expression: names, numbers, + - * / **, comparisons, and, or, not, `a if condition else b`, and the functions abs,
+    ceil, erf, exp, floor, log, round, sign, sqrt, sigmoid, softplus, relu, reciprocal, sin, cos, tan (also with a- and
+    -h), min, max, pow, where. inputs: names of the node's inputs in order; by default all names that are not
+    attributes, in order of first use. attributes: the node's float attributes with their defaults, None if the node
+    must set it.
+
+    Inputs broadcast as in ONNX. Numbers and attributes are cast to the type of the first input. Raise InputError if an
+    argument is invalid.
     """
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.rpartition("::")[2:]):
         raise InputError(f"operator: name: expected an operator, as 'my.domain::Softcap'; given {name!r}")
@@ -90,7 +94,7 @@ def operator(
             )
     if missing := [one for one in found if one not in names and one not in kept]:
         raise InputError(f"operator '{name}': '{missing[0]}' is neither an input nor an attribute")
-    _Body(name, names, kept).result(tree)  # raises for what has no node
+    _Body(name, names, kept).result(tree)  # raises for unsupported syntax
     return ElementwiseOperator(name, expression, names, kept)
 
 
@@ -102,14 +106,14 @@ def _parsed(name: str, expression: str) -> ast.expr:
 
 
 def _names(tree: ast.expr) -> Iterator[str]:
-    """Names of values, in the order in which they stand."""
+    """Yield the variable names in source order."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     named = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
     return (node.id for node in sorted(named, key=lambda node: (node.lineno, node.col_offset)))
 
 
 class _Body:
-    """The nodes of an expression: (operator, inputs, result, attributes)."""
+    """The nodes of an expression as (operator, inputs, output, attributes)."""
 
     def __init__(self, name: str, inputs: tuple[str, ...], attributes: Mapping[str, float | None]) -> None:
         self._name = name
@@ -118,11 +122,11 @@ class _Body:
         self.nodes: list[tuple[str, list[str], str, dict[str, Any]]] = []
 
     def result(self, tree: ast.expr) -> str:
-        """Adds the nodes of an expression, and says which value they make."""
+        """Add the nodes of an expression and return the name of its output."""
         return self._value(tree, _DEEPEST)
 
     def _added(self, op: str, *inputs: str, **attributes: Any) -> str:
-        made = f"pm_{len(self.nodes)}"  # no name of the expression, which may not begin so
+        made = f"pm_{len(self.nodes)}"  # cannot clash: names in the expression may not start with pm_
         self.nodes.append((op, list(inputs), made, attributes))
         return made
 
@@ -184,16 +188,16 @@ class _Body:
         return op
 
 
-# ---- functions of a model
+# ---- model-local functions
 
 
 def with_operators(
     source: Source, folder: Folder | None, operators: Sequence[ElementwiseOperator]
 ) -> tuple[bytes, Folder | None]:
-    """The model's file with a function for each operator, and the folder of its weights.
+    """Return the model's bytes with a function added per operator, and the folder of its weights.
 
-    Raises InputError for an operator that no node is of, for one of which the model has a function, and for a model of an
-    operator set below 15; GraphError for a node with other inputs or attributes.
+    Raise InputError if no node uses an operator, if the model already defines it, or if the opset is below 15. Raise
+    GraphError if a node has other inputs or attributes.
     """
     from onnx import ModelProto
 
@@ -228,7 +232,7 @@ def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | Function
 
 
 def _domains(model: ModelProto, one: ElementwiseOperator, file: str) -> list[str]:
-    """The domains of nodes of an operator, each of which is checked. Raises InputError where there is none, GraphError."""
+    """Return the domains in which nodes use the operator, after checking each node. Raise InputError if no node does, GraphError."""
     domain, _, op = one.name.rpartition("::")
     bodies = [model.graph, *model.functions]
     nodes = [node for body in bodies for graph in _graphs(body) for node in graph.node if node.op_type == op]

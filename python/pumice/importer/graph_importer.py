@@ -1,4 +1,4 @@
-"""One graph of an ONNX model -> a Recipe: its initializers, inputs, nodes and outputs, all checked."""
+"""Convert one ONNX graph to a Recipe, checking its initializers, inputs, nodes and outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class GraphImporter:
-    """Makes a Recipe of one graph; of a subgraph where `outer` imports the graph around it."""
+    """Converts one graph to a Recipe. For a subgraph, `outer` is the importer of the enclosing graph."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GraphImporter:
         self.file = file
         self.opsets = versions
         self.outer = outer
-        self.visible: set[str] = set()  # names of the graphs around a subgraph that it can read
+        self.visible: set[str] = set()  # outer-scope values visible in this subgraph
         if outer:
             self.visible = outer.visible.union(outer.known, *(node.output for node in outer.graph.node))
         self.unsupported: list[str] = []
@@ -60,12 +60,12 @@ class GraphImporter:
         self.wanted = wanted
         self.overridable: list[str] = []
         self.defaults: dict[str, ConstantRecipe] = {}
-        self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, and why
-        self.known: set[str] = set() if outer else {RANDOM_STATE}  # names of inputs and constants, also of refused ones
+        self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, with the reason
+        self.known: set[str] = set() if outer else {RANDOM_STATE}  # inputs and constants, including rejected ones
         self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
 
     def check_opset(self) -> None:
-        """Checks the version of ONNX's operator set. Raises GraphError where a node needs one and there is none."""
+        """Check the ONNX opset version. Raise GraphError if it is missing although a node needs it."""
         version = self.opsets.get("")
         if version is None:
             if any(node.domain in ONNX_DOMAINS for node in self.graph.node):
@@ -74,7 +74,7 @@ class GraphImporter:
             self.unsupported.append(f"operator set {version} (known are {OLDEST} to {NEWEST})")
 
     def read_initializers(self) -> None:
-        """Reads initializers into constants. Raises GraphError for two of one name."""
+        """Read initializers into constants. Raise GraphError for duplicate names."""
         for tensor in self.graph.initializer:
             if tensor.name in self.known:
                 raise graph_error("initializer", tensor.name, "is given twice")
@@ -95,9 +95,9 @@ class GraphImporter:
             self.refused[name] = f"{what}: {reason}"
 
     def read_inputs(self) -> None:
-        """Reads the inputs. An input with an initializer is a constant, unless it is wanted as an input.
+        """Read the graph inputs. An input with an initializer is a constant unless listed in `wanted`.
 
-        Raises GraphError; BindingError (K4) for a wanted name that is no such input.
+        Raise GraphError, or BindingError (K4) if a name in `wanted` is not such an input.
         """
         with_defaults: list[InputRecipe] = []
         seen: set[str] = set()
@@ -137,7 +137,7 @@ class GraphImporter:
         return declared
 
     def read_nodes(self) -> Iterator[NodeRecipe]:
-        """The nodes, but for Constants, which are read into constants. Raises GraphError."""
+        """Yield the nodes, reading Constant nodes into `constants` instead. Raise GraphError."""
         for node, name in zip(self.graph.node, node_names(self.graph), strict=True):
             if not node.op_type:
                 raise graph_error("node", name, "has no operator")
@@ -179,7 +179,7 @@ class GraphImporter:
             self.constants[output] = ConstantRecipe(output, dtype, list(array.shape), raw)
 
     def _numbered(self, node: NodeRecipe) -> NodeRecipe:
-        """The node; a node of random numbers reads the state, and it or a loop of such nodes has a number of its own."""
+        """Return the node; a random node reads RANDOM_STATE, and it or the loop around it gets its own stream number."""
         is_random = not node.domain and node.op in RANDOM_NODES
         if node.op == "Dropout":
             is_random = len(node.inputs) > 2 and bool(node.inputs[2]) and not self._is_false(node.inputs[2])
@@ -195,9 +195,7 @@ class GraphImporter:
         return self.outer is not None and self.outer._is_false(name)
 
     def check_outputs(self, nodes: list[NodeRecipe]) -> list[InputRecipe]:
-        """The declared outputs. Raises GraphError where there is none, and for one that nothing makes or that is
-        given twice.
-        """
+        """Return the declared outputs. Raise GraphError if there are none, or one is undefined or listed twice."""
         made = self.known.union(self.visible, *(node.outputs for node in nodes))
         outputs = [declared_output(info) for info in self.graph.output]
         if not outputs:
@@ -211,15 +209,15 @@ class GraphImporter:
         return outputs
 
     def check_counts(self, nodes: list[NodeRecipe]) -> None:
-        """Checks how many inputs and outputs composed nodes have; the engine checks those of its own operators.
+        """Check the input and output counts of composed operators; the engine checks its own.
 
-        Raises GraphError.
+        Raise GraphError.
         """
         for node in nodes:
             if node.domain or node.op not in COMPOSED:
                 continue
             version = version_of(node, self.opsets.get("", NEWEST))
-            # An operator that the model's set does not have yet is checked by its newest form.
+            # An operator that is newer than the model's opset is checked against its latest schema.
             schema = schema_of(node.op, version, "") or schema_of(node.op, NEWEST, "")
             if not schema:
                 continue
@@ -247,9 +245,7 @@ class GraphImporter:
                     raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
 
     def without_unread(self, nodes: list[NodeRecipe], outputs: set[str]) -> list[NodeRecipe]:
-        """The nodes without optional outputs that nothing reads: an output that cannot be made is no reason to refuse
-        a node then.
-        """
+        """Return the nodes without unused optional outputs, so that an unsupported output that nobody reads is no error."""
         read = outputs.union(*(node.reads for node in nodes))
         version = self.opsets.get("", NEWEST)
         kept = []
@@ -262,7 +258,7 @@ class GraphImporter:
         return kept
 
     def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
-        """The nodes in the newest form of their operators."""
+        """Return the nodes converted to the latest opset."""
         producers = {name: node.op for node in nodes for name in node.outputs}
         scope = Scope(self.constants, self.known | self.visible, producers, self._float_types(nodes))
         newest: list[NodeRecipe] = []
@@ -297,7 +293,7 @@ class GraphImporter:
         return {name for name in types if "float" in name}
 
     def recipe(self) -> Recipe:
-        """The Recipe of the graph. Raises GraphError, BindingError."""
+        """Return the Recipe of the graph. Raise GraphError, BindingError."""
         if not self.outer:
             self.check_opset()
         self.read_initializers()
@@ -322,17 +318,17 @@ class GraphImporter:
 
 
 def _outputs_of(node: NodeProto, domain: str, name: str) -> list[str]:
-    """The names of the node's outputs. A Split makes as many parts as it has outputs, so that one without a name gets one."""
+    """Return the node's output names. Split's chunk count is its number of outputs, so unnamed outputs get a name."""
     if (domain, node.op_type) != ("", "Split"):
         return without_trailing_gaps(list(node.output))
     return [output or f"{name}:{i}" for i, output in enumerate(node.output)]
 
 
 def _optional_outputs(node: NodeRecipe, version: int) -> set[int]:
-    """Indices of the outputs that a node may leave out.
+    """Return the indices of outputs that a node may omit.
 
-    ONNX Runtime's own operators have no schema here; their first output is needed. MultiHeadAttention with a past needs
-    those of the present too, whether they are read or not.
+    ONNX Runtime's contrib operators have no schema here; only their first output is required. MultiHeadAttention with a
+    past always needs its present outputs, even if unused.
     """
     if node.domain == CONTRIB_DOMAIN:
         if node.op == "MultiHeadAttention":

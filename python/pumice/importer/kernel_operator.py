@@ -1,4 +1,4 @@
-"""Operators of a model that run a kernel of the user's: what `pumice.kernel_operator` makes, and the nodes that the builder makes of it."""
+"""User kernels as operators of a model: `pumice.kernel_operator` and the nodes that the builder adds for it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _KINDS = (int, float, str, bool)
 
 
 class KernelOperator:
-    """An operator that `pumice.kernel_operator()` made: a kernel's text and the rules by which nodes run it."""
+    """An operator made by `pumice.kernel_operator()`: a kernel's source and the rules by which nodes run it."""
 
     def __init__(self, text: dict[str, Any], arrays: tuple[list[str], list[str]], rules: dict[str, Any]) -> None:
-        self.text = text  # attributes of the engine's node, which are the same for all nodes
+        self.text = text  # attributes of the engine's node that are the same for all nodes
         self.inputs, self.outputs = arrays
         self.shape: Rule | None = rules["shape"]
         self.dtype = rules["dtype"]
@@ -58,28 +58,34 @@ def kernel_operator(
     reference: Callable[..., Any] | None = None,
     tolerance: float | None = None,
 ) -> KernelOperator:
-    """A kernel as an operator, for `load(model, kernels={"my.domain::Op": kernel_operator(...)})`.
+    """Return a kernel as an operator, for `load(model, kernels={"my.domain::Op": kernel_operator(...)})`.
 
-    kernel: a Kernel, whose text, macros, constants and local size are taken as they are now; or GLSL text, which has to compile without
-    what a device adds (give a Kernel otherwise). inputs, outputs: the names of the kernel's arrays in the order of the node's inputs and
-    outputs; None: the arrays that it only reads, and all others, in the order of their bindings. An input is only read; an output is
-    written, and holds nothing when the kernel begins, though the kernel may read what it has written.
-    shape: the shape of the output, or for several a dict or a list of shapes; None: that of the first input. A rule is a callable with
-    the names of inputs and attributes as parameters, `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as text,
-    "(x.shape[0], x.shape[1] // stride)". It is asked once for each node, with sizes that stand for those of every call: it computes with
-    them by + - * // % and, as text, min, max and `a if c else b`. dtype: of the outputs, "float32" or the name of an input, for several a
-    list or dict; None: that of the first input.
-    attributes: the node's attributes with their defaults, None for one that a node has to have: numbers, lists of numbers, or text.
-    numbers: rules for push constants and specialization constants, which may name outputs too. Others are, by their name, an attribute,
-    `<array>_size` (elements) or `<array>_shape` (a list); one that the Kernel has by spec= is given nowhere else. threads or groups: a
-    rule for the launch, which may name outputs; None: an invocation for each element of the first output.
-    reference: a function of the inputs as NumPy arrays (floats as float64) and the attributes, by the rules' names,
-    that gives the output, or a list or dict of outputs; each may be a pair of it and the largest error, element by element. `validate`
-    judges the kernel by it, and says "not checked" without one. tolerance: the largest error where no pair is given, as a part of the
-    output's largest value; None: the square root of the type's epsilon, 0 for whole numbers.
+    kernel: a Kernel, whose source, macros, constants and local size are copied now; or GLSL source that compiles
+    without device-specific additions (pass a Kernel otherwise). inputs, outputs: names of the kernel's arrays in the
+    order of the node's inputs and outputs; by default the read-only arrays, and all others, in binding order. Inputs
+    are read-only. Outputs are uninitialised when the kernel starts, but it may read back what it has written.
+    shape: the output shape, or a dict or list of shapes for several outputs; by default the shape of the first input. A
+    rule is a callable whose parameters are input and attribute names,
+    `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as text, "(x.shape[0], x.shape[1] // stride)".
+    It is evaluated once per node, on symbolic sizes that support + - * // % and, in text, min, max and
+    `a if c else b`.
+    dtype: the output dtype, such as "float32", or the name of an input; a list or dict for several outputs; by default
+    the dtype of the first input.
+    attributes: the node's attributes with their defaults, None if the node must set it: numbers, lists of numbers, or
+    text.
+    numbers: rules for push constants and specialization constants; they may also use output names. Others are set by
+    the attribute of their name, or as `<array>_size` (elements) or `<array>_shape` (a list). Constants that the Kernel
+    sets with spec= may not be set again.
+    threads or groups: a rule for the launch, which may use output names; by default one invocation per element of the
+    first output.
+    reference: a function of the inputs as NumPy arrays (floats as float64) and the attributes, with the rules'
+    parameter names. It returns the output, or a list or dict of outputs; each may be a pair of the output and its
+    elementwise error bound. `validate` checks the kernel against it, and reports "not checked" without one. tolerance:
+    the error bound without such a pair, relative to the output's largest value; by default the square root of the
+    type's epsilon, 0 for integers.
 
-    Arrays of the storage type (sfp) hold floats as the model's precision has them; an array declared as float gets a converted copy where
-    the model keeps 16 bits. Raises InputError naming the argument, TypeError, ShaderCompileError.
+    Arrays of the storage type (sfp) hold floats in the model's precision; an array declared as float gets a converted
+    copy if the model stores 16 bits. Raise InputError naming the argument, TypeError, ShaderCompileError.
     """
     text, interface = _text_of(kernel)
     name = text["kernel"]
@@ -110,13 +116,13 @@ def kernel_operator(
 
 
 def _default_threads(output: str, interface: dict[str, Any]) -> str | None:
-    """The rule of an invocation for each element of an output that is declared with vectors; None: for each number."""
+    """Return the rule for one invocation per vector of an output declared with vectors; None means one per element."""
     components = next(one["components"] for one in interface["bindings"] if one["name"] == output)
     return f"{output}.size // {components}" if components > 1 and not keyword.iskeyword(output) else None
 
 
 def _arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> tuple[list[str], list[str]]:
-    """The names of the arrays that are inputs and outputs."""
+    """Return the names of the input arrays and of the output arrays."""
     arrays = interface["bindings"]
     if interface["images"]:
         raise InputError(f"kernel_operator '{name}': nodes have tensors; the kernel has images")
@@ -144,7 +150,7 @@ def _arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> 
 
 
 def _check_given_once(kernel: str, constants: Iterable[str], others: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises InputError for a constant that the Kernel has a value of, and that an attribute or a rule gives too."""
+    """Raise InputError if an attribute or rule sets a constant that the Kernel already sets."""
     for constant in constants:
         for what, given in others.items():
             if constant in given:
@@ -154,7 +160,7 @@ def _check_given_once(kernel: str, constants: Iterable[str], others: Mapping[str
 
 
 def _text_of(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The attributes that tell of a kernel's text, and its interface."""
+    """Return the node attributes that describe the kernel's source, and the kernel's interface."""
     if isinstance(kernel, str):
         shader = _pumice.compile(kernel, name="kernel")
         return {"kernel": "kernel", "source": kernel}, shader.interface
@@ -231,7 +237,7 @@ def _attributes(kernel: str, given: dict[str, Any], arrays: list[str]) -> dict[s
 
 
 class KernelTable:
-    """The kernels of a model by operator, as `load(kernels=)` was given them. Raises InputError for what is none."""
+    """The kernels passed to `load(kernels=)`, keyed by operator. Raises InputError for anything else."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.operators: dict[str, KernelOperator] = {}
@@ -243,33 +249,33 @@ class KernelTable:
                 raise InputError(
                     f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}"
                 )
-            # A copy: the caller's own may be given under several names.
+            # A copy, because the caller may pass the same object under several names.
             made = copy.copy(one) if isinstance(one, KernelOperator) else kernel_operator(one)
             if made.text["kernel"] == "kernel":
                 made.text = {**made.text, "kernel": name}
             self.operators[name] = made
 
     def check_used(self, recipe: Recipe) -> None:
-        """Raises InputError for an operator that no node of the model is of."""
+        """Raise InputError if no node of the model uses an operator."""
         used = set(_used(recipe))
         for name in self.operators:
             if name not in used:
                 raise InputError(f"kernels: '{name}': no node of '{recipe.name}' is of this operator")
 
     def composed(self, others: Composed) -> Composed:
-        """The functions that add nodes, with those of these operators."""
+        """Return the node builders `others`, plus a builder for each of these operators."""
         return {**others, **{name: _adder(name, one) for name, one in self.operators.items()}}
 
 
 class ToldKernels(KernelTable):
-    """The kernels of a table, which a graph is made with to learn what its nodes run: `nodes`, as text, rules as the engine reads them."""
+    """A kernel table that records the kernel nodes of a graph in `nodes`, as JSON with the rules in the engine's syntax."""
 
     def __init__(self, table: KernelTable) -> None:
         self.operators = table.operators
         self.nodes: list[str] = []
 
     def composed(self, others: Composed) -> Composed:
-        """The functions that add nodes, of which each is noted too."""
+        """Return the node builders; the builders of these operators also record each node."""
         return {**others, **{name: _adder(name, one, self.nodes) for name, one in self.operators.items()}}
 
 
@@ -294,7 +300,7 @@ def _adder(name: str, one: KernelOperator, told: list[str] | None = None) -> Cal
 
 
 def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -> dict[str, Any]:
-    """The attributes that differ from node to node."""
+    """Return the attributes that differ between nodes."""
     inputs, outputs = node.inputs, node.outputs
     if len(inputs) > len(one.inputs) or len(outputs) > len(one.outputs):
         raise InputError(
@@ -336,7 +342,7 @@ def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -
 def _launch_text(how: str, size: Rule, names: Mapping[str, Any]) -> str:
     told = _told(how, size, names)
     try:
-        return sizes_text(tuple(told) if isinstance(told, Sizes) else told)  # a shape is the list of its sizes here
+        return sizes_text(tuple(told) if isinstance(told, Sizes) else told)  # here a shape means the list of its sizes
     except InputError as error:
         raise InputError(f"{how}: {error}") from None
 
@@ -356,7 +362,7 @@ def _told(what: str, rule: Rule, names: Mapping[str, Any]) -> Any:
 
 
 def node_attributes(one: KernelOperator, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a node with the defaults of those that it lacks. Raises InputError for one that is not known, or is missing."""
+    """Return a node's attributes with defaults filled in. Raise InputError if one is unknown or missing."""
     made = dict(one.attributes)
     for name, value in given.items():
         if name not in made:
@@ -371,7 +377,7 @@ def node_attributes(one: KernelOperator, given: Mapping[str, Any]) -> dict[str, 
 
 
 def _made(one: KernelOperator, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The shapes and dtypes of the outputs."""
+    """Return the shapes and dtypes of the outputs."""
     shapes = ["=0"] * len(one.outputs)
     if one.shape is not None:
         given = _told("shape", one.shape, names)
@@ -401,7 +407,7 @@ _DTYPES = (
 
 
 def _parts(what: str, one: KernelOperator, given: Any) -> list[Any]:
-    """One for each output, of a dict by name or a list."""
+    """Return one entry per output, from a dict by name or from a list."""
     if isinstance(given, Mapping):
         if set(given) != set(one.outputs):
             raise InputError(

@@ -1,7 +1,7 @@
-"""Rules of kernels that nodes of a model run: shapes, launches and numbers, as expressions over the sizes of a node's tensors.
+"""Rules of user kernels: shapes, launch sizes and numbers as expressions over the sizes of a node's tensors.
 
-A rule is called, or read, once for each node, with sizes that stand for those of every later call; what it gives is an expression, which
-the engine evaluates for the shapes that come.
+A rule is evaluated once per node on symbolic sizes. Its result is an expression that the engine evaluates for the
+shapes of each call.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _COMPARED: dict[type[ast.cmpop], str] = {
 
 
 def plain(value: Any) -> Any:
-    """NumPy's scalars as the numbers that they are, its arrays as lists; anything else as it is."""
+    """Return NumPy scalars as Python numbers and arrays as lists, anything else unchanged."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 class Size:
-    """A whole or real number that is known once a node's shapes are; arithmetic with it makes others."""
+    """A symbolic integer or real number, known once a node's shapes are. Arithmetic on it builds expressions."""
 
-    __array_ufunc__ = None  # NumPy's scalars leave arithmetic with a size to the size
+    __array_ufunc__ = None  # makes NumPy scalars defer arithmetic to this class
 
     def __init__(self, text: str, real: bool = False) -> None:
         self.text = text
@@ -127,7 +127,7 @@ class Size:
 
 
 def as_size(value: Any) -> Size:
-    """A number or a Size as a Size. Raises InputError for anything else."""
+    """Convert a number to a Size, passing a Size through. Raise InputError for anything else."""
     value = plain(value)
     if isinstance(value, Size):
         return value
@@ -139,20 +139,20 @@ def as_size(value: Any) -> Size:
 
 
 class Sizes(tuple[Size, ...]):
-    """The shape of a tensor. Given back as it is, it says that an output has this shape, whatever its rank."""
+    """The shape of a tensor. A rule that returns it unchanged gives the output this shape, whatever its rank."""
 
     name = ""
 
     @classmethod
     def of(cls, name: str, rank: int) -> Sizes:
-        """The sizes of the tensor that expressions call by this name, x0."""
+        """Return the sizes of the tensor with this name in expressions, such as x0."""
         made = cls(Size(f"{name}_{axis}") for axis in range(rank))
         made.name = name
         return made
 
 
 class RuleTensor:
-    """An input or an output as a rule sees it: `shape`, `rank` (also `ndim`), `size` and `dtype`."""
+    """An input or output as a rule sees it: `shape`, `rank` (also `ndim`), `size` and `dtype`."""
 
     def __init__(self, label: str, name: str, rank: int | None, dtype: str) -> None:
         self._label = label
@@ -172,7 +172,7 @@ class RuleTensor:
 
     @property
     def shape(self) -> Sizes:
-        """The sizes, of which those of an unknown rank can only be given back as they are."""
+        """The sizes. If the rank is unknown, a rule can only return them unchanged."""
         if self._rank is None:
             return _unknown_sizes(self)
         return Sizes.of(self._name, self._rank)
@@ -201,7 +201,7 @@ def _unknown_sizes(tensor: RuleTensor) -> Sizes:
 
 
 class _Text:
-    """Evaluates the expression of a rule: names, their attributes and parts, arithmetic, comparisons, `a if c else b`, min, max, len."""
+    """Evaluates a rule's expression: names, attributes, subscripts, arithmetic, comparisons, `a if c else b`, min, max, len."""
 
     def __init__(self, text: str, names: Mapping[str, Any]) -> None:
         self._names = names
@@ -313,9 +313,9 @@ class _Text:
 
 
 def applied(rule: Rule, names: Mapping[str, Any]) -> Any:
-    """The value that a rule gives for these inputs and attributes by name.
+    """Evaluate a rule with these inputs and attributes.
 
-    Raises InputError for an expression without a meaning, and for a callable with other parameters or that raises.
+    Raise InputError if an expression is invalid, or if a callable has other parameters or raises.
     """
     if isinstance(rule, str):
         return _Text(rule, names).value()
@@ -335,7 +335,7 @@ def applied(rule: Rule, names: Mapping[str, Any]) -> Any:
 
 
 def sizes_text(value: Any) -> str:
-    """Sizes as the engine reads them: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0 as it is. Raises InputError."""
+    """Format sizes for the engine: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0. Raise InputError."""
     if isinstance(value, Sizes) and value.name.startswith("x"):
         return f"={value.name[1:]}"
     value = plain(value)
@@ -349,7 +349,7 @@ def sizes_text(value: Any) -> str:
 
 
 def number_text(value: Any) -> str:
-    """A number, or a list of them, as the engine reads it: "3", "r:0.5", "[1;2]". Raises InputError."""
+    """Format a number or a list of numbers for the engine: "3", "r:0.5", "[1;2]". Raise InputError."""
     value = plain(value)
     if isinstance(value, (list, tuple)):
         return f"[{';'.join(map(number_text, value))}]"

@@ -1,8 +1,8 @@
-"""Loads models. Recipes are kept on disk, so that a later process needs neither the onnx package nor its parser.
+"""Load models. Recipes are cached on disk, so a later process needs neither the onnx package nor its parser.
 
-An entry is named by the model file, but for its weights, and by the importer's own version. It holds the recipe's
-structure as JSON; its constants are places in the model file (or in a file of weights beside it), so that a warm
-start maps the weights from there. An entry that is truncated, corrupt or foreign is rebuilt, never trusted.
+The key of an entry is a hash of the model file without its weights, and of the importer's version. An entry holds the
+recipe's structure as JSON; its constants are offsets into the model file or an external weights file, so a warm start
+maps the weights from there. A truncated, corrupt or foreign entry is rebuilt, never trusted.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from .kernel_operator import KernelTable
 
 _KIND = "graphs"
-_STAGES = ("base", "importer")  # folders of the package whose code says what a recipe holds
-_INLINE = -1  # stands for the entry itself among the files that constants lie in
-_MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
+_STAGES = ("base", "importer")  # package folders whose code determines a recipe's content
+_INLINE = -1  # file index of constants stored in the entry itself
+_MOST_INLINE_BYTES = 64 << 20  # a larger entry costs more than it saves
 
 
 @cache
 def _importer_version() -> str:
-    """The package's version, and when the importer and the engine were written: a development checkout changes without a new version.
+    """Return the package version with sizes and mtimes of importer and engine: a checkout changes without a new
+    version.
 
-    They are looked at once in a process, which goes on with the code that it has loaded.
+    Cached, because a process keeps running the code that it has loaded.
     """
     package = os.path.dirname(os.path.dirname(__file__))
     files = [file for stage in _STAGES for file in _modules_in(os.path.join(package, stage))]
@@ -51,25 +52,23 @@ def _importer_version() -> str:
 
 
 def _modules_in(folder: str) -> list[str]:
-    """The paths of the modules in a folder and in those inside it. Folders of byte code are not opened, as os.walk() would: every first
-    load in a process waits for this.
+    """Return the paths of the modules in a folder and its subfolders. Unlike os.walk(), skip bytecode folders: the
+    first load in every process waits for this.
     """
     try:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
     modules = [f"{folder}/{name}" for name in names if name.endswith(".py")]
-    inner = [
-        name for name in names if "." not in name and name != "__pycache__"
-    ]  # packages: names of files have a suffix
+    inner = [name for name in names if "." not in name and name != "__pycache__"]  # packages: file names have a suffix
     return modules + [module for name in inner for module in _modules_in(f"{folder}/{name}")]
 
 
 def _entry_name(file: ModelFile, overridable: Overridable) -> str | None:
     """Return the name of a model's cache entry; None without a cache.
 
-    It is a hash of the file without the elements of large tensors, for which a recipe keeps only offsets, and of the sizes and times of its
-    weight files, from which the importer reads small tensors.
+    It is a hash of the file without the data of large tensors, for which a recipe keeps only offsets, and of the sizes
+    and mtimes of its weight files, from which the importer reads small tensors.
     """
     if cache_directory() is None:
         return None
@@ -77,11 +76,11 @@ def _entry_name(file: ModelFile, overridable: Overridable) -> str | None:
     return sha256(file.skeleton, f"{_importer_version()} {wanted} {states_key(file)}".encode())
 
 
-# ---- constants as places
+# ---- constants as offsets
 
 
 class _Encoder:
-    """Makes the content of an entry of a recipe."""
+    """Serialises a recipe into a cache entry."""
 
     def __init__(self) -> None:
         self.files: list[str] = [""]
@@ -136,15 +135,15 @@ class _Encoder:
 
 
 def payload(structure: dict[str, Any], inline: bytes) -> bytes:
-    """The content of an entry: the length of the structure, the structure as JSON, and constants that lie in no file."""
-    import json  # parse_json() reads it, for importing this takes longer than a load of a small model reads
+    """Return the content of an entry: the length of the structure, the structure as JSON, constants stored in no file."""
+    import json  # parse_json() reads it, because importing json takes longer than parsing a small model's entry
 
     text = json.dumps(structure, separators=(",", ":")).encode()
     return len(text).to_bytes(8, "little") + text + inline
 
 
 class _Decoder:
-    """Reads a recipe from an entry. Raises ValueError, KeyError, TypeError or IndexError where it is not one of ours."""
+    """Reads a recipe from a cache entry. Raises ValueError, KeyError, TypeError or IndexError if the entry is foreign."""
 
     def __init__(self, entry: bytes, file: ModelFile) -> None:
         length = int.from_bytes(entry[:8], "little")
@@ -208,9 +207,9 @@ class _Decoder:
 
 
 def composed_of(recipe: Recipe) -> Composed:
-    """The functions that add operators which are several nodes of the engine; empty where the recipe has none.
+    """Return the builders of operators that expand to several engine nodes; empty if the recipe has none.
 
-    They are in a dozen modules, whose import takes as long as loading a small model.
+    They span a dozen modules, whose import takes as long as loading a small model.
     """
     if recipe.plain:
         return {}
@@ -231,9 +230,9 @@ def _read(name: str, file: ModelFile) -> Recipe | None:
 
 
 def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> Recipe:
-    """The recipe of a model: from the cache, else parsed and kept for the next time.
+    """Return the recipe of a model from the cache, or parse the model and cache the recipe.
 
-    Raises GraphError, BindingError, OSError.
+    Raise GraphError, BindingError, OSError.
     """
     file = ModelFile(source, folder)
     name = None if file.data is None else _entry_name(file, overridable)
@@ -255,10 +254,10 @@ def load_graph(
     float32: Float32Nodes | None = None,
     kernels: KernelTable | None = None,
 ) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model, and the recipe that it was made from; progress, float32 and kernels: see graph_of;
-    overridable: see recipe_of.
+    """Return the engine's Graph of a model and its recipe. progress, float32 and kernels: see graph_of; overridable:
+    see recipe_of.
 
-    Raises GraphError, BindingError, UnsupportedError, OSError.
+    Raise GraphError, BindingError, UnsupportedError, OSError.
     """
     recipe = load_recipe(source, folder, overridable)
     return graph_of(recipe, progress, float32, kernels), recipe
@@ -270,9 +269,9 @@ def graph_of(
     float32: Float32Nodes | None = None,
     kernels: KernelTable | None = None,
 ) -> Graph:
-    """The engine's Graph of a recipe; progress and float32: see build. kernels: what nodes of the user's operators run.
+    """Return the engine's Graph of a recipe. progress and float32: see build. kernels: the user kernels of its nodes.
 
-    Raises UnsupportedError that lists everything unsupported, GraphError.
+    Raise UnsupportedError that lists everything unsupported, GraphError.
     """
     composed = composed_of(recipe)
     return build(recipe, kernels.composed(composed) if kernels else composed, progress, float32)

@@ -1,7 +1,8 @@
-"""Operators that ONNX defines by a function, and functions that a model brings: both become the nodes of their bodies.
+"""Expand operators that ONNX defines as functions, and model-local functions, into the nodes of their bodies.
 
-The body of one of ONNX's functions may depend on the node and on the types of its inputs. So each such node becomes the only call
-of a function of the model, and the `onnx` package expands that: it keeps names apart and knows what to do with what is left out.
+The body of an ONNX function may depend on the node and its input types. Each such node is therefore turned into the
+only call of a new model-local function, and the `onnx` package inlines it: it avoids name clashes and handles omitted
+inputs and attributes.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from .rewrites.table import NEWEST, OLDEST
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub knows nothing of functions
-    # (operator, domain, element type of its first input) -> whether the engine has it
+    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub lacks the function members
+    # (operator, domain, element type of its first input) -> whether the engine supports it
     Claimed: TypeAlias = Callable[[str, str, str], bool]
 
 _DOMAIN = "pumice.functions"
-_DEEPEST = 16  # levels of functions that call functions
-_MOST_NODES = 1 << 20  # nodes of a model whose functions are expanded
-_MOST_BYTES = 1 << 30  # bytes that expanding may add to a model, with the tensors in attributes
-_NEWEST_SET = (1 << 31) - 1  # the largest operator set that can be asked for
+_DEEPEST = 16  # nesting levels of function calls
+_MOST_NODES = 1 << 20  # maximum node count of a model after expansion
+_MOST_BYTES = 1 << 30  # maximum number of bytes that expansion may add, including tensor attributes
+_NEWEST_SET = (1 << 31) - 1  # largest opset version that onnx.defs accepts
 _MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
-_SMALL = 64  # elements of a tensor that is kept, because it may tell of shapes
-OPSET = "pumice.opset"  # attribute: the operator set of ONNX that a node is of, where that is not the model's
-_ANY, _RARE = "", "float64"  # element types: any; one that not all claimed operators take
+_SMALL = 64  # elements of a tensor that is kept because it may hold a shape
+OPSET = "pumice.opset"  # attribute: the node's ONNX opset if it differs from the model's
+_ANY, _RARE = "", "float64"  # element types: any; one that not all claimed operators support
 
 
 def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
-    """The model without calls of its own functions, and without nodes that ONNX defines by a function.
+    """Return the model with model-local functions and ONNX function operators expanded.
 
-    Nodes that are claimed for their element type stay, and so do those whose types cannot be told. A model without
-    such calls and nodes is returned itself; in_place: the model itself is changed and returned. Raises GraphError.
+    Nodes claimed for their element type stay, and so do nodes whose types are unknown. A model with nothing to expand
+    is returned unchanged. in_place: modify and return `model` itself. Raise GraphError.
     """
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
@@ -57,7 +58,7 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
             if not light.functions and not _make_calls(light, claimed):
                 break
             light = onnx.inliner.inline_local_functions(light)
-    except Exception as error:  # the checks in C++ raise errors of any class
+    except Exception as error:  # onnx's C++ checks raise arbitrary exception types
         raise graph_error("model", name, f"its functions cannot be expanded ({error})") from None
     result = model
     if not in_place:
@@ -72,19 +73,19 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
 
 
 class _Size(NamedTuple):
-    """The size of a graph once the functions that it calls are expanded."""
+    """The size of a graph after expanding the functions that it calls."""
 
     nodes: int
     bytes: int
 
 
 def _check_expansion(model: ModelProto, name: str) -> None:
-    """Refuses functions whose expansion would be too large: few bytes may say that they call each other 2**39 times.
+    """Reject functions whose expansion would be too large: a few bytes can encode 2**39 nested calls.
 
-    Raises GraphError, also for a function that calls itself.
+    Raise GraphError, also for recursion.
     """
     functions = {(function.domain, function.name, _overload(function)): function for function in model.functions}
-    sizes: dict[tuple[str, str, str], _Size | None] = {}  # None while it is counted
+    sizes: dict[tuple[str, str, str], _Size | None] = {}  # None while being counted
 
     def size_of(graph: GraphProto | FunctionProto) -> _Size:
         nodes = total = 0
@@ -117,7 +118,7 @@ def _check_expansion(model: ModelProto, name: str) -> None:
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
-    """The model with large initializers as inputs, because only their types are needed."""
+    """Return the model with large initializers replaced by inputs: expansion needs only their types."""
     light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = model.graph
     light.graph.name = graph.name
@@ -136,9 +137,7 @@ def _without_weights(model: ModelProto) -> ModelProto:
 
 
 def _give_defaults(model: ModelProto) -> None:
-    """Adds attributes that calls of the model's functions leave out; the `onnx` package would leave them out in the
-    body too.
-    """
+    """Add attributes omitted in calls of model-local functions; the `onnx` package would omit them in the body too."""
     defaults = {
         (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
     }
@@ -150,7 +149,7 @@ def _give_defaults(model: ModelProto) -> None:
 
 
 def _note_versions(model: ModelProto) -> None:
-    """Notes the operator set of nodes in functions that import another one than the model, so that one expansion serves all."""
+    """Record the opset on nodes of functions that import another one than the model, so one expansion handles all."""
     versions = _versions(model)
     for function in model.functions:
         imported = _versions(function)
@@ -169,7 +168,7 @@ def _note_versions(model: ModelProto) -> None:
 
 
 def _differs(op: str, version: int, other: int) -> bool:
-    """Whether the two operator sets have different forms of an operator. All forms of a Constant are read alike."""
+    """Return whether an operator differs between two opsets. All versions of Constant are read alike."""
     if op == "Constant":
         return False
     one, two = schema_of(op, version, ""), schema_of(op, other, "")
@@ -177,7 +176,7 @@ def _differs(op: str, version: int, other: int) -> bool:
 
 
 def version_of(node: NodeProto | NodeRecipe, default: int) -> int:
-    """The operator set of ONNX that a node is of; `default`: the model's."""
+    """Return a node's ONNX opset; `default` is the model's."""
     if isinstance(node, NodeRecipe):
         noted = node.attributes.get(OPSET, default)
         return noted if isinstance(noted, int) else default
@@ -185,7 +184,7 @@ def version_of(node: NodeProto | NodeRecipe, default: int) -> int:
 
 
 def unversioned(node: NodeProto) -> NodeProto:
-    """The node without the note of its operator set."""
+    """Return the node without the OPSET attribute."""
     plain = onnx.NodeProto()
     plain.CopyFrom(node)
     del plain.attribute[:]
@@ -194,11 +193,11 @@ def unversioned(node: NodeProto) -> NodeProto:
 
 
 def _overload(message: FunctionProto | NodeProto) -> str:
-    return getattr(message, "overload", "")  # the field is there since onnx 1.16
+    return getattr(message, "overload", "")  # the field exists since onnx 1.16
 
 
 def schema_of(op: str, version: int, domain: str) -> Schema | None:
-    """The schema of an operator in an operator set; None where the set has no such operator."""
+    """Return the schema of an operator in an opset; None if the opset lacks the operator."""
     try:
         return onnx.defs.get_schema(op, max(0, min(version, _NEWEST_SET)), domain)
     except onnx.defs.SchemaError:
@@ -224,7 +223,7 @@ def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | Function
 
 
 def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed, dtype: str) -> Schema | None:
-    """The schema of a node that is to be expanded; None for one that stays."""
+    """Return the schema of a node that must be expanded; None for a node that stays."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in versions or claimed(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
         return None
@@ -248,17 +247,17 @@ def _has_doubles(graph: GraphProto) -> bool:
 
 
 def _names(node: NodeProto, dtype: int) -> bool:
-    """Whether an attribute of the node is that element type, or has it."""
+    """Return whether an attribute of the node is this element type or a tensor of it."""
     return any(attribute.i == dtype or attribute.t.data_type == dtype for attribute in node.attribute)
 
 
 def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
-    """Gives each node that is to be expanded a function of its own. Returns whether the model has functions then."""
+    """Turn each node that must be expanded into a call of its own function. Return whether the model then has functions."""
     if not _has_function_nodes(model, claimed):
         return False
     versions = _versions(model)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    types: dict[str, TypeProto] = {}  # names in subgraphs may hide others; what is declared last stays
+    types: dict[str, TypeProto] = {}  # names in subgraphs may shadow others; the last declaration wins
     for graph in _graphs(inferred.graph):
         types.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
         for tensor in graph.initializer:
@@ -289,9 +288,7 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
 
 
 def _body(node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
-    """The function's body, of the newest operator set up to the version; None where it needs types that are not
-    known.
-    """
+    """Return the latest function body up to the opset version; None if it needs types that are unknown."""
     body = FunctionProto()
     if versions := [known for known in schema.function_opset_versions if known <= version]:
         body.ParseFromString(schema.get_function_with_opset_version(max(versions)))

@@ -1,4 +1,4 @@
-"""Reads attributes of nodes and declarations of values from ONNX messages."""
+"""Read node attributes and value declarations from ONNX messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ONNX_DOMAINS = ("", "ai.onnx")
 _RUN_SUBGRAPHS = ("If", "Loop", "Scan", "SequenceMap")
-# Names that converters write for a size they do not know: two of one name need not be equal.
+# Names that converters write for an unknown size: equal names do not imply equal sizes.
 _UNKNOWN = {"", "?", "*", "-1", "unk", "unknown", "none", "null", "nan", "any", "dyn", "dynamic", "undefined"}
 
 
@@ -34,9 +34,7 @@ def _text(value: bytes, node: str) -> str:
 
 
 def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attribute:
-    """The value of an attribute that is no graph. Raises GraphError, NotExpressible for kinds that a Recipe cannot
-    hold.
-    """
+    """Return the value of a non-graph attribute. Raise GraphError, or NotExpressible for kinds that a Recipe cannot hold."""
     kind = attribute.type
     if kind == AttributeProto.FLOAT:
         return attribute.f
@@ -62,7 +60,7 @@ def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attri
 def attributes_of(
     proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
 ) -> dict[str, Attribute]:
-    """The attributes of a node by name; `subgraph` reads the graphs among them. Raises GraphError, NotExpressible."""
+    """Return a node's attributes by name; `subgraph` reads graph attributes. Raise GraphError, NotExpressible."""
     attributes: dict[str, Attribute] = {}
     for attribute in proto.attribute:
         if attribute.name in attributes:
@@ -83,7 +81,7 @@ def attributes_of(
 
 
 def constant_value(name: str, value: Attribute) -> Array:
-    """The elements of a Constant that has such an attribute. Raises NotExpressible for other attributes."""
+    """Return the elements of a Constant with this attribute. Raise NotExpressible for other attributes."""
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
     if name in ("value_string", "value_strings"):
@@ -109,10 +107,9 @@ def _sizes(shape: Any) -> tuple[Sizes, list[str]]:
 
 
 def type_name(given: TypeProto) -> str:
-    """A type as text that compounds.Kind reads: the element type, in "sequence()" and "optional()" where it is in
-    one.
+    """Return a type as text for compounds.Kind: the element type, wrapped in "sequence()" or "optional()" if needed.
 
-    Raises NotExpressible for other types.
+    Raise NotExpressible for other types.
     """
     kind = str(given.WhichOneof("value")).removesuffix("_type")
     if kind == "tensor":
@@ -129,7 +126,7 @@ def type_name(given: TypeProto) -> str:
 
 
 def value_of(info: ValueInfoProto) -> InputRecipe:
-    """The declaration of a value. Raises GraphError where it has no type, NotExpressible."""
+    """Return the declaration of a value. Raise GraphError if it has no type, NotExpressible."""
     if info.type.WhichOneof("value") is None:
         raise graph_error("value", info.name, "expected an element type, given none")
     dtype = type_name(info.type)
@@ -140,7 +137,7 @@ def value_of(info: ValueInfoProto) -> InputRecipe:
 
 
 def declared_output(info: ValueInfoProto) -> InputRecipe:
-    """An output as the file declares it. It is only shown, so that nothing of it has to be right."""
+    """Return an output as declared in the file. It is only displayed, so nothing is checked."""
     shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
     try:
         dtype = type_name(info.type)

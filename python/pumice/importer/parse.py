@@ -1,4 +1,4 @@
-"""ONNX -> Recipe. Everything a file says is checked here, or by the engine's Graph; nothing of it is trusted."""
+"""Parse ONNX into a Recipe. Everything in the file is checked here or by the engine's Graph; nothing is trusted."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 
 def parse(file: ModelFile, whole: bool = False) -> ModelProto:
-    """The ModelProto of a file, with its own functions expanded; only if `whole` with its large tensors (see
-    skeleton).
+    """Return a file's ModelProto with functions expanded. Large tensors are included only if `whole` (see skeleton).
 
-    Raises GraphError where the file is no ONNX model.
+    Raise GraphError if the file is not an ONNX model.
     """
     model = file.proto if file.data is None else _decoded(file.data if whole else file.skeleton, file)
     if model is None or not model.HasField("graph"):
@@ -43,7 +42,7 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
 
 
 def _is_claimed(op: str, domain: str, dtype: str) -> bool:
-    """Whether the engine or the importer takes such a node, for any element type or for this one of its first input."""
+    """Return whether the engine or importer supports such a node: for this dtype of its first input, or any if empty."""
     named = f"{domain}::{op}" if domain else op
     if dtype and named in _input_dtypes() and named not in COMPOSED:
         return dtype in _input_dtypes()[named]
@@ -52,12 +51,12 @@ def _is_claimed(op: str, domain: str, dtype: str) -> bool:
 
 @functools.cache
 def _input_dtypes() -> dict[str, set[str]]:
-    """The element types of the first input of each operator of the engine."""
+    """Return the element types of the first input, keyed by engine operator."""
     return {row.name: set(row.inputs[0].dtypes) for row in _pumice.operators() if row.inputs}
 
 
 def _check_text(message: Any, file: ModelFile) -> None:
-    """Raises GraphError for text that is no UTF-8, which protobuf gives as bytes."""
+    """Raise GraphError for text that is not UTF-8, which protobuf returns as bytes."""
     for field, value in message.ListFields():
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE) or isinstance(value, str):
             continue
@@ -79,12 +78,12 @@ def _decoded(data: Bytes, file: ModelFile) -> ModelProto:
 
 
 def _told(file: ModelFile) -> str:
-    """A few words for what the file seems to be instead of a model; "" where that cannot be told."""
+    """Return a short description of what the file seems to be instead of a model; "" if unknown."""
     return "" if file.data is None else kind_of(file.data)
 
 
 def opsets(model: ModelProto) -> dict[str, int]:
-    """The version of each domain's operator set, the newest where it has several; ONNX's own domain is ""."""
+    """Return the opset version of each domain, the latest if listed repeatedly; ONNX's own domain is ""."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain in ONNX_DOMAINS else entry.domain
@@ -93,7 +92,7 @@ def opsets(model: ModelProto) -> dict[str, int]:
 
 
 def _warnings(model: ModelProto) -> list[str]:
-    """A warning for each thing that the file says of its own form and that is not taken as it stands."""
+    """Return a warning for each declaration in the file that is not honoured as written."""
     warnings = []
     if model.ir_version > onnx.IR_VERSION:
         warnings.append(
@@ -114,10 +113,10 @@ def _warnings(model: ModelProto) -> list[str]:
 
 
 def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
-    """The Recipe of a parsed model, which lists what is not supported. overridable: initializers that are to be
+    """Return the Recipe of a parsed model, including what is unsupported. overridable: initializers to expose as
     inputs.
 
-    Raises GraphError where the model breaks a rule, BindingError for an initializer that is no input.
+    Raise GraphError if the model breaks a rule, BindingError if a name in `overridable` is not such an initializer.
     """
     recipe = GraphImporter(model.graph, opsets(model), file, wanted=overridable).recipe()
     recipe = without_strings(recipe)

@@ -1,1 +1,1 @@
-"""A loaded model: its arguments, its results and its report."""
+"""A loaded model: its arguments, results and report."""

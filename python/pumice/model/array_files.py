@@ -1,4 +1,4 @@
-"""Read arrays from files that somebody else wrote: .npy, .npz, and ONNX tensors."""
+"""Read arrays from external files: .npy, .npz, and ONNX tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def npz_arrays(path: Path, only: str | None = None) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name; only: that one alone, or the single one there is. Raises InputError, OSError."""
-    with open(path, "rb") as file:  # NumPy leaves a file open whose content it refuses
+    """Return the arrays of an .npz file by name; only: just that array, or the only one in the file. Raise InputError, OSError."""
+    with open(path, "rb") as file:  # NumPy leaves the file open if it rejects the content
         with readable(path):
             archive: Any = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -43,7 +43,7 @@ def _member(archive: Any, path: Path, name: str) -> Array:
 
 
 def npy_array(path: Path) -> Array:
-    """Return the array of an .npy file. Raises InputError, OSError."""
+    """Return the array of an .npy file. Raise InputError, OSError."""
     with open(path, "rb") as file, readable(path):
         array: Any = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
@@ -52,7 +52,7 @@ def npy_array(path: Path) -> Array:
 
 
 def tensor_file(path: Path) -> Array:
-    """Return the array of a file that holds an ONNX TensorProto. Raises InputError, OSError."""
+    """Return the array of an ONNX TensorProto file. Raise InputError, OSError."""
     from onnx import TensorProto
 
     with open(path, "rb") as file:
@@ -64,7 +64,7 @@ def tensor_file(path: Path) -> Array:
 def tensor_array(tensor: TensorProto, path: Path) -> Array:
     """Return a tensor's elements; external data is looked up in the folder of the file `path`.
 
-    Raises GraphError, InputError, and protobuf's errors.
+    Raise GraphError, InputError, and protobuf's errors.
     """
     from onnx import TensorProto, numpy_helper
 

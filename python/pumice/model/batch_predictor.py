@@ -1,4 +1,4 @@
-"""A model for batches of rows in the workers of other engines: threads, processes, joblib, Dask, Ray Data, Spark."""
+"""A model for row batches in the workers of other engines: threads, processes, joblib, Dask, Ray Data, Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HINTS = {
 
 
 def _check_options(options: Mapping[str, Any], device: Any, precision: Precision) -> None:
-    """Raises InputError or BindingError for what no model is opened with, before the predictor goes to a worker."""
+    """Raise InputError or BindingError for invalid options early, before the predictor is sent to a worker."""
     refuse_unknown(options, (*_OWN, *_OPTIONS), _HINTS)
     if isinstance(device, bool) or not isinstance(device, str | int):
         raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
@@ -46,7 +46,7 @@ def _check_options(options: Mapping[str, Any], device: Any, precision: Precision
 
 
 def _check_rows(batch_size: Any, ragged: Any, depth: Any) -> None:
-    """Raises InputError for what says no number of rows, or of runs."""
+    """Raise InputError for an invalid number of rows or runs."""
     if ragged not in _RAGGED:
         raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
     if batch_size is not None and not _is_number(batch_size):
@@ -60,7 +60,7 @@ def _is_number(given: Any) -> bool:
 
 
 def _check_columns(columns: Any, keep: Any) -> None:
-    """Raises InputError for what cannot name columns, whatever the model."""
+    """Raise InputError for columns that are invalid for any model."""
     if columns is not None and not isinstance(columns, Mapping):
         raise InputError(f"BatchPredictor: columns is a dict of columns by input; given {type(columns).__name__}")
     if isinstance(keep, str) or not isinstance(keep, Collection):
@@ -68,35 +68,37 @@ def _check_columns(columns: Any, keep: Any) -> None:
 
 
 class BatchPredictor:
-    """A model that is called with batches of rows, and that can be pickled before and after its first call. A context manager.
+    """A model that is called with batches of rows and can be pickled before and after its first call. A context
+    manager.
 
-    It opens its device in the process that calls it, at the first call: predictors of one process share one context a device, and one
-    model where they were made alike. That is freed when the last predictor is dropped or closed; of predictors that came by pickle the
-    last one's model stays open until the next comes, since engines unpickle a predictor for each task: see release(). All methods may
-    be called from several threads.
+    It opens its device in the calling process, at the first call. Predictors of one process share one context per
+    device, and one model if their arguments are equal. The model is freed when its last predictor is dropped or closed.
+    For unpickled predictors, the most recent model stays open until the next one replaces it, because engines unpickle
+    a predictor for each task: see release(). All methods are thread-safe.
 
-    model: as for load(). A path is read by every worker, and must name there the file that it named here, with the same files of weights,
-    by their SHA-256, when the predictor was pickled; bytes travel in the pickle, their files of weights do not. A model with a file that
-    was written since it was opened is opened anew by the next predictor; one that is open goes on with its model, and where memory is short
-    and the file has to be read again, it raises InputError in place of results of two models.
-    device: what Context takes; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
-    precision, folder, and the options seed, fuse, check_indices, deterministic, tuned: as for load(). kernels= and operators= are refused:
-    they hold functions of the process that made them, which a worker does not have.
-    batch_size: rows of one run, at most; None: all rows of a batch. Where the file has a fixed number of rows, that.
-    ragged: what becomes of a run with fewer rows than batch_size, as the last one of a batch: "pad" repeats its last row and drops the
-    results of these, so that the model is bound once, but the rows of a batch must not depend on each other; "rebind" binds the model to
-    that number too. A file with a fixed number of rows can only be padded.
-    columns: names of a batch's columns by the inputs that take them, where they differ. keep: columns that are given back beside the
-    results of a batch that is a dict, none of them with an output's name; others that are no inputs are dropped. named: results come as
-    a dict by name, whatever form a batch has; with keep, every batch is a dict.
-    depth: runs in flight, 1 to 8, so that transfers and work overlap.
+    model: as for load(). Every worker reads a path itself; it must find the same model and weights files there, checked
+    by the SHA-256 taken when the predictor was pickled. Model bytes are pickled, their weights files are not. If a file
+    of the model changes, the next predictor opens the model again. An open predictor keeps its model; if memory is
+    short and it must read the changed file again, it raises InputError instead of mixing results of two models.
+    device: as for Context; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
+    precision, folder, and the options seed, fuse, check_indices, deterministic, tuned: as for load(). kernels= and
+    operators= are rejected: they hold functions of this process, which a worker does not have.
+    batch_size: maximum number of rows per run; None: all rows of a batch. If the file fixes the number of rows, that
+    number.
+    ragged: how to handle a run with fewer than batch_size rows, such as the last of a batch. "pad" repeats its last row
+    and drops the extra results: the model is bound only once, but rows must not depend on each other. "rebind" binds
+    the model to that number as well. A file with a fixed number of rows supports only padding.
+    columns: the batch's column for each input, if the names differ. keep: columns of a dict batch that are returned
+    with the results; they may not have an output's name. Other columns that are not inputs are dropped. named: return
+    results as a dict by name for any form of batch; with keep, every batch must be a dict.
+    depth: runs in flight, 1 to 8, to overlap transfers and computation.
 
-    Where a run does not fit the device's memory the number of rows is halved, for good; the logger "pumice" and `notes` say so.
-    Raises InputError and BindingError for arguments that it does not take; what is wrong with the model, and names in columns and
-    keep that do not fit it, is found by the first call.
+    If a run does not fit the device's memory, the number of rows is halved permanently; the logger "pumice" and `notes`
+    report it. Raise InputError and BindingError for invalid arguments. Errors in the model, and names in columns and
+    keep that do not match it, are found by the first call.
     """
 
-    _no_source = "its .model is the model that it opens"  # what a caller is told who gives it as a model
+    _no_source = "its .model is the model that it opens"  # hint for callers who pass a predictor as a model
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class BatchPredictor:
         self._source = portable(reread(model))
         if isinstance(self._source, str) and not os.path.exists(self._source):
             raise FileNotFoundError(2, os.strerror(2), self._source)
-        # Of the files that a worker must find; none in the process where the predictor was made.
+        # Expected SHA-256 of the model's files; empty in the process that created the predictor.
         self._digests: Digests = ()
         self._is_unpickled = False
         self._device, self._precision = device, precision
@@ -129,32 +131,33 @@ class BatchPredictor:
         self._columns, self._keep, self._named = dict(columns or {}), [*keep], named
         self._opened: OpenedModel | None = None
         self._layout: Layout | None = None
-        self.notes: list[str] = []  # what has become otherwise than was asked for, in sentences
+        self.notes: list[str] = []  # deviations from the requested settings, as sentences
 
     # ---- calls
 
     def __call__(self, *arrays: Any) -> Any:
-        """The results of all rows of one batch.
+        """Return the results of all rows of one batch.
 
-        A batch is an array, arrays in the order of the inputs, or one dict of columns; a dict gives a dict of arrays by name, otherwise
-        one output gives an array and several give Outputs. Raises BindingError for a batch that does not fit the model and for an
-        output that has no rows, OutOfMemoryError where one row does not fit, and as loading does.
+        A batch is an array, arrays in the order of the inputs, or one dict of columns. A dict returns a dict of arrays
+        by name; otherwise one output returns an array, several return Outputs. Raise BindingError if a batch does not
+        fit the model or an output has no row axis, OutOfMemoryError if not even one row fits, and whatever loading
+        raises.
         """
         (result,) = self.map([arrays[0] if len(arrays) == 1 else arrays])
         return result
 
     def map(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The results of one batch after the other, in their order, runs of the next batches being in flight: a generator.
+        """Yield the results of each batch in order, with runs of the next batches in flight.
 
-        A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raises as a call does, in the place of the
-        batch; an error of what makes the batches ends the generator.
+        A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raise what a call
+        raises, at that batch's position; an error in `batches` ends the generator.
         """
         return self._stream(iter(batches))
 
     def make_predict_fn(self) -> Callable[..., Any]:
-        """A function with one argument for each input, for Spark's predict_batch_udf(predictor.make_predict_fn, ...).
+        """Return a function with one argument per input, for Spark's predict_batch_udf(predictor.make_predict_fn, ...).
 
-        It gives an array, or a dict of arrays by name where the model has several outputs. It opens the device.
+        It returns an array, or a dict of arrays by name if the model has several outputs. It opens the device.
         """
         model = self.model
 
@@ -186,7 +189,7 @@ class BatchPredictor:
                         yield self._result(model, batch)
                 return
             except OutOfMemoryError as error:
-                if not sent:  # what makes the batches has no memory
+                if not sent:  # the batch iterator itself ran out of memory
                     raise
                 rows = sent[0][1]
                 sent.clear()
@@ -202,7 +205,7 @@ class BatchPredictor:
         pending: deque[Batch],
         sent: deque[tuple[Batch, int, int]],
     ) -> Iterator[dict[str, Array]]:
-        """The arguments of one run after the other, as they are asked for; `sent` gets the batch, rows and rows that count of each."""
+        """Yield the arguments of each run on demand; append (batch, rows, valid rows) of each to `sent`."""
         while True:
             batch = next((one for one in pending if one.sent < one.rows or not one.is_begun), None)
             if batch is None:
@@ -225,7 +228,7 @@ class BatchPredictor:
             yield arguments
 
     def _halve(self, layout: Layout, rows: int, error: OutOfMemoryError) -> None:
-        """Later runs have half the rows. Raises the error again where that is no way out."""
+        """Halve the rows of later runs. Raise the error again if that is impossible."""
         if layout.fixed is not None or rows <= 1:
             raise error
         self._limit = min(self._limit or rows, rows // 2)  # another thread may have halved it too
@@ -233,7 +236,7 @@ class BatchPredictor:
         self.notes.append(note)
         log_warning(f"BatchPredictor: {note}")
         if self._opened is not None:
-            self._opened.start_again()  # memory of the larger runs is freed
+            self._opened.start_again()  # frees the memory of the larger runs
 
     def _result(self, model: Model, batch: Batch) -> Any:
         results = batch.results()
@@ -241,21 +244,21 @@ class BatchPredictor:
             return {**batch.kept, **{value.name: one for value, one in zip(model.outputs, results, strict=True)}}
         return model.outputs_of(results)
 
-    # ---- what it is, and its lifetime
+    # ---- properties and lifetime
 
     @property
     def model(self) -> Model:
-        """The model, which is loaded now where it is not. Raises as loading does."""
+        """The model, loaded on first access. Raises whatever loading raises."""
         return self._open()[0]
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of one run, at most: as it was asked for, or less where memory was short; None: all rows of a batch."""
+        """Maximum rows per run: as requested, or less if memory was short; None: all rows of a batch."""
         return self._limit
 
     @property
     def is_open(self) -> bool:
-        """Whether the predictor has used its device in this process, and was not closed since."""
+        """Whether the predictor has opened its device in this process and has not been closed since."""
         return self._opened is not None
 
     def _open(self) -> tuple[Model, Layout]:
@@ -275,7 +278,7 @@ class BatchPredictor:
         return model, self._layout
 
     def _check_names(self, model: Model, layout: Layout) -> None:
-        """Raises BindingError for columns of inputs that there are not, and for kept columns that results would hide."""
+        """Raise BindingError for columns of unknown inputs, and for kept columns with an output's name."""
         for name in self._columns:
             if name not in layout.inputs:
                 told = f"names of inputs ({', '.join(layout.inputs)})"
@@ -287,8 +290,8 @@ class BatchPredictor:
                 raise binding_error("K4", "keep", told, f"{name!r}", kind="argument")
 
     def close(self) -> None:
-        """Lets go of the model; the device's memory is freed where no other predictor of the process uses it. The next call opens it
-        again. Idempotent.
+        """Release the model; device memory is freed unless another predictor of the process uses it. The next call
+        reopens it. Idempotent.
         """
         self._opened = None
         if self._is_unpickled:
@@ -296,7 +299,7 @@ class BatchPredictor:
 
     @staticmethod
     def release() -> None:
-        """Lets go of the model that this process keeps open for predictors that come by pickle."""
+        """Release the model that this process keeps open for unpickled predictors."""
         keep(None)
 
     def __enter__(self) -> BatchPredictor:
@@ -308,10 +311,11 @@ class BatchPredictor:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state that travels to a worker says how to open the model, and holds no device.
+        """Return the state for pickling: how to open the model, without any device state.
 
-        It has the SHA-256 of every file of the model; a file is read again only when its size, time or inode changed.
-        Raises OSError and GraphError for a file that is gone.
+        It includes the SHA-256 of every file of the model; a file is hashed again only if its size, time or inode has
+        changed.
+        Raise OSError and GraphError if a file is missing.
         """
         digests = self._digests if self._is_unpickled else model_digests(self._source, self._folder)
         travels = {"_digests": digests, "_is_unpickled": True, "_opened": None, "_layout": None, "notes": []}

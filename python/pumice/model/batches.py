@@ -1,4 +1,4 @@
-"""Batches of rows: how a model takes them, how they are cut into runs, and how results are put together again."""
+"""Batches of rows: how a model accepts them, how to split them into runs, and how to concatenate the results."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from .model import Model
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model takes rows."""
+    """How a model accepts rows."""
 
     inputs: tuple[str, ...]  # names of all inputs
-    by_row: frozenset[str]  # inputs whose first axis counts rows; the others are given to each run as they are
-    fixed: int | None  # rows of every run, where the file says so
+    by_row: frozenset[str]  # inputs whose first axis is the batch axis; the others are passed to each run unchanged
+    fixed: int | None  # rows per run if the file fixes them
 
 
 def layout_of(model: Model) -> Layout:
-    """How a model takes rows: along the first axis of the inputs where that has no fixed size, else of all inputs with axes.
+    """Return how a model accepts rows: in inputs whose first axis has no fixed size, else in all inputs of rank 1 or
+    more.
 
-    Raises BindingError for a model without such an input, or whose inputs have fixed numbers of rows that differ, and for an output
-    whose first axis is known not to count rows.
+    Raise BindingError if there is no such input, if fixed row counts differ, or if an output's first axis is known not
+    to be the batch axis.
     """
     layout = _layout_of_inputs(model)
     shapes = [value.shape or () for value in model.inputs]
@@ -57,28 +58,28 @@ def _layout_of_inputs(model: Model) -> Layout:
 
 @dataclass
 class Batch:
-    """A batch on its way: `sent` rows are in runs that have begun, `done` rows have results."""
+    """A batch in progress: `sent` rows have been submitted, `done` rows have results."""
 
     arrays: dict[str, Array]  # by input
     rows: int
-    is_named: bool  # whether results are asked for by name
-    kept: dict[str, Any]  # columns that come back as they are
+    is_named: bool  # whether to return results by name
+    kept: dict[str, Any]  # columns that are returned unchanged
     sent: int = 0
     done: int = 0
-    is_begun: bool = False  # a run of it has begun, which counts where there are no rows
+    is_begun: bool = False  # at least one run has started; needed for batches without rows
     parts: list[tuple[Array, ...]] = field(default_factory=list)  # results of each run
 
     def results(self) -> tuple[Array, ...]:
-        """The results of all rows."""
+        """Return the results of all rows."""
         if len(self.parts) == 1:
             return self.parts[0]
         return tuple(np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
 
 
 def batch_of(layout: Layout, given: Any, columns: Mapping[str, str], keep: Sequence[str]) -> Batch:
-    """A batch as it is given: an array, a tuple of arrays in the order of the inputs, or a dict of columns.
+    """Return a Batch from an array, a tuple of arrays in the order of the inputs, or a dict of columns.
 
-    Raises BindingError where an input has no array, or numbers of rows differ.
+    Raise BindingError if an input has no array, or row counts differ.
     """
     is_named = isinstance(given, Mapping)
     if not is_named:
@@ -108,7 +109,7 @@ def batch_of(layout: Layout, given: Any, columns: Mapping[str, str], keep: Seque
 
 
 def rows_of(layout: Layout, batch: Batch, begin: int, count: int, padded: int) -> dict[str, Array]:
-    """The arguments of a run: `count` rows from `begin` on, and behind these the last of them again, up to `padded` rows."""
+    """Return the arguments of a run: `count` rows from `begin` on, padded to `padded` rows by repeating the last one."""
     arguments = {}
     for name, array in batch.arrays.items():
         if name not in layout.by_row:
@@ -125,9 +126,9 @@ def rows_of(layout: Layout, batch: Batch, begin: int, count: int, padded: int) -
 
 
 def checked_rows(model: Model, results: Sequence[Any], rows: int, count: int) -> tuple[Array, ...]:
-    """The first `count` of `rows` rows of each result.
+    """Return the first `count` of `rows` rows of each result.
 
-    Raises BindingError for a result whose first axis does not count rows: its parts cannot be put together.
+    Raise BindingError if a result's first axis is not the batch axis: such results cannot be concatenated.
     """
     for value, result in zip(model.outputs, results, strict=True):
         shape = getattr(result, "shape", None)

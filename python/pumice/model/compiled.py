@@ -1,4 +1,4 @@
-"""From a file to a program: what loading a model reads, decides and compiles before there is a Model."""
+"""From a file to a program: the parsing, decisions and compilation that precede a Model."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class CompiledModel:
-    """A program, the Recipe that it was made of, and what was decided for it. (A record would take as long to define as all of this.)
+    """A program, its Recipe, and the settings chosen for it. (A dataclass would take longer to define than the rest.)
 
-    source, folder: of the file as it was read, with a function for each operator of the caller's. fuse, overridable: as lists of names
-    where they are such. kernel_table: None where there are no kernels of the caller's. float32_nodes: those that the policy has in fp32.
-    variants: measured ones; None for the engine's own.
+    source, folder: of the model with user-defined operators added as functions. fuse, overridable: as lists if given as
+    names. kernel_table: None without user kernels. float32_nodes: nodes that the policy puts in fp32. variants:
+    measured kernel variants; None for the engine's own choices.
     """
 
     def __init__(
         self, source: Source, context: Context | None, precision: Precision, wanted: Mapping[str, Any]
     ) -> None:
-        """wanted: the other arguments of Model by their names. Raises as Model does."""
+        """wanted: the other arguments of Model by name. Raise as Model does."""
         given, self.policy = checked_context(context), chosen_policy(precision)
         self.source, self.folder = _with_operators(reread(source), wanted)
         kernels = wanted["kernels"]
         self.kernel_table = None if kernels is None else kernel_table(kernels)
         self.fuse, self.overridable = listed(wanted["fuse"], "fuse"), listed(wanted["overridable"], "overridable")
         with shown_bar("nodes", wanted["progress"]) as bar:
-            # No context is made for a model that turns out not to run.
+            # Do not create a context here: the model may turn out not to run.
             made = made_default_context() if given is None else given
             memory = UploadMemory(made, bytes_of(self.source)) if made else None
             self.recipe = load_recipe(self.source, self.folder, self.overridable)
@@ -64,7 +64,7 @@ class CompiledModel:
 
 
 def _with_operators(source: Source, wanted: Mapping[str, Any]) -> tuple[Source, Folder | None]:
-    """The file, and the folder of its weights, with a function for each operator of the caller's."""
+    """Return the model with user-defined operators added as functions, and the folder of its weights."""
     if not wanted["operators"]:
         return source, wanted["folder"]
     from ..importer.expression_operator import with_operators

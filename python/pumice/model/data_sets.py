@@ -1,4 +1,4 @@
-"""Inputs and outputs that are stored beside a model: ONNX's folders test_data_set_* with files of tensors, and .npz files."""
+"""Test data stored next to a model: ONNX's test_data_set_* folders of tensor files, and .npz files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"_(\d+)\.pb$")
 
 
 class DataSet(NamedTuple):
-    """Inputs, and the outputs that somebody stored for them, by name."""
+    """Inputs and their stored expected outputs, by name."""
 
     name: str
     inputs: dict[str, Any]
@@ -30,10 +30,10 @@ class DataSet(NamedTuple):
 
 
 def in_folder(model: Model, folder: str) -> list[DataSet]:
-    """The data sets of a folder in the order of their names, numbers by their size, each with every input of the model.
+    """Return the data sets of a folder in natural order of their names, each with every input of the model.
 
-    A folder is one with `test_data_set_*` in it, or .npz files with arrays by the names of inputs, or itself a set of `input_*.pb`. Raises
-    InputError, OSError.
+    The folder contains `test_data_set_*` folders, or .npz files with arrays named after inputs, or is itself a set of
+    `input_*.pb`. Raise InputError, OSError.
     """
     path = Path(folder)
     if any(path.glob("input_*.pb")):
@@ -53,10 +53,10 @@ def _complete(data: DataSet, path: Path, model: Model) -> DataSet:
 
 
 def beside(model: Path) -> list[Path]:
-    """Lists what is stored beside a model file: folders test_data_set_*, and .npz files.
+    """Return the test data stored next to a model file: test_data_set_* folders and .npz files.
 
-    In a folder with several models the folders are of model.onnx, and of the .npz files those are a model's whose names begin with its
-    own: NAME.npz, NAME.anything.npz.
+    In a folder with several models, the test_data_set_* folders belong to model.onnx, and an .npz file belongs to the
+    model whose name it starts with: NAME.npz, NAME.anything.npz.
     """
     alone = len(list(model.parent.glob("*.onnx"))) == 1
     folders = [path for path in model.parent.glob(f"{_SETS}*") if path.is_dir()]
@@ -68,13 +68,13 @@ def beside(model: Path) -> list[Path]:
 
 
 def _order(path: Path) -> list[tuple[int, str]]:
-    """Numbers in a name by their size."""
+    """Sort key for natural order: numbers in a name compare by value."""
     parts = re.split(r"(\d+)", path.name)
     return [(int(part), "") if part.isdigit() else (1 << 60, part) for part in parts]
 
 
 def read(path: Path, model: Model) -> DataSet:
-    """A data set of a model. Raises InputError, which names the file, for what cannot be read or the model does not have."""
+    """Return a data set of a model. Raise InputError naming the file if it is unreadable or does not match the model."""
     return _archive(path, model) if path.suffix == ".npz" else _folder(path, model)
 
 
@@ -98,14 +98,14 @@ def _folder(path: Path, model: Model) -> DataSet:
 
 
 def _values(folder: Path, kind: str, wanted: Sequence[ModelValue]) -> dict[str, Any]:
-    """Values by the names in their files, where all have one that the model knows, else by the files' numbers, which count its values."""
+    """Return values by the names in their files if the model knows them all, else by the numbers in the file names."""
     paths = {int(match[1]): path for path in folder.glob(f"{kind}_*.pb") if (match := _NUMBER.search(path.name))}
     for number in sorted(paths):
         if number >= len(wanted):
             raise InputError(f"'{paths[number]}': the model has {len(wanted)} {kind}s, counted from 0")
     texts = {number: paths[number].read_bytes() for number in sorted(paths)}
     by_name = {value.name: value for value in wanted}
-    # A name is the protobuf field of a tensor and of a sequence alike, so that what it names says which of them it is.
+    # Tensor and sequence share the protobuf field of the name, so the name decides which of them it is.
     names = {number: _name_in(text) for number, text in texts.items()}
     if not by_name.keys() >= set(names.values()) or len(set(names.values())) < len(names):
         names = {number: wanted[number].name for number in texts}
@@ -116,7 +116,7 @@ def _name_in(text: bytes) -> str:
     import onnx
 
     for proto in (onnx.TensorProto, onnx.SequenceProto, onnx.OptionalProto):
-        # The exception is protobuf's own, in a module that is not onnx's to promise; _value tells of it.
+        # protobuf raises its own exception type, from a module that onnx does not guarantee; _value reports the error.
         with contextlib.suppress(Exception):
             if name := proto.FromString(text).name:
                 return str(name)

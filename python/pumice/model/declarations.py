@@ -1,4 +1,4 @@
-"""Compares what a file declares of its outputs with what they are."""
+"""Compare the declared outputs of a file with the actual ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .values import ModelValue, sizes_text
 
 
 def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
-    """Sizes of the engine, None or below 0 for unknown ones, as numbers, names, or None for those without a name."""
+    """Return engine sizes (None or negative if unknown) as numbers, names, or None for unnamed sizes."""
     if shape is None:
         return None
     named = list(names) + [""] * (len(shape) - len(names))
@@ -22,7 +22,7 @@ def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
 
 
 def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
-    """The output with the names that the file gives to sizes the engine does not know."""
+    """Return the output with the file's names for sizes that the engine does not know."""
     if declared is None or declared.shape is None:
         return output
     given = dimensions(declared.shape, declared.dimension_names) or ()
@@ -40,21 +40,21 @@ def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelVal
 class Declarations:
     """The declared outputs of a model.
 
-    A difference is no error, since nothing of the model follows from a declaration: `warn` is called with it.
+    A mismatch is no error, because the engine does not rely on declarations: `warn` is called with it.
     """
 
     def __init__(self, declared: Sequence[InputRecipe], warn: Callable[[str], None]) -> None:
         self._declared = {value.name: value for value in declared}
         self._warn = warn
-        self._told: set[str] = set()  # outputs whose shape was warned of: only the first difference is told
+        self._told: set[str] = set()  # outputs with a shape warning: only the first mismatch is reported
 
     def check(self, outputs: Sequence[ModelValue]) -> None:
-        """Compares types and shapes that are known without a call."""
+        """Compare types and shapes that are known without a call."""
         for output in outputs:
             declared = self._declared.get(output.name)
             if declared is None:
                 continue
-            # The recipe has numbers in place of strings: see importer/rewrites/strings.py.
+            # The recipe has int64 indices in place of strings: see importer/rewrites/strings.py.
             types = (_type_of(output), _type_of(output).replace("string", "int64"))
             if declared.dtype and declared.dtype not in types:
                 self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_type_of(output)}")
@@ -62,7 +62,7 @@ class Declarations:
                 self._compare(declared, output.shape)
 
     def check_shapes(self, outputs: Sequence[ModelValue], results: Sequence[Array]) -> None:
-        """Compares the shapes of a call's results, for a model whose outputs are all tensors."""
+        """Compare the shapes of a call's results, for a model whose outputs are all tensors."""
         for output, result in zip(outputs, results, strict=True):
             if (declared := self._declared.get(output.name)) is not None:
                 self._compare(declared, result.shape)
@@ -82,6 +82,6 @@ class Declarations:
 
 
 def _type_of(output: ModelValue) -> str:
-    """The type as a file writes it; see recipe.InputRecipe."""
+    """Return the type as spelled in the file; see recipe.InputRecipe."""
     dtype = "string" if output.dtype == object else str(output.dtype)
     return str(Kind(dtype, "sequence" in output.kind, "optional" in output.kind))

@@ -1,4 +1,4 @@
-"""Cases that several devices work on: one thread a device, results in order, and a lost or slow device's cases done by the others."""
+"""Distribute cases over devices: one thread per device, ordered results, failover for lost or slow devices."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..base.plain_text import plain, printable
 from .model import Model
 from .runs import ModelRun, start_case
 
-_WINDOW = 4  # cases that are begun before the next result is taken, for each that is in flight
-_PATIENCE = 4  # times what a device takes for its cases in flight: after that it does a case of another that all results wait for
-_LEAST_PATIENCE = 0.25  # seconds: less is a matter of which thread the system lets run
-_POLL = 0.05  # seconds between looks at whether work is over, while what a device did before has not ended
+_WINDOW = 4  # cases submitted ahead of the next result, per case in flight
+_PATIENCE = 4  # an idle device repeats an overdue case after this multiple of its own time for a full pipeline
+_LEAST_PATIENCE = 0.25  # seconds; shorter delays may just be thread scheduling
+_POLL = 0.05  # polling interval in seconds while a device finishes earlier work
 
 
 class LostDevice(NamedTuple):
-    """A device that was lost, and what became of its work."""
+    """A lost device and the fate of its work."""
 
-    place: int  # among the models
+    place: int  # index among the models
     name: str
     error: str
-    redone: int  # cases that were in flight on it, which others did again
+    redone: int  # cases in flight on it that other devices repeated
 
     def __str__(self) -> str:
         cases = "1 case" if self.redone == 1 else f"{self.redone} cases"
@@ -35,36 +35,36 @@ class LostDevice(NamedTuple):
 
 @dataclass
 class _Raised:
-    """Stands in a result's place for the error that is to be raised there."""
+    """Placeholder in the results for an error to raise at that position."""
 
     error: BaseException
 
 
 @dataclass
 class _Begun:
-    """A case that a device has taken and that has no result yet."""
+    """A case that a device has started and that has no result yet."""
 
     case: Any
-    places: set[int]  # of the devices that have it, among the models
+    places: set[int]  # indices of the devices working on it
     since: float
 
 
 @dataclass
 class _Pace:
-    """How long a device takes for a case."""
+    """The processing speed of a device."""
 
     cases: int = 0
-    seconds: float = 0.0  # with work in flight
+    seconds: float = 0.0  # time with work in flight
 
     def patience(self, depth: int) -> float | None:
-        """Seconds that a case may be in flight elsewhere; None as long as the device has done none itself."""
+        """Return how long a case may be in flight elsewhere, in seconds; None until this device has finished one itself."""
         return max(_PATIENCE * depth * self.seconds / self.cases, _LEAST_PATIENCE) if self.cases else None
 
 
 class DeviceWork:
-    """One stretch of work: cases in, results out in their order.
+    """One map over the devices: cases in, results out in order.
 
-    The caller's thread takes cases from where they come and gives results; the threads of the devices take what is waiting.
+    The caller's thread pulls cases and yields results; the device threads take waiting cases.
     """
 
     def __init__(
@@ -75,25 +75,25 @@ class DeviceWork:
         on_late: Callable[[int], None],
         left: dict[int, threading.Thread],
     ) -> None:
-        """left: threads of earlier work that nobody waited for, by place; it gets this work's."""
+        """left: unjoined threads of earlier work, by device index; updated with this work's."""
         self._models, self._depth, self._on_lost, self._on_late = models, depth, on_lost, on_late
         self._left = left
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Any]] = deque()  # cases with their numbers
         self._begun: dict[int, _Begun] = {}
         self._results: dict[int, Any] = {}
-        self._wanted = 0  # the number of the next result to give
-        self._doubled: set[int] = set()  # places of devices that had a case at the same time as another
+        self._wanted = 0  # number of the next result to yield
+        self._doubled: set[int] = set()  # indices of devices that shared a case with another device
         self._alive = len(models)
         self._is_over = False
         self._last_loss: BaseException | None = None
 
     def run(self, cases: Iterable[Any]) -> Iterator[Any]:
-        """The results; raises what a case raises in its place, DeviceLostError where no device is left.
+        """Yield the results; raise a case's error at its position, DeviceLostError if no device is left.
 
-        What is in flight at the end is waited for, so that its memory may serve other executions. On Ctrl-C, and where a device is still
-        busy with a case that another one has done, nobody waits: its thread goes on alone and keeps the memory until then, and later work
-        of that device begins when it has ended.
+        At the end, wait for cases in flight, because later executions reuse their memory. After Ctrl-C, or if a device
+        is still busy with a case that another one has finished, do not wait: its thread continues alone and holds the
+        memory, and later work on that device starts when it has finished.
         """
         threads = {
             place: threading.Thread(target=self._work, args=(place, model), name=f"pumice-device-{place}", daemon=True)
@@ -116,7 +116,7 @@ class DeviceWork:
                     thread.join()
                 elif thread.is_alive() and not self._is_left(
                     place
-                ):  # else the thread waits for that one and has begun nothing
+                ):  # otherwise the thread is waiting for that one and has started nothing
                     self._left[place] = thread
 
     def _results_in_order(self, cases: Iterator[Any]) -> Iterator[Any]:
@@ -148,7 +148,7 @@ class DeviceWork:
     def _result(self, number: int) -> Any:
         with self._changed:
             if number not in self._results:
-                self._changed.notify_all()  # an idle device may now find that this one is late
+                self._changed.notify_all()  # lets an idle device notice that this case is overdue
             while number not in self._results:
                 if not self._alive:
                     raise DeviceLostError(f"all {len(self._models)} devices were lost; the last: {self._last_loss}")
@@ -157,7 +157,7 @@ class DeviceWork:
             return self._results.pop(number)
 
     def _put_result(self, number: int, result: Any) -> None:
-        """Notes a result, unless another device had it first."""
+        """Record a result, unless another device was first."""
         with self._changed:
             self._begun.pop(number, None)
             if number >= self._wanted:
@@ -196,14 +196,14 @@ class DeviceWork:
             self._changed.notify_all()
 
     def _is_left(self, place: int) -> bool:
-        """Whether the device still does what earlier work has left."""
+        """Return whether the device is still finishing earlier work."""
         earlier = self._left.get(place)
         return earlier is not None and earlier.is_alive()
 
     def _next_case(self, place: int, running: int, pace: _Pace) -> tuple[int, Any] | None:
-        """A case that waits, or one that another device is late with.
+        """Return a waiting case, or one that is overdue on another device.
 
-        None where `running` cases keep the device busy meanwhile, and once the work is over.
+        None if `running` cases already keep the device busy, or when the work is over.
         """
         with self._changed:
             while not self._waiting and not running and not self._is_over:
@@ -218,7 +218,7 @@ class DeviceWork:
             return number, case
 
     def _late_case(self, place: int, pace: _Pace) -> tuple[tuple[int, Any] | None, float | None]:
-        """The case that all results wait for, where another device has had it for too long; else the seconds until that may be so."""
+        """Return the case that blocks the results if it is overdue on another device; else the seconds until it may be."""
         begun, patience = self._begun.get(self._wanted), pace.patience(self._depth)
         if begun is None or place in begun.places or len(begun.places) != 1 or patience is None:
             return None, None
@@ -235,7 +235,7 @@ class DeviceWork:
             for number, _ in again:
                 if number in self._begun:
                     self._begun[number].places.discard(place)
-            # what another device has in flight, too, stays with it
+            # cases also in flight on another device stay there
             again = [
                 (number, case) for number, case in again if number in self._begun and not self._begun[number].places
             ]

@@ -16,9 +16,9 @@ from .array_files import npy_array, npz_arrays, tensor_file
 from .model import Model
 from .values import ModelValue
 
-_GENERATED_SIZE = 224  # size of unknown dimensions; the first one, most often the batch, gets 1
+_GENERATED_SIZE = 224  # size of unknown dimensions, except the first (usually the batch), which gets 1
 _SEED = 0
-_MOST_GENERATED = 1 << 30  # elements of a generated input
+_MOST_GENERATED = 1 << 30  # maximum elements of a generated input
 
 
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
@@ -26,7 +26,7 @@ Draw: TypeAlias = "Callable[[ModelValue, Shapes, np.random.Generator], tuple[Arr
 
 
 class Generated(NamedTuple):
-    """Generated inputs, the sizes of dimensions that nobody has given, and in words how each input was drawn."""
+    """Generated inputs, the sizes chosen for unknown dimensions, and a description of how each input was drawn."""
 
     arrays: dict[str, Array]
     made_up: dict[str, int]
@@ -34,18 +34,18 @@ class Generated(NamedTuple):
 
     @property
     def note(self) -> str:
-        """The made-up sizes in words, with how to give another; "" where there are none."""
+        """A description of the chosen sizes and how to override them; "" if there are none."""
         if not self.made_up:
             return ""
         sizes = ", ".join(f"{plain(name)} = {size}" for name, size in self.made_up.items())
-        # The example is a dimension that is no batch: its size is the more likely to be wrong.
+        # Prefer a non-batch dimension as the example: its size is more likely to be wrong.
         example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
         quoted = shell_word(f"{example}=16")
         return f"sizes made up: {sizes} (--dim {quoted} gives another)"
 
 
 def drawn(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
-    """Numbers for an input of which only the type is known, and a word on them. `shapes`: of all inputs, by name."""
+    """Return random values for an input, given only its type, and a description. `shapes`: of all inputs, by name."""
     shape = shapes[value.name]
     if value.dtype.kind in "biu":
         return random.integers(0, 2, shape).astype(value.dtype), "0 and 1 at random"
@@ -53,9 +53,9 @@ def drawn(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tup
 
 
 def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Generated:
-    """Random inputs, the same at every call, by name.
+    """Return random inputs by name, the same at every call.
 
-    sizes: by a dimension's name, or by input and axis, as in "x[1]", where it has none. Raises InputError.
+    sizes: by dimension name, or by input and axis, as in "x[1]", for an unnamed dimension. Raise InputError.
     """
     _check_tensors(model)
     known = list(dict.fromkeys(name for value in model.inputs for name in _open_sizes(value) if name))
@@ -63,7 +63,7 @@ def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Gen
         if name not in known:
             raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
     random = np.random.default_rng(_SEED)
-    chosen = dict(sizes)  # sizes by name, so that all of one name are the same
+    chosen = dict(sizes)  # by name, so that equal names get equal sizes
     shapes = {value.name: _shape(value, chosen) for value in model.inputs}
     pairs = {value.name: draw(value, shapes, random) for value in model.inputs}
     made_up = {name: size for name, size in chosen.items() if name not in sizes}
@@ -73,7 +73,7 @@ def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Gen
 
 
 def _open_sizes(value: ModelValue) -> list[str]:
-    """For each axis the name of the dimension that the model leaves open; "" where the size is known."""
+    """Return the name of each axis with an unknown size; "" if the size is known."""
     return [
         "" if isinstance(size, int) else size or f"{value.name}[{axis}]" for axis, size in enumerate(value.shape or ())
     ]
@@ -99,9 +99,9 @@ def _shape(value: ModelValue, chosen: dict[str, int]) -> tuple[int, ...]:
 
 
 def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
-    """Inputs from NAME=FILE, or from FILE alone for the only input or an .npz with all of them.
+    """Read inputs from NAME=FILE, or from FILE for a single input or an .npz with all inputs.
 
-    image_options: options of load_image; one of the files has to be a picture then. Raises InputError, OSError.
+    image_options: options of load_image, which require an image among the files. Raise InputError, OSError.
     """
     _check_tensors(model)
     if image_options and not any(_is_picture(entry) for entry in given):
@@ -126,7 +126,7 @@ def _input(model: Model, name: str) -> ModelValue:
 
 
 def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
-    """The name of an input and its path; no name for an .npz that holds several."""
+    """Return an input's name and path; no name for an .npz with several inputs."""
     for name in names:
         if entry.startswith(f"{name}="):
             return name, entry[len(name) + 1 :]
@@ -165,7 +165,7 @@ def _is_picture(path: str) -> bool:
 
 
 def _image_defaults(value: ModelValue) -> dict[str, Any]:
-    """Layout, colours and size of a picture, as the input's shape suggests them."""
+    """Return the layout, color mode and size of an image suggested by the input's shape."""
     shape = value.shape or ()
     if len(shape) not in (3, 4):
         layout = {2: "HW"}.get(len(shape), "NCHW")

@@ -1,4 +1,4 @@
-"""The door to models: on one device, or on several."""
+"""The entry point for loading models, on one device or several."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def load(
     devices: str | Sequence[str | int | Context] | None = None,
     **options: Any,
 ) -> Model | ParallelModel:
-    """Loads an ONNX model, and lists every unsupported node before anything runs.
+    """Load an ONNX model. Unsupported nodes are all listed before anything runs.
 
-    devices: None for one device, that of `context`, which gives a Model. "all", or a list of names of devices or contexts, gives a
-    ParallelModel, whose calls divide their rows among the devices and whose map() gives each device the next case; "all" leaves software
-    drivers out where there is another device. What a model is made from, the other arguments and what is raised: see Model. Raises
-    BindingError (K4) where both a context and devices are given, or a model on several devices is asked for what only one has.
+    devices: None for the device of `context`; this returns a Model. "all", or a list of device names or contexts,
+    returns a ParallelModel: calls divide their rows among the devices, and map() gives each device the next case. "all"
+    skips software drivers if there is another device. For `source`, the other arguments and errors see Model. Raise
+    BindingError (K4) if both a context and devices are given, or for an option that only a single device supports.
     """
     if devices is None:
         return Model(source, context, precision, **options)

@@ -42,46 +42,44 @@ if TYPE_CHECKING:
 else:
     from ..base import lazy_typing as npt
 
-_OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # of methods that take inputs by name too
-_MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
+_OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # may clash with input names
+_MOST_SIGNATURES = 256  # validated signatures (argument shapes and dtypes) that are remembered
 
 
 class Model:
-    """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device. A context manager.
+    """An ONNX model from a file, bytes, a binary file object or a ModelProto, compiled for a device. A context manager.
 
-    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them. A policy says it by node: a
-    dict of names or patterns of nodes, or the path of a JSON file with one: {"default": "fp16", "layernorm_*": "fp32", "op:Exp": "fp32"}.
-    The last entry that matches a node decides, and one narrow precision may stand beside fp32. Nodes in fp32 compute and store in
-    float32, constants included; nodes that only move elements keep what they are given.
-    folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
-    path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
-    progress: a bar on a terminal or in a notebook, where loading takes more than a second.
-    seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
-    fuse: whether nodes become parts of others, or the names of the fusions that may, of `fusions()`; report() says what became of each
-    node. Raises Error for another name.
-    overridable: names of initializers that the file lists among its inputs too, or True for all of them: a call may then give them,
-    by name, and uses the initializer where it does not. They stand in Model.overridable. Such a value is read at each call, so that
-    nothing that depends on it is computed beforehand; without this all initializers are constants.
-    deterministic: every run gives the same bits: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in
-    their order, which is slower, since they are sorted first. Without it their order is any, and so sums and products of floats differ
-    in their last digits from run to run, most of all on GPUs; everything else gives the same bits in any case, on one device and driver.
-    A name that the file gives to sizes of several inputs says that they are equal, and a call with others is refused (K10). Names by
-    which converters say that a size is unknown, such as "?", "unk" and "None", say nothing.
-    check_indices: a call raises IndexRangeError, which names the node, the index and its element, where a Gather, a Scatter or another
-    node with indices meets one out of range that only the device knows (those that the host knows are always refused). Every call then
-    waits, run_async too, and the host drives all control flow: it is for finding mistakes.
-    operators: elementwise operators that the file's nodes have and pumice does not, of `pumice.operator()`. Model.source is the file with
-    a function for each of them, so that `validate` and `reduce` know them too. Raises as that says.
-    kernels: operators of a domain of the user's own by name, "my.domain::Op", each with the kernel that its nodes run: of
-    `pumice.kernel_operator()`, or a Kernel or GLSL text whose output is as its first input. Raises as that says, and GraphError naming
-    node and kernel where a rule or the kernel does not fit a node: at loading, or at the first call with sizes that show it.
-    tuned: products and convolutions run the variants that Model.tune() or `pumice tune` found to be quickest on this device and driver,
-    where the store has any; report() names such steps. False: the engine's own choices. A dict: names of variants by kind of step, as
-    Model.tune() names both; one that a step cannot take is named by report() and not taken, and a kind that no step is of is passed over,
-    as a later call may have steps of it.
-    Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
-    BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError;
-    InputError for a policy with other precisions than these, with two narrow ones, or with an entry that matches no node.
+    precision: storage type of floats, "fp32", "fp16" or "bf16"; sums are always float32. A policy sets it per node: a dict keyed by node
+    names or patterns, or the path of a JSON file with one: {"default": "fp16", "layernorm_*": "fp32", "op:Exp": "fp32"}. The last matching
+    entry wins, and only one low precision may be combined with fp32. fp32 nodes compute and store in float32, constants included; nodes
+    that only move elements keep the precision of their input.
+    folder: folder of the external weights files, by default the model's own; required for such a model if it is not given as a path. The
+    files must be inside that folder, possibly as links; checksums in the model are ignored.
+    progress: show a progress bar on a terminal or in a notebook if loading takes more than a second.
+    seed: seed of the model's random numbers, 0 to 2**64 - 1, see Model.seed.
+    fuse: whether to fuse nodes, or names of allowed fusions (see `fusions()`); report() lists the results. Raise Error for an unknown name.
+    overridable: names of initializers that are also inputs in the file, or True for all. A call may pass them by name; the initializer is
+    the default. They are listed in Model.overridable. Such values are read at every call, so nothing that depends on them is folded;
+    without this option all initializers are constants.
+    deterministic: make every run bitwise reproducible: ScatterElements, ScatterND and MaxUnpool apply several updates of one element in
+    order, which is slower because they are sorted first. Otherwise their order is undefined, and sums and products of floats differ in the
+    last digits between runs, mainly on GPUs. Everything else is always reproducible on one device and driver. A size name shared by several
+    inputs means that the sizes are equal, and a call with different ones is rejected (K10). Placeholder names that converters write for
+    unknown sizes, such as "?", "unk" and "None", imply nothing.
+    check_indices: raise IndexRangeError, with the node, the index and its element, if Gather, Scatter or another node gets an out-of-range
+    index that only the device knows (those known to the host are always rejected). Every call then waits, run_async included, and the host
+    drives all control flow: use it for debugging.
+    operators: elementwise operators from `pumice.operator()` for nodes that pumice does not know. Model.source is then the file with a
+    function for each, so `validate` and `reduce` handle them too. Raise what `pumice.operator()` raises.
+    kernels: kernels of user operators by name, "my.domain::Op": from `pumice.kernel_operator()`, or a Kernel or GLSL source whose output
+    has the shape and dtype of its first input. Raise what that raises, and GraphError naming node and kernel if a rule or the kernel does
+    not fit a node, at loading or at the first call with such sizes.
+    tuned: use the fastest kernel variants for matmuls and convolutions that Model.tune() or `pumice tune` stored for this device and
+    driver; report() marks such steps. False: the engine's own choices. A dict: variant names by kind of step, as in Model.tune(). report()
+    names a variant that a step cannot use; unknown kinds are ignored, because a later call may have such steps.
+    Raise UnsupportedError with every unsupported node, operator and element type; GraphError for an invalid model; BindingError for an
+    unknown or mistyped argument, and for an initializer that is not an input; FileNotFoundError; InputError for a policy with other
+    precisions, with two low precisions, or with an entry that matches no node.
     """
 
     def __init__(
@@ -112,22 +110,22 @@ class Model:
         self._options: dict[str, Any] = {**wanted, **own}
         self.kernel_table, self.name = made.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
-        self.precision = policy.precision  # of all nodes but those that the policy has in fp32
-        self.policy = dict(policy.entries)  # as it was given: "default" alone for a name
-        self.float32_nodes = made.float32_nodes  # nodes, as in report(), that the policy has in fp32
+        self.precision = policy.precision  # of all nodes except those that the policy puts in fp32
+        self.policy = dict(policy.entries)  # as given; only "default" for a name
+        self.float32_nodes = made.float32_nodes  # nodes, as in report(), that the policy puts in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, made.fuse, deterministic
-        # Measured ones, by kind of step, that its steps take where they can; None: no such.
+        # Measured variants by kind of step, used if a step supports them; None: none.
         self.step_variants = made.variants
         self.context = made.context
         self._program: Program | None = made.program
         self._call: Callable[..., tuple[Array, ...]] = made.program.call
-        self.warnings = list(recipe.warnings)  # statements of the file that do not hold; also logged, and in report()
+        self.warnings = list(recipe.warnings)  # declarations of the file that do not hold; also logged, and in report()
         self._declarations = Declarations(recipe.outputs, self.warn)
         self._tensors = [self._value(value) for value in made.program.inputs]  # the program's inputs
         packing = self._packing_of(recipe, made.program, seed)
         needed = len(packing.inputs) - len(recipe.defaults)
         self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
-        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+        self.overridable = packing.inputs[needed:]  # initializers that a call may also pass
         self._set_values(recipe, packing)
         forward_log()
         for warning in recipe.warnings:
@@ -135,7 +133,7 @@ class Model:
         self._declarations.check(self.outputs)
 
     def _packing_of(self, recipe: Recipe, program: Program, seed: int | None) -> Packing:
-        """How inputs and outputs, as the caller sees them, become those of the program."""
+        """Return the mapping between the caller's inputs and outputs and the program's tensors."""
         declared = {value.name: value for value in recipe.outputs}
         results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
         return Packing(
@@ -147,7 +145,7 @@ class Model:
         )
 
     def _set_values(self, recipe: Recipe, packing: Packing) -> None:
-        """Sets what a call looks up of inputs and outputs."""
+        """Set the input and output data that calls look up."""
         self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
         for name in set(recipe.string_values).intersection(self._defaults):
             self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
@@ -174,16 +172,17 @@ class Model:
         out: Array | Mapping[str, Array] | None = None,
         **by_name: npt.ArrayLike,
     ) -> Any:
-        """Runs the model and waits: one output gives an array, several give Outputs.
+        """Run the model and wait: one output returns an array, several return Outputs.
 
-        Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
-        may be None. Strings are arrays of str, given as NumPy's own or as objects, and come back as objects. What `overridable` names
-        has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
-        most 15; None: no limit, as ONNX knows none. out: arrays by name, or one where there is one output, that results are written to and
-        that are returned: of the output's dtype and shape, writable, C-contiguous and apart from one another; outputs that are not named
-        get new arrays. A model with an input `out` or `loop_timeout` takes that by this name, and the option keeps its default.
-        Raises BindingError naming the input or the output, TimeoutError; GraphError for an index out of range that the host knows,
-        IndexRangeError with check_indices for others.
+        Pass inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and
+        an optional value may be None. Strings are NumPy str or object arrays, and are returned as object arrays. Values
+        in `overridable` are optional and follow the others. loop_timeout: time limit in seconds per execution of a Loop
+        or Scan, at most 15; None: no limit, as in ONNX. out: arrays for the results, by name or a single one; they are
+        returned and must have the output's dtype and shape, be writable, C-contiguous and not overlap; other outputs
+        get new arrays. If a model has an input named `out` or `loop_timeout`, the name means the input, and the option
+        keeps its default.
+        Raise BindingError naming the input or output, TimeoutError; GraphError for an out-of-range index known to the
+        host, IndexRangeError with check_indices for others.
         """
         if self._option_inputs:
             out, loop_timeout = self._option("out", out, by_name), self._option("loop_timeout", loop_timeout, by_name)
@@ -201,10 +200,10 @@ class Model:
         return results[0] if self._single else self._outputs(results)
 
     def warm_up(self, /, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> float:
-        """Runs the model once, as a call does, and gives the seconds that it took, not the results.
+        """Run the model once, like a call, and return the seconds it took instead of the results.
 
-        The first run with inputs of such shapes binds them and makes kernels, which some drivers compile at their first dispatch; later
-        runs do not wait for that. Raises as a call does.
+        The first run with new input shapes binds them and builds kernels, which some drivers compile at first dispatch;
+        later runs skip this. Raise what a call raises.
         """
         begin = time.perf_counter()
         self(*arrays, loop_timeout=loop_timeout, **by_name)  # type: ignore[arg-type]
@@ -213,7 +212,7 @@ class Model:
     def run_async(
         self, /, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
     ) -> ModelRun:
-        """Starts the model and returns at once; a model with control flow, or one that is cut, has ended then.
+        """Start the model and return at once; with control flow or host sync points, return when it has finished.
 
         The arguments are those of a call.
         """
@@ -224,17 +223,17 @@ class Model:
         return ModelRun(run, self, strings)
 
     def map(self, cases: Iterable[Any], depth: int = 2, *, loop_timeout: float | None = None) -> Iterator[Any]:
-        """Runs the model on one case after the other and gives what the calls would, in their order: a generator.
+        """Yield the results of the cases in order, with several cases in flight.
 
-        cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight, 1 to 8: while the device computes one, the
-        arguments of the next are copied to it, and the results of the one before to the host. An error is raised in its case's place and
-        ends the generator. Where the generator ends or is closed early, cases in flight are waited for and dropped. Raises InputError for
-        another depth.
+        cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight, 1 to 8; while the device
+        computes one, the next one's arguments and the previous one's results are copied. An error is raised at its
+        case's position and ends the generator. If the generator ends or is closed early, cases in flight are waited for
+        and dropped. Raise InputError for another depth.
         """
         return mapped(self, cases, depth, loop_timeout)
 
     def outputs_of(self, arrays: tuple[Array, ...]) -> Any:
-        """Arrays for the outputs, in their order, as a call gives them: one alone, several as Outputs."""
+        """Return output arrays in the form of a call: a single array, or several as Outputs."""
         return arrays[0] if self._single else self._outputs(arrays)
 
     def _results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
@@ -245,17 +244,17 @@ class Model:
     # ---- arguments
 
     def _option(self, name: str, value: Any, by_name: dict[str, Any], default: Any = None) -> Any:
-        """An option of a call. An input of that name gets what was given, and the option its default."""
+        """Return an option of a call. If an input has that name, it gets the value, and the option its default."""
         if name not in self._option_inputs or value is default:
             return value
         by_name[name] = value
         return default
 
     def arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """The arguments of a call, checked, as arrays in graph order.
+        """Return the arguments of a call, checked, as arrays in graph order.
 
-        A sequence or an optional value becomes its parts, strings become their places in a table. Raises BindingError
-        naming the input, what it expects and what it was given.
+        A sequence or optional value becomes its parts, strings become indices into a table. Raise BindingError naming
+        the input, the expected and the actual value.
         """
         return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
 
@@ -268,7 +267,7 @@ class Model:
         return KeptStrings(StringTable(strings), values) if values else None
 
     def _kept_arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """The same as arguments(), with strings at places that _kept_strings knows."""
+        """Return the same as arguments(), with strings as indices into _kept_strings."""
         strings = self._kept_strings or (self._packing.call_strings() if self._packing else None)
         return self._arguments(arrays, by_name, strings)
 
@@ -295,12 +294,12 @@ class Model:
         return given
 
     def named(self, /, *arrays: Any, **by_name: Any) -> dict[str, Any]:
-        """The inputs as they are given, by name. Raises BindingError where one is missing or too many."""
+        """Return the inputs by name, unconverted. Raise BindingError for a missing or surplus one."""
         names = (value.name for value in (*self.inputs, *self.overridable))
         return dict(zip(names, self._arranged(arrays, by_name), strict=True))
 
     def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """The program's tensors for given values of outputs that are sequences or optional values."""
+        """Return the program's tensors for values of outputs that are sequences or optional values."""
         return self._packing.result_parts(values) if self._packing else {}
 
     def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -336,9 +335,7 @@ class Model:
                 self._check_shape(array.shape, expected, sizes)
 
     def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
-        """Raises BindingError (K10) for a wrong shape. `sizes`: what each symbolic name means so far, and the input
-        that said so.
-        """
+        """Raise BindingError (K10) for a wrong shape. `sizes`: value of each symbolic size so far, and the input that set it."""
         wanted = expected.shape or ()
         if not fits(shape, wanted):
             hint = rearrangement(expected.name, shape, wanted)
@@ -351,7 +348,7 @@ class Model:
                 wanted_text = f"shape {sizes_text(wanted)} with {size} = {known} as in '{where}'"
                 raise binding_error("K10", expected.name, wanted_text, f"shape {sizes_text(shape)}")
 
-    # ---- what it is
+    # ---- properties
 
     @property
     def program(self) -> Program:
@@ -362,7 +359,7 @@ class Model:
 
     @property
     def kernels(self) -> dict[str, KernelOperator]:
-        """The kernels of the user's that nodes run, by operator, as `kernels` gave them."""
+        """The user kernels that nodes run, by operator, as passed to `kernels`."""
         return dict(self.kernel_table.operators) if self.kernel_table else {}
 
     @property
@@ -372,21 +369,20 @@ class Model:
 
     @property
     def seed(self) -> int | None:
-        """The seed of the model's random numbers: the one given, else one drawn from the system; None without random
-        numbers.
+        """The seed of the model's random numbers: as given, or drawn from the system; None without random numbers.
 
-        Another model of the same file and seed makes the same numbers on any device, run by run; the runs of one
-        model differ. A node with a `seed` of its own does not use this one.
+        Models of the same file and seed generate the same numbers on any device, run by run; successive runs of one
+        model differ. Nodes with their own `seed` do not use this one.
         """
         return self._random.seed if self._random else None
 
     @property
     def random_numbers(self) -> str:
-        """The seed of the random numbers and where it comes from, in words; "" for a model that makes none."""
+        """A description of the random seed and its origin; "" for a model without random numbers."""
         return str(self._random or "")
 
     def report(self) -> ModelReport:
-        """A report that says for every node which kernel and precision run it, and why.
+        """Return a report that shows for every node which kernel and precision run it, and why.
 
         It also counts the nodes before and after fusion.
         """
@@ -395,7 +391,7 @@ class Model:
         return report_of(self.program, self.context, str(self._random or ""), self.warnings)
 
     def warn(self, text: str) -> None:
-        """Keeps a warning, once, and logs it."""
+        """Record a warning once, and log it."""
         text = bounded(text)
         if text not in self.warnings:
             self.warnings.append(text)
@@ -410,14 +406,16 @@ class Model:
         progress: bool = True,
         **by_name: npt.ArrayLike,
     ) -> StepTuning:
-        """Measures the variants of kernels that the model's products and convolutions can run, and keeps what was measured on disk.
+        """Benchmark the kernel variants available to the model's matmuls and convolutions, and store the results on
+        disk.
 
-        arrays, by_name: inputs as of a call; what is measured is for their sizes, and by class of sizes for others. runs: executions of
-        each variant, of which the best counts. again: measure, whatever is known. progress: a bar, on a terminal and in a notebook.
-        A variant whose results differ from those of the engine's own choice by more than rounding is rejected. Models that are loaded
-        from then on, on this device and driver, take the quickest variants (see `tuned` of Model); this one stays as it is.
-        Raises as a call does, InputError for runs below 1, UnsupportedError for control flow and cuts, and for a queue without time
-        stamps.
+        arrays, by_name: inputs as for a call; results are used for their sizes, and for other sizes of the same class.
+        runs: executions of each variant; the best one counts. again: measure known variants again. progress: show a
+        progress bar on a terminal or in a notebook. A variant whose results differ from the engine's own choice by more
+        than rounding is rejected. Models loaded afterwards on this device and driver use the fastest variants (see
+        `tuned` of Model); this one is unchanged.
+        Raise what a call raises, InputError for runs below 1, UnsupportedError for control flow, for host sync points,
+        and for a queue without timestamps.
         """
         from .step_tuning import tuned_steps
 
@@ -436,8 +434,10 @@ class Model:
         part: ModelProto | None = None,
         tuned: bool | Mapping[str, str] | None = None,
     ) -> Model:
-        """Loads the model again: on another context, by default its own, or at another precision; part: a model that
-        was made of this one's, whose weights may lie in the same files. tuned: as of loading. Raises as loading does.
+        """Load the model again, by default on the same context and at the same precision.
+
+        part: a model derived from this one, whose weights may be in the same files. tuned: as for loading. Raise what
+        loading raises.
         """
         options = self._options if tuned is None else {**self._options, "tuned": tuned}
         return Model(
@@ -450,9 +450,9 @@ class Model:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A model is pickled by its source, a path, which is read again, or the file's bytes, and by its context's device.
+        """Pickle the model by its source (a path, which is read again, or the file's bytes) and its context's device.
 
-        A model of the default context comes back to the default context. Raises StateError for a model that is closed.
+        A model of the default context is restored to the default context. Raise StateError for a closed model.
         """
         _ = self.program
         source = portable(self.source)
@@ -476,7 +476,7 @@ class Model:
         return self._program is None
 
     def close(self) -> None:
-        """Frees the model's device memory. Idempotent."""
+        """Free the model's device memory. Idempotent."""
         if self._program is not None:
             self._program.close()
             self._program, self._call = None, self._refuse

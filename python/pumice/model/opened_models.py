@@ -1,4 +1,4 @@
-"""Models that a process has open for its predictors, which share one context a device."""
+"""Models that a process keeps open for its predictors, sharing one context per device."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..importer.file.model_file import Folder
 from ..importer.file.weight_files import FileState, model_digests, model_states
 from .model import Model
 
-Digests: TypeAlias = "tuple[tuple[str, str], ...]"  # SHA-256 by the name of a file; "" for the model's own
+Digests: TypeAlias = "tuple[tuple[str, str], ...]"  # SHA-256 by file name; "" for the model file itself
 
 
 class ModelKey(NamedTuple):
     """What a model is opened from: equal keys share one model."""
 
     source: str | bytes  # an absolute path, or the file's bytes
-    digests: Digests  # of all its files; none where they are read as they are
+    digests: Digests  # of all its files; empty if they are not checked
     state: tuple[FileState, ...]  # of all its files, when the first predictor opened the model
     folder: str | None
     device: str | int
-    precision: str  # as repr() writes it
-    options: str  # likewise
+    precision: str  # repr() of the precision
+    options: str  # repr() of the options
 
 
 class OpenedModel:
-    """A model that predictors of one process share. The device's memory is freed when the last of them has let go of it."""
+    """A model shared by predictors of one process. Device memory is freed when the last of them releases it."""
 
     def __init__(self, key: ModelKey, precision: Any, folder: Folder | None, options: dict[str, Any]) -> None:
         self._key, self._precision, self._folder, self._options = key, precision, folder, options
@@ -39,9 +39,9 @@ class OpenedModel:
         self.process = os.getpid()  # a forked child can use neither the model nor the lock
 
     def model(self) -> Model:
-        """The model, which is loaded now where it is not.
+        """Return the model, loading it if needed.
 
-        Raises as loading does, GraphError for another file, InputError for a file that was written since the key was made.
+        Raise whatever loading raises, GraphError for a different file, InputError for a file changed since then.
         """
         with self._lock:
             if self._model is None or self._model.context.closed:
@@ -58,7 +58,7 @@ class OpenedModel:
             return self._model
 
     def start_again(self) -> None:
-        """The next use loads the model anew: what this one holds is freed once nobody runs it any more."""
+        """Make the next use reload the model; the current one is freed once nobody uses it."""
         with self._lock:
             self._model = None
 
@@ -74,7 +74,7 @@ class OpenedModel:
 
 
 def check_digests(source: str | bytes, folder: str | None, expected: Digests) -> None:
-    """Raises GraphError naming the first of a model's files that is not the one that a predictor was pickled with, OSError."""
+    """Raise GraphError naming the first file of a model that differs from the one pickled with the predictor, OSError."""
     given = dict(model_digests(source, folder))
     for name, digest in expected:
         if given.get(name) == digest:
@@ -87,13 +87,13 @@ def check_digests(source: str | bytes, folder: str | None, expected: Digests) ->
 
 
 class _Process:
-    """What this process has open; a forked child begins with nothing."""
+    """What this process has open; a forked child starts empty."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.contexts: WeakValueDictionary[str | int, Context] = WeakValueDictionary()
         self.models: WeakValueDictionary[ModelKey, OpenedModel] = WeakValueDictionary()
-        self.kept: OpenedModel | None = None  # of the last predictor that came from another process
+        self.kept: OpenedModel | None = None  # of the last unpickled predictor
 
     def forget(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -104,8 +104,8 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def shared_context(device: str | int) -> Context:
-    """The process's one context of a device by its name; "": the default context where there is one already, else a context
-    of the device that it would have.
+    """Return the process's shared context of a device; for "", the default context if it exists, else a context of the
+    device that it would choose.
     """
     with _process.lock:
         if device == "" and (made := made_default_context()) is not None:
@@ -117,7 +117,7 @@ def shared_context(device: str | int) -> Context:
 
 
 def opened_model(key: ModelKey, precision: Any, folder: Folder | None, options: dict[str, Any]) -> OpenedModel:
-    """The process's model of a key, which is not loaded yet where nobody has used it."""
+    """Return the process's model of a key; it is loaded on first use."""
     with _process.lock:
         opened = _process.models.get(key)
         if opened is None:
@@ -126,6 +126,6 @@ def opened_model(key: ModelKey, precision: Any, folder: Folder | None, options: 
 
 
 def keep(opened: OpenedModel | None) -> None:
-    """Keeps a model open although no predictor holds it, in place of the one that was kept before; None: keeps none."""
+    """Keep a model open without a predictor, replacing the previously kept one; None: keep none."""
     with _process.lock:
         _process.kept = opened

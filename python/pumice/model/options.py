@@ -1,4 +1,4 @@
-"""Checks of the options that loading a model takes."""
+"""Check the options for loading a model."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ OF_A_MODEL = ("context", "precision", *OF_EACH_MODEL, "overridable")
 
 
 class OnePrecision:
-    """The policy of a model whose nodes all have one precision: it tells none of them from another."""
+    """The policy of a model with a single precision for all nodes."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
         self.entries = {"default": precision}
 
     def float32_nodes(self) -> None:
-        """A policy by node collects here what it has in float32."""
+        """Return None; a per-node policy returns a collector of its float32 nodes."""
 
     def check_met(self, model: str) -> None:
-        """A policy by node raises InputError here where an entry has matched no node."""
+        """Do nothing; a per-node policy raises InputError if an entry matched no node."""
 
 
 def chosen_policy(given: Any) -> Policy | OnePrecision:
-    """The policy that `precision` stands for, as policy_of() says. What reads policies by node is imported for those alone."""
+    """Return the policy given by `precision`, see policy_of(). Per-node policies are imported only if needed."""
     if isinstance(given, str) and not given.endswith(".json"):
         return OnePrecision(given)
     from .policy import policy_of
@@ -59,9 +59,9 @@ def chosen_policy(given: Any) -> Policy | OnePrecision:
 def refuse_unknown(
     given: Mapping[str, Any], known: Sequence[str] = OF_A_MODEL, hints: Mapping[str, str] | None = None
 ) -> None:
-    """Raises BindingError (K4) for keyword arguments that are none of `known`.
+    """Raise BindingError (K4) for keyword arguments that are not in `known`.
 
-    `hints` say by name where such an argument belongs; None: those of a model on one device.
+    `hints` explain by name what to use instead; None: the hints for a model on one device.
     """
     for name, value in given.items():
         if name in known:
@@ -81,7 +81,7 @@ def _hint(name: str, value: Any) -> str:
 
 
 def listed(value: Any, kind: str) -> bool | list[str]:
-    """An argument that is True, False, or a list of names. Raises BindingError (K4) for anything else."""
+    """Return an argument that is True, False, or a list of names. Raise BindingError (K4) for anything else."""
     if isinstance(value, bool):
         return value
     names = list(value) if isinstance(value, list | tuple | set | frozenset) else None
@@ -92,9 +92,9 @@ def listed(value: Any, kind: str) -> bool | list[str]:
 
 
 def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
-    """What the argument `tuned` stands for; None for the engine's own choices. Raises as `chosen` does.
+    """Return the variants given by `tuned`; None for the engine's own choices. Raise what `chosen` raises.
 
-    Where nothing was ever measured, what reads measurements is not imported.
+    If nothing was ever measured, the reader of measurements is not imported.
     """
     if tuned is True:
         cache = cache_directory()
@@ -106,7 +106,7 @@ def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVa
 
 
 def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None]:
-    """A bar for what a load counts; None where it would not be shown, as without a terminal, and is not imported."""
+    """Return a progress bar for a load; None if it would not be shown, for example without a terminal."""
     if not wanted or not (at_terminal() or "ipykernel" in sys.modules):
         return nullcontext()
     from ..base.progress import Progress
@@ -116,7 +116,7 @@ def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None
 
 
 def kernel_table(kernels: Any) -> KernelTable:
-    """What the argument `kernels` stands for. Raises as `pumice.kernel_operator()` does."""
+    """Return the kernel table given by `kernels`. Raise what `pumice.kernel_operator()` raises."""
     from ..importer.kernel_operator import KernelTable
 
     return kernels if isinstance(kernels, KernelTable) else KernelTable(kernels)

@@ -1,4 +1,4 @@
-"""A model on several devices of one machine: each call's rows, or each case of a map, go to whichever device is free."""
+"""A model on several devices of one machine: the rows of a call, or the cases of a map, go to whichever device is free."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists
 
 
 def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
-    """The contexts of devices by name: "all" names every visible device, but software drivers only where there is no other.
+    """Return contexts by device name: "all" means every visible device, but software drivers only if there is no other.
 
-    Else a list or a tuple of names, indices and contexts. A device that is named twice gets two contexts. Raises DeviceError, InputError
-    for what names no devices.
+    Otherwise a list or tuple of names, indices and contexts. A device listed twice gets two contexts. Raise
+    DeviceError, InputError for invalid arguments.
     """
     if isinstance(devices, str) and devices == "all":
         found = listed_devices()
         hardware = [one for one in found if one.kind != "software"]
-        return [Context(one.index) for one in hardware or found] or [Context()]  # which says why there is none
+        return [Context(one.index) for one in hardware or found] or [Context()]  # raises with the reason
     if not isinstance(devices, list | tuple):
         given = repr(devices) if isinstance(devices, str | int) else type(devices).__name__
         raise InputError(f"devices: 'all' or a list of devices expected; given {given}")
@@ -47,7 +47,7 @@ def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
 
 
 def _check_seed(model: Model, seed: Any, devices: int) -> None:
-    """Raises InputError for a seed of random numbers that several devices would make alike."""
+    """Raise InputError for a random seed on several devices, which would all generate the same numbers."""
     if seed is not None and model.seed is not None and devices > 1:
         raise InputError(
             f"seed: no seed expected for a model with random numbers on {devices} devices; given {seed!r}: each device would make the "
@@ -58,18 +58,19 @@ def _check_seed(model: Model, seed: Any, devices: int) -> None:
 class ParallelModel:
     """A model loaded on several devices, for calls whose rows are independent and for map(). A context manager.
 
-    `load(..., devices=...)` makes it. One thread a device takes the next part of the work when it is free, so that a slower device gets
-    less of it, and a device that is free does a late one's case as well: the first result counts, and report() says so. Where a device
-    is lost the others do its work again, and `lost` and the logger "pumice" say so. Its methods may be called from several threads.
+    Created by `load(..., devices=...)`. One thread per device takes the next work item when it is free, so a slower
+    device does less. An idle device repeats an overdue case of another one; the first result counts, and report()
+    mentions it. If a device is lost, the others repeat its work; `lost` and the logger "pumice" report it. Its methods
+    are thread-safe.
 
-    deterministic=True makes every run on one device give the same bits. Which device takes a part of the work depends on which is free,
-    and rows are divided among those that are left: devices of several kinds or drivers round differently, so that only a model on
-    devices that are alike gives the same bits each time, as long as none is lost. Random numbers differ from device to device: seed=
-    with more than one device is refused for a model that makes some, of which each device draws its own seed. Nodes with a `seed` of
-    their own make the same numbers on every device.
+    deterministic=True makes every run on one device bitwise reproducible. Which device gets a work item depends on
+    which is free, and lost devices change the division of rows. Different devices or drivers round differently, so
+    results are reproducible only on identical devices, as long as none is lost. Each device draws its own random seed:
+    seed= with more than one device is rejected for a model with random numbers. Nodes with their own `seed` generate
+    the same numbers on every device.
     """
 
-    _no_source = "its .models[0] is the model on the first device"  # what a caller is told who gives it as a model
+    _no_source = "its .models[0] is the model on the first device"  # hint for callers who pass it as a model
 
     def __init__(
         self, source: Source, devices: str | Sequence[str | int | Context], precision: Precision, **options: Any
@@ -87,21 +88,21 @@ class ParallelModel:
             for context in self._own:
                 context.close()
             raise
-        self.models = (first, *rest)  # one a device, in the order of the devices
+        self.models = (first, *rest)  # one per device, in the order of the devices
         self._losing = threading.Lock()
-        self._late: Counter[int] = Counter()  # cases that another device did because this one was late, by place
+        self._late: Counter[int] = Counter()  # cases repeated because this device was overdue, by device index
         self._left: dict[
             int, threading.Thread
-        ] = {}  # that still wait for what a device does, though nobody waits for its result
-        self.lost: list[LostDevice] = []  # each once: devices that were lost since, each with what became of its work
+        ] = {}  # threads still waiting for a device although their result is no longer needed
+        self.lost: list[LostDevice] = []  # devices lost so far, each listed once
 
     def __call__(self, /, *arrays: Any, **by_name: Any) -> Any:
-        """Runs the model on rows that are divided among the devices, and gives the results of all of them, as Model's call does.
+        """Divide the rows among the devices, run the model and return all results in the form of Model's call.
 
-        Rows lie along the first axis of each input where that has no fixed size, and of each output. Takes inputs alone: no
-        loop_timeout and no out. Raises BindingError for inputs that do not fit, for a model without rows and for an output without rows,
-        before anything runs where the file tells; InputError for rows that are no multiple of a number that the file fixes;
-        DeviceLostError where no device is left; GraphError and IndexRangeError as Model's call does.
+        Rows are the first axis of each output, and of each input whose first axis has no fixed size. Takes only
+        inputs, no loop_timeout and no out. Raise BindingError for inputs that do not fit and for a model or an output
+        without rows, before anything runs if the file shows it; InputError if the row count is not a multiple of the
+        file's fixed number; DeviceLostError if no device is left; GraphError and IndexRangeError as Model's call does.
         """
         model = self._alive()[0][1]
         layout = layout_of(model)
@@ -119,11 +120,11 @@ class ParallelModel:
         return model.outputs_of(batch.results())
 
     def map(self, cases: Iterable[Any], depth: int = 2) -> Iterator[Any]:
-        """Runs the model on one case after the other and gives the results in their order: a generator.
+        """Yield the results of the cases in order, computed on all devices.
 
-        cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight on each device, 1 to 8. An error is raised in
-        its case's place and ends the generator. Ctrl-C ends it at once: what is in flight ends by itself and is dropped. Raises InputError
-        for another depth, DeviceLostError where no device is left.
+        cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight per device, 1 to 8. An error
+        is raised at its case's position and ends the generator. Ctrl-C ends it at once: cases in flight finish on their
+        own and are dropped. Raise InputError for another depth, DeviceLostError if no device is left.
         """
         if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
             raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
@@ -131,7 +132,7 @@ class ParallelModel:
         return self._mapped(cases, depth)
 
     def _mapped(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
-        # Devices may have been lost since the generator was made.
+        # Devices may have been lost since the generator was created.
         yield from DeviceWork(self._alive(), depth, self._note_lost, self._note_late, self._left).run(cases)
 
     def _alive(self) -> list[tuple[int, Model]]:
@@ -142,7 +143,7 @@ class ParallelModel:
         return alive
 
     def _note_lost(self, lost: LostDevice) -> None:
-        """Notes a device once, although each thread and each map that uses it meets the loss."""
+        """Record a lost device once, although each thread and each map that uses it notices."""
         with self._losing:
             if any(one.place == lost.place for one in self.lost):
                 return
@@ -153,7 +154,7 @@ class ParallelModel:
         with self._losing:
             self._late[place] += 1
 
-    # ---- what it is
+    # ---- properties
 
     @property
     def name(self) -> str:
@@ -176,7 +177,7 @@ class ParallelModel:
         return self.models[0].outputs
 
     def report(self) -> str:
-        """A line for each device, with why it was chosen, and a sentence for each that was late or lost."""
+        """Return a line for each device with the reason for choosing it, and one for each that was overdue or lost."""
         lines = [
             f"device {i}: {one.device.name} ({one.device.kind}), {one.context.choice}"
             for i, one in enumerate(self.models)
@@ -189,7 +190,7 @@ class ParallelModel:
         return "\n".join([*lines, *map(str, self.lost)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Refuses to be pickled: a worker of another engine takes a BatchPredictor, which opens its own device."""
+        """Refuse pickling: workers of another engine need a BatchPredictor, which opens its own device."""
         raise TypeError("a model on several devices cannot be pickled; give workers a pumice.BatchPredictor")
 
     def __repr__(self) -> str:
@@ -198,7 +199,7 @@ class ParallelModel:
     # ---- lifetime
 
     def close(self) -> None:
-        """Frees the models' device memory, and the devices that were not given as contexts. Idempotent."""
+        """Free the models' device memory, and close contexts that were not passed in. Idempotent."""
         for model in self.models:
             model.close()
         for context in self._own:

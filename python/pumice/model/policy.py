@@ -1,4 +1,4 @@
-"""Precision by node: what a policy says, and of which nodes."""
+"""Per-node precision policies."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _OPERATOR = "op:"
 
 
 def literal(name: str) -> str:
-    """Return the entry of a policy that matches nodes of this name alone, whatever is in it: "[d]efault" for "default"."""
+    """Return the policy entry that matches only nodes of exactly this name, as in "[d]efault" for "default"."""
     if name == DEFAULT or name.startswith(_OPERATOR):
         return f"[{name[0]}]{escape(name[1:])}"
     return escape(name)
 
 
 class Policy:
-    """A policy says what floats each node computes and stores in.
+    """The precision in which each node computes and stores floats.
 
-    `entries` are names of nodes, patterns of them (`*`, `?`, `[abc]`; "op:Softmax" is of operators) and "default", each with "fp32"
-    or the one narrower precision, `precision`, that the whole program has. The last entry that matches a node decides; what no entry
-    matches has the default. Nodes in a branch or a body are matched by their own name, and by that behind the name of their graph
-    ("if_1.then_branch/mul"); an entry of fp32 for a control node is for all nodes in its graphs. A node whose own name is "default"
-    is matched by "[d]efault", and one whose name begins with "op:" by "[o]p:...".
+    `entries` maps node names, patterns (`*`, `?`, `[abc]`; "op:Softmax" matches operators) and "default" to "fp32" or
+    to `precision`, the program's single low precision. The last matching entry wins; unmatched nodes get the default.
+    Nodes in a branch or loop body match by their own name, or with their graph's name as prefix
+    ("if_1.then_branch/mul"); an fp32 entry for a control-flow node covers all nodes of its graphs. A node named
+    "default" is matched by "[d]efault", and a name that starts with "op:" by "[o]p:...".
     """
 
     def __init__(self, entries: Mapping[str, str], where: str = "precision") -> None:
@@ -61,11 +61,11 @@ class Policy:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all nodes have one precision."""
+        """Whether all nodes have the same precision."""
         return len(self.entries) == 1
 
     def float32_nodes(self) -> Float32Nodes | None:
-        """A collector of the nodes that the policy has in float32; None where all nodes have one precision."""
+        """Return a collector of the policy's float32 nodes; None if all nodes have one precision."""
         if self.is_plain:
             return None
         from ..importer.build.float32_nodes import Float32Nodes
@@ -73,7 +73,7 @@ class Policy:
         return Float32Nodes(self.wants_float32)
 
     def of(self, name: str, operator: str, path: str = "") -> str:
-        """The precision of a node; `path`: its name behind those of the graphs around it."""
+        """Return the precision of a node; `path`: its name prefixed by the names of the enclosing graphs."""
         names = _with_origins(dict.fromkeys((path or name, name)))
         matching = {self._names[one] for one in names if one in self._names}
         for place, is_operator, pattern in self._patterns:
@@ -83,11 +83,11 @@ class Policy:
         return self._given[max(matching)][1] if matching else self.default
 
     def wants_float32(self, node: NodeRecipe, path: str) -> bool:
-        """Whether a node of the file is to compute in float32."""
+        """Return whether a node of the file must compute in float32."""
         return self.of(node.name, node.qualified_op, path) == "fp32"
 
     def check_met(self, model: str) -> None:
-        """Raises InputError naming entries that have matched no node of which a precision was asked."""
+        """Raise InputError naming entries that matched no node."""
         unmet = [name for place, (name, _) in enumerate(self._given) if name != DEFAULT and place not in self._met]
         if unmet:
             given = ", ".join(repr(name) for name in unmet[:8])
@@ -96,14 +96,14 @@ class Policy:
             )
 
 
-@functools.cache  # few loads have a policy by node, and compiling the patterns takes as long as importing a module
+@functools.cache  # few loads have a per-node policy, and compiling the patterns takes as long as importing a module
 def _parts() -> tuple[re.Pattern[str], ...]:
-    """The names of nodes that the importer makes of one of the file: parts of a function, and what a rewritten operator becomes."""
+    """Return patterns of names derived from a file's node: parts of a function, and nodes of a rewritten operator."""
     return re.compile(r"(.+) \([^()/]+\)/[^/]+"), re.compile(r"(.+)/[A-Za-z]\w*\.\d+")
 
 
 def _with_origins(names: dict[str, None]) -> list[str]:
-    """The names, and those of the file's nodes that the importer made such ones of."""
+    """Return the names, and the names of the file's nodes from which they are derived."""
     found = list(names)
     for name in found:
         for part in _parts():
@@ -113,9 +113,9 @@ def _with_origins(names: dict[str, None]) -> list[str]:
 
 
 def policy_of(given: Any) -> Policy:
-    """The policy that `precision` stands for: a name, a mapping, or the path of a JSON file that holds one.
+    """Return the policy given by `precision`: a name, a mapping, or the path of a JSON file with one.
 
-    Raises BindingError (K5) for another type, InputError for a policy that is none, OSError for a file that cannot be read.
+    Raise BindingError (K5) for another type, InputError for an invalid policy, OSError for an unreadable file.
     """
     if isinstance(given, Policy):
         return given
@@ -137,7 +137,7 @@ def _read(path: str | os.PathLike[str]) -> Any:
 
 
 def _checked(entries: Any, where: str) -> Policy:
-    """Raises InputError for what is no policy."""
+    """Return the policy with these entries. Raise InputError if they are invalid."""
     known = ", ".join(f"'{name}'" for name in PRECISIONS)
     if not isinstance(entries, Mapping):
         raise InputError(f"{where}: expected an object of names and precisions, given {type(entries).__name__}")

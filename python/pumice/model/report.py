@@ -17,11 +17,11 @@ _WITHOUT_KERNEL = ("view", "host")
 
 
 class ModelReport(list[dict[str, str]]):
-    """One row a node: node, op, kernel, precision, note, added, fusion. Its text is a table below lines that name the device and count
-    nodes.
+    """One row per node: node, op, kernel, precision, note, added, fusion. As text, a table below the device and node
+    counts.
 
-    warnings: what the file says that is not as it says. Kernels, views and what the host computes are those of the last call; before
-    the first one only what does not depend on shapes is known.
+    warnings: declarations of the file that do not hold. Kernels, views and host computations are those of the last
+    call; before the first call, only what is independent of shapes is known.
     """
 
     def __init__(self, rows: list[dict[str, str]], device: str, warnings: Sequence[str] = ()) -> None:
@@ -31,17 +31,17 @@ class ModelReport(list[dict[str, str]]):
 
     @property
     def before(self) -> int:
-        """Nodes of the model; those that were added to it, such as casts at its border, do not count."""
+        """Number of nodes in the model, without added ones such as casts of inputs and outputs."""
         return sum(not row["added"] for row in self)
 
     @property
     def after(self) -> int:
-        """Nodes that are left: neither part of another one, nor folded, nor without use. Casts at the border count."""
+        """Number of remaining nodes: not fused into another, folded or unused. Casts of inputs and outputs count."""
         return len(self) - sum(self.fused.values()) - self._noted(_DROPPED)
 
     @property
     def fused(self) -> dict[str, int]:
-        """How many nodes each fusion has made part of others, by its name in `pumice.fusions()`."""
+        """Number of nodes fused by each fusion, keyed by its name in `pumice.fusions()`."""
         return dict(Counter(row["fusion"] for row in self if row["fusion"]).most_common())
 
     def _noted(self, notes: tuple[str, ...]) -> int:
@@ -49,7 +49,7 @@ class ModelReport(list[dict[str, str]]):
 
     @property
     def summary(self) -> str:
-        """The number of nodes before and after fusion, in a line."""
+        """The number of nodes before and after fusion, in one line."""
         fused = ", ".join(f"{name} {count}" for name, count in self.fused.items())
         parts = [
             f"{sum(self.fused.values())} fused ({fused})" if fused else "none fused",
@@ -82,7 +82,7 @@ class ModelReport(list[dict[str, str]]):
 
 
 def report_of(program: Program, context: Context, random: str, warnings: Sequence[str]) -> ModelReport:
-    """The report on a program's nodes; random: what is said of its random numbers, "" where it makes none."""
+    """Return the report on a program's nodes; random: a description of its random seed, or ""."""
     info = context.info
     quirks = ", ".join(quirk.name for quirk in context.driver_quirks)
     device = f"{info.name} ({info.kind}), {context.choice}; driver quirks: {quirks or 'none'}"
@@ -92,7 +92,7 @@ def report_of(program: Program, context: Context, random: str, warnings: Sequenc
 
 
 def model_facts(model: Model) -> str:
-    """What a notebook shows of a model, as HTML."""
+    """Return a model's notebook view as HTML."""
     from ..base.html import facts, table
 
     info = model.context.info

@@ -1,4 +1,4 @@
-"""Executions of a model: their results, those in flight, many one after the other, and the calls that a profile asks for."""
+"""Executions of a model: results, runs in flight, mapped cases, and the calls recorded for a profile."""
 
 from __future__ import annotations
 
@@ -21,42 +21,41 @@ if TYPE_CHECKING:
     from .values import ModelValue
 
 MOST_IN_FLIGHT = 8  # executions of a program with the same shapes
-MOST_NOTED = 16  # pairs of a model and shapes that are noted
+MOST_NOTED = 16  # maximum recorded pairs of model and shapes
 
-# The calls that a profile draws the memory of, by the model's identity and the shapes of its arguments: the model and these arguments.
-# None: nobody asks.
+# Calls whose memory a profile shows: (id of the model, argument shapes) -> (model, arguments). None: not recording.
 noted: dict[tuple[Any, ...], tuple[Model, tuple[Any, ...]]] | None = None
 
 
 def note_call(model: Model, signature: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
-    """Keeps a model and the arguments of its first call with such shapes."""
-    calls = noted  # another thread may end it meanwhile
+    """Record a model with the arguments of its first call with such shapes."""
+    calls = noted  # another thread may end the recording
     if calls is not None and len(calls) < MOST_NOTED:
         calls.setdefault((id(model), signature), (model, arrays))
 
 
 def begin_noting() -> None:
-    """Notes the calls from now on."""
+    """Start recording calls."""
     global noted
     noted = {}
 
 
 def end_noting() -> list[tuple[Model, tuple[Any, ...]]]:
-    """The calls since begin_noting(), in the order of the first ones."""
+    """Stop recording and return the calls since begin_noting(), ordered by first call."""
     global noted
     calls, noted = list((noted or {}).values()), None
     return calls
 
 
 class Outputs(tuple[Array, ...]):
-    """Several results in graph order: by position, by name (`y["logits"]`) and, where it is an identifier, as an attribute."""
+    """Several results in graph order: by position, by name (`y["logits"]`), and as an attribute if the name is an identifier."""
 
     __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
     def named(names: tuple[str, ...]) -> type[Outputs]:
-        """The class of results with these names."""
+        """Return the class of results with these names."""
         return type("Outputs", (Outputs,), {"__slots__": (), "_fields": names})
 
     @overload
@@ -104,33 +103,33 @@ class ModelRun:
 
     @property
     def device_seconds(self) -> float | None:
-        """Time on the device; None where it was not measured or has not finished."""
+        """Time on the device; None if it was not measured or the run has not finished."""
         return self._run.device_seconds
 
     @property
     def device_time(self) -> float | None:
-        """Time on the device, as device_seconds."""
+        """Alias of device_seconds."""
         return self._run.device_seconds
 
     @property
     def cold(self) -> bool:
-        """Whether a kernel ran for the first time in this run, whose time may then include the driver's compilation."""
+        """Whether a kernel ran for the first time in this run, which may then include driver compilation time."""
         return self._run.cold
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the run has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
+        """Wait until the run has finished; timeout in seconds. Raise TimeoutError, DeviceLostError."""
         self._run.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Waits, and gives what the call of the model would have returned; timeout in seconds.
+        """Wait, and return what a call of the model would have returned; timeout in seconds.
 
-        Raises TimeoutError, DeviceLostError.
+        Raise TimeoutError, DeviceLostError.
         """
         return self._model._results(self._run.result(timeout), self._strings)
 
 
 def mapped(model: Model, cases: Iterable[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
-    """The results of the cases in their order, `depth` of them in flight. Raises InputError for another depth."""
+    """Yield the results of the cases in order, with `depth` of them in flight. Raise InputError for another depth."""
     if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
         raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
     return _results(model, iter(cases), depth, loop_timeout)
@@ -141,7 +140,7 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
     goes_on = True
 
     def start() -> bool:
-        """Starts the next case. What fails, the case itself or what makes it, is raised in its place."""
+        """Start the next case. Errors of the case or of the iterator are raised at its position."""
         try:
             for case in cases:
                 started.append(start_case(model, case, loop_timeout))
@@ -160,26 +159,26 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
             if isinstance(run, Exception):
                 raise run
             result = run.result()
-            goes_on = goes_on and start()  # the device has work while the caller looks at the result
+            goes_on = goes_on and start()  # keeps the device busy while the caller uses the result
             yield result
     finally:
-        for run in started:  # nobody takes these any more: they end before their memory serves other executions
+        for run in started:  # dropped runs must finish before later executions reuse their memory
             if isinstance(run, ModelRun):
                 with contextlib.suppress(Error):
                     run.wait()
 
 
 def start_case(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
-    """Starts one case: an array, a tuple of arguments or a dict of them by name. Raises as Model.run_async does."""
+    """Start one case: an array, a tuple of arguments or a dict of them by name. Raise what Model.run_async raises."""
     if isinstance(case, Mapping):
         case = tuple(model.named(**case).values())  # all of its names are inputs
     return model.run_async(*(case if isinstance(case, tuple) else (case,)), loop_timeout=loop_timeout)
 
 
 def targets_of(values: list[ModelValue], out: Any, packed: bool) -> list[Array | None]:
-    """The arrays that a caller gives for results, by output: an array for the only one, or arrays by name.
+    """Return the caller's result arrays by output: one array for the only output, or arrays by name.
 
-    Raises BindingError.
+    Raise BindingError.
     """
     names = [value.name for value in values]
     if not isinstance(out, Mapping):

@@ -1,4 +1,4 @@
-"""Measures the variants of kernels that the products and convolutions of a model can run, on the model's device."""
+"""Benchmark the kernel variants available to a model's matmuls and convolutions on its device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StepVariant(NamedTuple):
-    """A variant of a kind of step: its best seconds on the device for one step, or why it was rejected, in which case they are None."""
+    """A variant of a kind of step: its best device time per step in seconds, or None and why it was rejected."""
 
     variant: str
     seconds: float | None
@@ -30,8 +30,8 @@ class StepVariant(NamedTuple):
 
 
 class TunedStep(NamedTuple):
-    """A kind of step, what it computes and its sizes in classes; the nodes that have such steps; the engine's own choice, the one that is
-    chosen now, and all variants.
+    """A kind of step (its computation and size classes), the nodes with such steps, the engine's own choice, the
+    variant chosen now, and all variants.
     """
 
     kind: str
@@ -41,22 +41,22 @@ class TunedStep(NamedTuple):
     variants: tuple[StepVariant, ...]
 
     def seconds(self, variant: str) -> float | None:
-        """The best time of a variant."""
+        """Return the best time of a variant."""
         return next((one.seconds for one in self.variants if one.variant == variant), None)
 
     @property
     def gain(self) -> float:
-        """The time of the engine's own choice over that of the chosen one: 1 where it is its own."""
+        """The speedup of the chosen variant over the engine's own choice; 1 if they are the same."""
         before, after = self.seconds(self.own), self.seconds(self.chosen)
         return before / after if before and after else 1.0
 
 
 class StepTuning:
-    """What Model.tune() found.
+    """The result of Model.tune().
 
-    model: its name. steps: kinds of steps with several variants. measured: how many variants were run by this call; the others were
-    known. before, after: seconds of all of the model's dispatches on the device with the engine's own choices, and with those that are
-    chosen now; both are measured by this call.
+    model: its name. steps: kinds of steps with several variants. measured: number of variants measured by this call;
+    the others were known. before, after: device seconds of all dispatches with the engine's own choices and with the
+    variants chosen now, both measured by this call.
     """
 
     def __init__(self, model: str, steps: list[TunedStep], measured: int, seconds: tuple[float, float]) -> None:
@@ -64,7 +64,7 @@ class StepTuning:
         self.before, self.after = seconds
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, of values that JSON has."""
+        """Return everything as JSON-compatible values."""
         steps = [{**one._asdict(), "variants": [v._asdict() for v in one.variants]} for one in self.steps]
         return {
             "model": self.model,
@@ -74,7 +74,7 @@ class StepTuning:
         }
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """(kind of step, nodes, own choice, chosen, own time, its time, gain)."""
+        """Return (kind of step, nodes, own choice, chosen, own time, chosen time, gain) per kind."""
 
         def shown(seconds: float | None) -> str:
             return "not known" if seconds is None else f"{seconds * 1e6:,.2f}"
@@ -94,7 +94,7 @@ class StepTuning:
 
     @property
     def summary(self) -> str:
-        """One line: how many steps take another variant, and what the model's dispatches take before and after."""
+        """One line: how many steps use another variant, and the device time before and after."""
         changed = sum(one.chosen != one.own for one in self.steps)
         count = sum(len(one.variants) for one in self.steps)
         return (
@@ -120,7 +120,7 @@ class StepTuning:
 
 
 class _Kind:
-    """A kind of step in the model that is tuned: its steps by place in the plan, its variants, and what is known of each."""
+    """A kind of step in the model being tuned: plan indices of its steps, its variants, and the known records."""
 
     def __init__(self, kind: str, own: str, variants: list[str]) -> None:
         self.kind, self.own, self.variants = kind, own, variants
@@ -134,7 +134,7 @@ class _Kind:
 
 
 def tuned_steps(model: Model, arrays: tuple[Array, ...], runs: int, shown: tuple[bool, bool]) -> StepTuning:
-    """Measures what is not known, and chooses; see Model.tune. shown: (again, progress)."""
+    """Measure unknown variants and choose the best; see Model.tune. shown: (again, progress)."""
     if operator.index(runs) < 1:
         raise InputError(f"Model.tune: runs: expected a number from 1 on, given {runs}")
     search = _Search(model, arrays, runs)
@@ -146,7 +146,7 @@ def tuned_steps(model: Model, arrays: tuple[Array, ...], runs: int, shown: tuple
 
 
 class _Search:
-    """One call of Model.tune. All kinds of steps are tried side by side: a trial is a program in which each takes its next variant."""
+    """One call of Model.tune. All kinds of steps are tried together: a trial is a program in which each uses its next variant."""
 
     def __init__(self, model: Model, arrays: tuple[Array, ...], runs: int) -> None:
         self._model, self._arrays, self._runs = model, arrays, runs
@@ -155,7 +155,7 @@ class _Search:
         self._kinds = self._listed()
         named = Counter(node for kind in self._kinds.values() for node in kind.nodes)
         self._shared = {node for node, count in named.items() if count > 1}  # nodes with steps of several kinds
-        self._tensors: dict[str, Array] = {}  # of the nodes that are tuned, with the engine's own choices
+        self._tensors: dict[str, Array] = {}  # outputs of the tuned nodes with the engine's own choices
         self._before = math.inf
         self.measured = 0
 
@@ -195,11 +195,11 @@ class _Search:
                 bar(turn, rounds)
                 tried = {name: variants[turn] for name, variants in waiting.items() if turn < len(variants)}
                 self._trial(tried, blanks)
-        if rounds:  # the first measurement may have been on a device that had not raised its clocks
+        if rounds:  # during the first measurement the device may not yet have raised its clocks
             self._measure_own(blanks)
 
     def _measure_own(self, blanks: dict[tuple[str, str], Record]) -> None:
-        """The times of the engine's own choices are measured by each call, before the trials and after them: the better ones count."""
+        """Measure the engine's own choices before and after the trials of each call; the better times count."""
         times = self._times(self._own.program, self._steps)
         self._before = min(self._before, sum(times))
         for kind in self._kinds.values():
@@ -211,7 +211,7 @@ class _Search:
             self._keep(kind, blanks[kind.kind, kind.own], seconds=seconds)
 
     def _seconds(self, kind: _Kind, steps: list[dict[str, Any]], times: list[float]) -> float:
-        """The time of a kind's steps, and of what their nodes do for them, such as to bring rows into another form; for one step."""
+        """Return the time per step of a kind, including auxiliary steps of its nodes, such as layout changes."""
         if self._shared.isdisjoint(kind.nodes):
             own = [step["label"] in kind.nodes for step in steps]
         else:
@@ -219,19 +219,19 @@ class _Search:
         return sum(seconds for seconds, is_own in zip(times, own, strict=True) if is_own) / len(kind.places)
 
     def _times(self, program: Program, steps: list[dict[str, Any]]) -> list[float]:
-        """The best seconds of each step of the plan."""
+        """Return the best time of each step of the plan in seconds."""
         every = [_of_steps(program.profile(self._arrays), steps) for _ in range(self._runs)]
         return [min(times) for times in zip(*every, strict=True)]
 
     def _keep(self, kind: _Kind, record: Record, **found: Any) -> None:
-        if found.get("seconds") == 0:  # the clock has not ticked: nothing is known
+        if found.get("seconds") == 0:  # below the clock's resolution: nothing is known
             return
         made = record._replace(**found)
         kind.known[made.config["variant"]] = made
         write(made)
 
     def _trial(self, tried: dict[str, str], blanks: dict[tuple[str, str], Record]) -> None:
-        """One program in which these kinds of steps take these variants; each by itself where they fail together."""
+        """Run a program with these variants; if it fails, try each variant by itself."""
         self.measured += len(tried)
         for name, reason in self._attempt(tried, blanks).items():
             alone = {} if len(tried) == 1 else self._attempt({name: tried[name]}, blanks)
@@ -239,10 +239,10 @@ class _Search:
                 self._keep(self._kinds[name], blanks[name, tried[name]], rejected=alone.get(name, reason))
 
     def _attempt(self, tried: dict[str, str], blanks: dict[tuple[str, str], Record]) -> dict[str, str]:
-        """Measures and keeps what is right. Returns the kinds whose variants are not, each with the reason."""
+        """Measure the variants and store the correct ones. Return the failed kinds, each with the reason."""
         try:
             model = self._model.loaded_again(tuned=StepVariants.listing(tried))
-        except OutOfMemoryError:  # there may be memory another time, so that this says nothing of the variants
+        except OutOfMemoryError:  # there may be enough memory another time, so it is no verdict on the variants
             raise
         except Error as error:
             return dict.fromkeys(tried, f"is not built: {str(error).splitlines()[0]}")
@@ -271,7 +271,7 @@ class _Search:
         return failed
 
     def _wrong(self, program: Program, kinds: list[_Kind]) -> dict[str, str]:
-        """Which kinds of steps give other results than the engine's own choices, in words. What comes behind a wrong one is wrong too."""
+        """Return the kinds whose results differ from the engine's own choices, with a description. Errors propagate downstream."""
         nodes: dict[str, list[str]] = {}
         for kind in kinds:
             for node in kind.nodes:
@@ -292,7 +292,7 @@ class _Search:
         return found
 
     def _observed(self, program: Program, nodes: set[str]) -> dict[str, Array]:
-        """The tensors that these nodes store, by node and name."""
+        """Return the tensors that these nodes store, keyed by node and name."""
         of_nodes = {
             one["name"]: one["node"] for one in program.observe(self._arrays, set())["tensors"] if one["node"] in nodes
         }
@@ -315,6 +315,6 @@ class _Search:
 
 
 def _of_steps(dispatches: list[DispatchTime], steps: list[dict[str, Any]]) -> list[float]:
-    """The seconds of a plan's steps. What copies arrays to a device, where the host does not see its memory, and back is no step."""
+    """Return the seconds of a plan's steps. Copies to and from memory that is not host-visible are not steps."""
     found = iter(dispatches)
     return [next(one.seconds for one in found if one.label == step["label"]) for step in steps]

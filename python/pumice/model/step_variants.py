@@ -1,4 +1,4 @@
-"""What was measured of the steps of models: variants of the engine's kernels, by the kind of step, in the store of kernel.tune()."""
+"""Measured kernel variants by kind of step, in the store of kernel.tune()."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ..base.errors import binding_error
 if TYPE_CHECKING:
     from ..device.tuning_store import Record
 
-_GAIN = 0.98  # a variant has to take less than this part of the time of the engine's own choice: less is noise
+_GAIN = 0.98  # a variant must be below this fraction of the time of the engine's own choice: less is noise
 _DEMAND = "compared with the engine's own choice"
-_read: dict[str, tuple[int, dict[str, str]]] = {}  # by folder: its time, and what it said
+_read: dict[str, tuple[int, dict[str, str]]] = {}  # folder -> (mtime, best variants)
 
 
 class StepVariants(dict[str, str]):
-    """Variants by kind of step. lists: whether the program's plan names every variant of each step."""
+    """Variants by kind of step. lists: whether the program's plan lists every variant of each step."""
 
     lists = False
 
     @classmethod
     def listing(cls, variants: Mapping[str, str]) -> StepVariants:
-        """These variants, in a program whose plan lists all that there are."""
+        """Return these variants, for a program whose plan lists all available ones."""
         made = cls(variants)
         made.lists = True
         return made
 
 
 def blank(info: DeviceInfo, kind: str, variant: str, own: str) -> Record:
-    """The record of a variant of which nothing is known. own: the engine's choice."""
+    """Return an empty record of a variant. own: the engine's choice."""
     from .._pumice import sha256
     from ..device.tuning_store import Record, device_name, driver_name
 
@@ -53,13 +53,13 @@ def blank(info: DeviceInfo, kind: str, variant: str, own: str) -> Record:
 
 
 def measured_variants(context: Context) -> dict[str, str]:
-    """The variant of each kind of step that was quickest on this device and driver; only those that are not the engine's own choice.
+    """Return the fastest variant of each kind of step on this device and driver, except the engine's own choices.
 
-    A folder that has not changed since it was read is not read again.
+    The folder is read again only if it has changed.
     """
     cache = cache_directory()
     if not cache or not os.path.isdir(os.path.join(cache, "tuning")):
-        return {}  # nothing was ever measured here, so that the store's modules are not wanted either
+        return {}  # nothing was ever measured here, so the store's modules are not needed
     from ..device.tuning_store import records_beside, store_folder
 
     sample = blank(context.info, "", "", "")
@@ -77,7 +77,7 @@ def measured_variants(context: Context) -> dict[str, str]:
 
 
 def best_variants(records: list[Record]) -> dict[str, str]:
-    """The quickest variant of each kind of step that has one quicker than the engine's own choice."""
+    """Return the fastest variant of each kind of step that has one faster than the engine's own choice."""
     kinds: dict[str, list[Record]] = {}
     for one in records:
         if one.seconds is not None and isinstance(one.config.get("variant"), str):
@@ -92,7 +92,7 @@ def best_variants(records: list[Record]) -> dict[str, str]:
 
 
 def chosen(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
-    """The variants that a model is loaded with; None: the engine's own choices. Raises BindingError for what is neither."""
+    """Return the variants to load a model with; None: the engine's own choices. Raise BindingError for other types."""
     if isinstance(tuned, StepVariants):
         return tuned
     if isinstance(tuned, bool):

@@ -1,6 +1,7 @@
-"""Values that a model takes and gives: arrays, and lists of arrays where it has sequences."""
+"""Values that a model accepts and returns: arrays, and lists of arrays for sequences."""
 
-# Without the annotations of __future__: a NamedTuple would compile each of them, which every first load in a process waits for.
+# No `from __future__ import annotations`: NamedTuple would compile each string, which delays the first load in a
+# process.
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,23 +19,22 @@ if TYPE_CHECKING:
     from ..base.string_table import CallStrings, StringTable
     from ..importer.composed.random import RandomState
 
-_MOST_ARRAYS = 1 << 20  # arrays of a sequence that a call gives: each is an object of Python
+_MOST_ARRAYS = 1 << 20  # maximum length of a returned sequence: each array is a Python object
 
 
 def sizes_text(shape: Sequence[int | str | None]) -> str:
-    """A shape as text, with "?" for unknown sizes."""
+    """Format a shape, with "?" for unknown sizes."""
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
-    """Whether a shape is one of the wanted ones, where sizes without a number may be any."""
+    """Return whether a shape matches `wanted`, in which sizes that are not integers match anything."""
     return len(shape) == len(wanted) and all(
         not isinstance(size, int) or size == given for given, size in zip(shape, wanted, strict=True)
     )
 
 
-# Ways to bring an array into another shape: the text that does it, and the order of its axes after it (None: a new
-# one).
+# Ways to rearrange an array: the code, and the source of each resulting axis (None: a new one).
 _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ("[None]", (None, 0)),
     ("[None]", (None, 0, 1)),
@@ -53,9 +53,7 @@ _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
 
 
 def rearrangement(name: str, shape: Sequence[int], wanted: Sequence[int | str | None]) -> str:
-    """A hint at what a caller may have forgotten: a batch of one, or that channels come first or last; "" where
-    neither fits.
-    """
+    """Return a hint at a likely mistake, a missing batch axis or swapped channel order; "" if neither fits."""
     for text, axes in _REARRANGEMENTS:
         drops = text == "[0]"
         rank = len(axes) + 1 if drops else sum(axis is not None for axis in axes)
@@ -68,10 +66,10 @@ def rearrangement(name: str, shape: Sequence[int], wanted: Sequence[int | str | 
 
 
 class ModelValue(NamedTuple):
-    """An input or output: a size is a number, a symbolic name, or None where it is unknown; no shape: unknown rank.
+    """An input or output. A size is a number, a symbolic name, or None if unknown; shape None: unknown rank.
 
-    dtype: that of objects for strings. kind: "tensor", or what holds tensors of the dtype, and has no shape: "sequence" (a list of
-    arrays), "optional" (an array or None), "optional sequence".
+    dtype: object for strings. kind: "tensor", or a container of tensors of the dtype, without a shape: "sequence" (a
+    list of arrays), "optional" (an array or None), "optional sequence".
     """
 
     name: str
@@ -87,16 +85,14 @@ class ModelValue(NamedTuple):
         return f"{name}: {dtype}{'[...]' if self.shape is None else printable(sizes_text(self.shape))}"
 
 
-Declared = tuple[
-    list[str], list[ModelValue]
-]  # names that the model has of its inputs or outputs, and the program's tensors
+Declared = tuple[list[str], list[ModelValue]]  # the model's names of its inputs or outputs, and the program's tensors
 
 
 class Packing:
-    """Sequences, optional values and strings among the inputs and outputs, and the tensors that a program has for them; the state of
-    random numbers, which a program takes as its last input.
+    """Maps sequences, optional values and strings of a model to the program's tensors; also supplies the random state,
+    a program's last input.
 
-    Both are given by the names that the model has, and the program's tensors in the same order.
+    Inputs and outputs are given by the model's names, with the program's tensors in the same order.
     """
 
     def __init__(
@@ -113,7 +109,7 @@ class Packing:
         self._results, self.outputs = _grouped(*outputs)
         compound = any(kind.compound for kind in [*self._given, *self._results])
         self._strings = strings
-        self._table: StringTable | None = None  # made at the first call: few models have strings
+        self._table: StringTable | None = None  # created at the first call: few models have strings
         self._places = {value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values}
         self.needed = compound or self.random is not None or bool(self._places)
         self.inputs, self.outputs = (
@@ -122,7 +118,7 @@ class Packing:
         )
 
     def call_strings(self) -> "CallStrings":
-        """The strings of one call, for its arguments and its results."""
+        """Return the strings of one call, for its arguments and results."""
         from ..base.string_table import CallStrings, StringTable
 
         if self._table is None:
@@ -130,7 +126,7 @@ class Packing:
         return CallStrings(self._table)
 
     def parts(self, values: Sequence[Any], strings: "CallStrings") -> tuple[Any, ...]:
-        """The program's tensors for given inputs of the model. Raises BindingError naming the input."""
+        """Return the program's tensors for the model's inputs. Raise BindingError naming the input."""
         parts: list[Any] = []
         for value, kind, expected in zip(values, self._given, self.inputs, strict=True):
             if places := self._places.get(expected.name):
@@ -140,7 +136,7 @@ class Packing:
         return (*parts, self.random.next()) if self.random else tuple(parts)
 
     def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """The program's tensors for outputs, by name, that are sequences or optional values."""
+        """Return the program's tensors, by name, for outputs that are sequences or optional values."""
         made: dict[str, Array] = {}
         for kind, expected in zip(self._results, self.outputs, strict=True):
             if kind.compound and expected.name in values:
@@ -148,9 +144,7 @@ class Packing:
         return made
 
     def gathered(self, results: tuple[Array, ...], strings: "CallStrings") -> tuple[Any, ...]:
-        """The model's outputs from the program's: arrays, lists of arrays for sequences, None for absent optional
-        values.
-        """
+        """Return the model's outputs from the program's: arrays, lists for sequences, None for absent optional values."""
         left = iter(results)
         made: list[Any] = []
         for kind, expected in zip(self._results, self.outputs, strict=True):
@@ -177,7 +171,7 @@ def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
 
 
 def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], list[ModelValue]]:
-    """The kind and the type of each value of the model, found by the names of the program's tensors."""
+    """Return the kind and type of each value of the model, found by the names of the program's tensors."""
     known = {tensor.name: tensor for tensor in tensors}
     kinds = []
     values = []

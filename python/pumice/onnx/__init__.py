@@ -11,9 +11,9 @@ __all__ = ["import_graph"]
 
 
 def import_graph(source: Source, folder: Folder | None = None) -> Graph:
-    """The Graph of a model given as a path, bytes, a file object or a ModelProto; folder: see pumice.load.
+    """Return the Graph of a model given as a path, bytes, a file object or a ModelProto; folder: see pumice.load.
 
-    Raises UnsupportedError with everything that is not supported, GraphError where the model breaks a rule.
+    Raise UnsupportedError listing everything unsupported, GraphError if the model breaks a rule.
     """
     graph, recipe = load_graph(source, folder)
     ends = dict.fromkeys(value.name for value in (*recipe.inputs, *recipe.outputs))

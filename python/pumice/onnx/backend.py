@@ -1,9 +1,9 @@
-"""The backend interface of the `onnx` package (onnx.backend.base), as its own tests and tools call it.
+"""The backend interface of the `onnx` package (onnx.backend.base), for its own tests and tools.
 
     import onnx.backend.test, pumice.onnx.backend
     tests = onnx.backend.test.BackendTest(pumice.onnx.backend, __name__)
 
-`device` "CPU" or "VULKAN" is the Vulkan device that `pumice.Context()` chooses, "VULKAN:1" the one at that place of `pumice.devices()`.
+`device` "CPU" or "VULKAN" is the device that `pumice.Context()` chooses, "VULKAN:1" is index 1 of `pumice.devices()`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _LOADING = {"precision", "folder", "seed", "fuse", "overridable"}
 
 
 def _array(value: Any) -> Any:
-    """The array of a TensorProto, which stands for types that NumPy lacks; other values as they are."""
+    """Convert a TensorProto, used for types that NumPy lacks, to an array; return other values unchanged."""
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _refuse_options(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raises UnsupportedError for options that mean nothing here; the interface takes any keyword."""
+    """Raise UnsupportedError for unknown options; the interface accepts any keyword."""
     if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in given if name not in known]:
         raise unsupported_error(f"{what} of pumice.onnx.backend", unknown)
 
 
 def _context(device: str) -> Context:
-    """The context of a device name: the default one for "CPU" and "VULKAN", that place of devices() for "VULKAN:1"."""
+    """Return the context of a device name: the default one for "CPU" and "VULKAN", index 1 of devices() for "VULKAN:1"."""
     number = device.partition(":")[2]
     return Context(int(number)) if number and not device.startswith("CPU") else default_context()
 
@@ -51,10 +51,10 @@ class PumiceBackendRep(BackendRep):
         self.model = model
 
     def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
-        """Runs the model.
+        """Run the model.
 
-        inputs: arrays or TensorProtos as a sequence in graph order, a mapping by name, or the one input. options:
-        loop_timeout, as of a call of a Model. Returns a named tuple in graph order. Raises what calling a Model
+        inputs: arrays or TensorProtos as a sequence in graph order, a mapping by name, or the single input. options:
+        loop_timeout, as for a call of a Model. Return a named tuple in graph order. Raise whatever calling a Model
         raises.
         """
         _refuse_options("run", options, {"loop_timeout"})
@@ -73,7 +73,7 @@ class PumiceBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> bool:
-        """Whether the model can be loaded: false where something of it is not supported. options: those of prepare()."""
+        """Return whether the model can be loaded: False if any part is unsupported. options: see prepare()."""
         try:
             cls.prepare(model, device, **options)
         except NotImplementedError:
@@ -82,9 +82,9 @@ class PumiceBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> PumiceBackendRep:
-        """Loads a model. options: precision, folder, seed, fuse and overridable, as of pumice.load.
+        """Load a model. options: precision, folder, seed, fuse and overridable, as for pumice.load.
 
-        Raises UnsupportedError with everything that is not supported, options among it, GraphError where it breaks a rule.
+        Raise UnsupportedError listing everything unsupported, including options, GraphError if the model breaks a rule.
         """
         _refuse_options("prepare", options, _LOADING)
         if not cls.supports_device(device):
@@ -93,7 +93,7 @@ class PumiceBackend(Backend):
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:
-        """Calls prepare() and run(), each with its own of the options. Raises what they raise."""
+        """Call prepare() and run(), splitting the options between them. Raise what they raise."""
         running = {name: options.pop(name) for name in ("loop_timeout",) if name in options}
         return cls.prepare(model, device, **options).run(inputs, **running)
 
@@ -106,10 +106,9 @@ class PumiceBackend(Backend):
         outputs_info: Sequence[tuple[Any, Sequence[int]]] | None = None,
         **options: Any,
     ) -> tuple[Any, ...]:
-        """Runs one node on arrays. outputs_info: dtypes and shapes of the outputs, where they are known.
+        """Run one node on arrays. outputs_info: dtypes and shapes of the outputs, if known.
 
-        options: opset_version, by default the newest that is known, and those of run_model(). Raises what that
-        raises.
+        options: opset_version, by default the latest supported, and those of run_model(). Raise what that raises.
         """
         import numpy as np
         from onnx import helper
@@ -137,7 +136,7 @@ class PumiceBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """True for "CPU", which is the default context's device, for "VULKAN", and for "VULKAN:1" where there is such a device."""
+        """Return True for "CPU" (the default context's device), "VULKAN", and "VULKAN:1" if there is such a device."""
         kind, _, number = device.partition(":")
         if not number:
             return kind in _DEVICES

@@ -1,1 +1,1 @@
-"""The parts of the pytest plugin; `pumice.pytest_plugin` has its hooks and fixtures."""
+"""The parts of the pytest plugin; hooks and fixtures are in `pumice.pytest_plugin`."""

@@ -1,4 +1,4 @@
-"""Golden baselines: what a validation measured once, with which later ones are compared."""
+"""Golden baselines: stored measurements of a validation with which later runs are compared."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 _SCHEMA = 2
-_ROUNDS = 10  # batches of calls of the model and of the reference kernel in turn, of which the fastest of each count
-_LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model has as many rounds as these seconds hold
-_BATCH_SECONDS = 0.005  # both batches last as long, at least this, so that a busy host slows them alike
-_TRIALS = 3  # a time counts as slower where as many measurements say so
-# The reference kernel does the same work at any time, and none of it by the engine's operators: a change of these does not change it.
-# It is long enough for a GPU's clocks to show, which a software driver would take a second for.
+_ROUNDS = 10  # timing rounds, alternating model and reference kernel; the fastest of each counts
+_LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model gets fewer rounds, within this time limit
+_BATCH_SECONDS = 0.005  # duration of each batch, the same for model and reference, so that a busy host slows both alike
+_TRIALS = 3  # a time counts as slower only if this many measurements agree
+# The reference kernel does constant work without the engine's operators, so changes of these do not affect it. It runs
+# long enough to reflect a GPU's clocks, which would take a software driver a second.
 _THREADS, _STEPS = {True: 1 << 14, False: 1 << 18}, {True: 256, False: 4096}  # by whether the device is software
 _REFERENCE = """
 layout(binding = 0) buffer X { float x[]; };
@@ -45,16 +45,16 @@ void main() {
 
 
 class BaselineError(AssertionError):
-    """A validation is worse than its golden baseline: in an output's error, in dispatches or in time."""
+    """A validation is worse than its golden baseline, in an output's error, in dispatches or in time."""
 
 
 def driver_of(info: DeviceInfo) -> str:
-    """A driver with its version, in its own words."""
+    """Return the driver's own name and version text."""
     return f"{info.driver} {info.driver_info}".strip()
 
 
 def file_of(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -> Path:
-    """The file of a test's baseline. The name of the cell is taken out of the test's, so that a run of one cell has the same one."""
+    """Return the file of a test's baseline. The cell label is removed from the test id, so single-cell runs use the same file."""
     for part in (f"[{cell.label}]", f"{cell.label}-", f"-{cell.label}"):
         test = test.replace(part, "")
     digest = hashlib.sha256(f"{test}\n{model}".encode()).hexdigest()[:8]
@@ -63,7 +63,7 @@ def file_of(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -
 
 
 def outputs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
-    """The error of each output of a validation, its bound, and the error in parts of the bound."""
+    """Return the error of each output of a validation, its bound, and the error relative to the bound."""
     made: dict[str, dict[str, float | None]] = {}
     for row in record["rows"]:
         if row["op"] == "output":
@@ -75,14 +75,14 @@ def outputs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
 
 
 def digest_of_model(model: Model) -> str:
-    """Return one SHA-256 of all files of a model: its own, or its bytes, and its external weights."""
+    """Return one SHA-256 over all files of a model: the model file or bytes, and its external weights."""
     source = portable(model.source)
     own = [] if isinstance(source, str) else [("", sha256(source))]
     return hashlib.sha256(repr([*own, *model_digests(source, model.folder)]).encode()).hexdigest()
 
 
 def digest_of_value(value: Any) -> str:
-    """Return the SHA-256 of an argument or a result: of an array its dtype, shape and elements, of a sequence its items."""
+    """Return the SHA-256 of an argument or result: dtype, shape and elements of an array, the items of a sequence."""
     if value is None or isinstance(value, list | tuple):
         return hashlib.sha256(repr(value and [digest_of_value(item) for item in value]).encode()).hexdigest()
     array = np.asarray(value)
@@ -92,7 +92,7 @@ def digest_of_value(value: Any) -> str:
 
 
 def digests_of(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
-    """Return the SHA-256 of a model's files, of the arguments of a call, and of each output of it."""
+    """Return the SHA-256 of a model's files, of the arguments of a call, and of each output."""
     result = model(*arrays)
     outputs = result if len(model.outputs) > 1 else [result]
     return {
@@ -105,7 +105,7 @@ def digests_of(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
 
 
 def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
-    """The dispatches of a call with such inputs; None where the program is no single list of them."""
+    """Return the number of dispatches of a call; None if the program is not a single list."""
     try:
         return len(model.program.plan([list(array.shape) for array in arrays]))
     except UnsupportedError:
@@ -113,7 +113,7 @@ def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
 
 
 def _seconds(call: Callable[[], Any], calls: int) -> float:
-    """Seconds of one of several calls."""
+    """Return the average seconds per call."""
     begin = time.perf_counter()
     for _ in range(calls):
         call()
@@ -121,7 +121,7 @@ def _seconds(call: Callable[[], Any], calls: int) -> float:
 
 
 class Clock:
-    """Times calls of a model beside a reference kernel."""
+    """Times calls of a model relative to a reference kernel."""
 
     def __init__(self, context: Context) -> None:
         software = context.info.kind == "software"
@@ -133,10 +133,10 @@ class Clock:
         self._kernel(x=self._memory, **self._arguments)
 
     def measure(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
-        """Seconds of a call and of the reference kernel, each the least of several batches, and how many times the one is the other."""
+        """Return the seconds of a call and of the reference kernel (minimum over several batches), and their ratio."""
         calls = (lambda: model(*arrays), self._reference)
         for call in calls:
-            call()  # kernels are compiled here
+            call()  # compiles the kernels
         once = [_seconds(call, 3) for call in calls]
         batches = [max(1, round(max(*once, _BATCH_SECONDS) / seconds)) for seconds in once]
         pairs, best = list(zip(calls, batches, strict=True)), [float("inf")] * 2
@@ -148,7 +148,7 @@ class Clock:
         return {"seconds": best[0], "reference_seconds": best[1], "time_ratio": best[0] / best[1]}
 
     def least(self, model: Model, arrays: Sequence[Array], enough: float) -> dict[str, float]:
-        """The measurement with the least ratio of several; of one where its ratio is low enough already."""
+        """Return the lowest-ratio measurement of several; stop early once the ratio is low enough."""
         best = self.measure(model, arrays)
         for _ in range(_TRIALS - 1):
             if best["time_ratio"] <= enough:
@@ -157,7 +157,7 @@ class Clock:
         return best
 
     def middle(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
-        """The one of several measurements whose ratio is neither the least nor the largest: others will be compared with it."""
+        """Return the measurement with the median ratio, as the reference for later comparisons."""
         return sorted((self.measure(model, arrays) for _ in range(_TRIALS)), key=_ratio)[_TRIALS // 2]
 
 
@@ -172,7 +172,7 @@ def entry(
     times: Mapping[str, float],
     digests: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is written of a validation."""
+    """Return the baseline entry of a validation."""
     return {
         "model": record["model"],
         "device": info.name,
@@ -188,7 +188,7 @@ def entry(
 
 
 def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
-    """The baseline of this driver and version, else the last one that was written of this driver, else None. Raises InputError."""
+    """Return the baseline of this driver version, else the latest of this driver, else None. Raise InputError."""
     try:
         given = json.loads(path.read_text())
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
 
 
 def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
-    """A sentence with both numbers for everything that is more than its factor times the baseline."""
+    """Return a sentence with both numbers for everything that exceeds its baseline by more than its factor."""
     found = []
     if now["model_sha256"] != then["model_sha256"] and not _same_results(now, then):
         now_hash, then_hash = now["model_sha256"][:12], then["model_sha256"][:12]
@@ -235,12 +235,12 @@ def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str,
 
 
 def _same_results(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
-    """Whether the outputs have the same bits for the same inputs: then a file differs in names or documentation alone."""
+    """Return whether outputs are bitwise equal for equal inputs: then only names or documentation in a file differ."""
     return all(now[key] == then[key] for key in ("inputs_sha256", "outputs_sha256"))
 
 
 def changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for what differs from the baseline without being worse: other inputs, or other bits of an output."""
+    """Return a sentence for harmless differences from the baseline: other inputs, or other bits of an output."""
     if now["inputs_sha256"] != then["inputs_sha256"]:
         return ["the inputs are not those of the baseline, so that the bits of the outputs are not compared"]
     if now["model_sha256"] != then["model_sha256"]:
@@ -254,12 +254,12 @@ def changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
 
 
 def _exceeds(number: float | None, limit: float) -> bool:
-    """Whether a number is beyond its limit, or one of both is no number, of which nothing is known."""
+    """Return whether a number exceeds its limit, or either is None or NaN."""
     return number is None or not number <= limit
 
 
 def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
-    """The files that hold these new baselines, {"path": ..., "test": ..., "entry": ...}, and those of other drivers as they were."""
+    """Return file contents with these new baselines, {"path": ..., "test": ..., "entry": ...}; other drivers' entries are kept."""
     files: dict[Path, dict[str, Any]] = {}
     for one in made:
         path, new = Path(one["path"]), one["entry"]
@@ -272,7 +272,7 @@ def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
                 files[path] = {"schema": _SCHEMA, "drivers": {}}
         drivers = files[path].setdefault("drivers", {})
         key = f"{new['driver']} {new['driver_version']}".strip()
-        drivers.pop(key, None)  # the last one that was written stands last
+        drivers.pop(key, None)  # keeps the latest entry last
         drivers[key] = new
         files[path]["test"] = one["test"]
     return {path: json.dumps(data, indent=2) + "\n" for path, data in files.items()}

@@ -1,4 +1,4 @@
-"""Cells of the matrix of devices and precisions, in each of which tests run."""
+"""Cells of the test matrix: combinations of device and precision."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _GPUS = ("discrete", "integrated", "virtual")
 
 
 class Place(NamedTuple):
-    """A device of the matrix: as a Context is told of it ("": the default one), and what is known of it before one is made."""
+    """A device of the matrix: its name for Context ("": the default device), and its info if known in advance."""
 
     device: str
     info: DeviceInfo | None
-    note: str = ""  # why it is this one, where that is not what was asked for
+    note: str = ""  # why it was chosen, if it is not the requested one
 
 
 class Cell(NamedTuple):
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 def kind_of(info: DeviceInfo) -> str:
-    """The kind of a device in words that nobody overlooks where it is software."""
+    """Return the kind of a device, with an unmistakable text for software drivers."""
     return SOFTWARE if info.kind == "software" else info.kind
 
 
@@ -41,7 +41,7 @@ def _text(infos: Sequence[DeviceInfo]) -> str:
 
 
 def matches(info: DeviceInfo, wanted: str) -> bool:
-    """Whether a name means this device, as it does where a Context is made."""
+    """Return whether a name matches this device, by the rules of Context."""
     spec = wanted.lower()
     if spec.startswith("uuid:"):
         return info.uuid == spec[5:].replace("-", "")
@@ -53,7 +53,7 @@ def matches(info: DeviceInfo, wanted: str) -> bool:
 
 
 def _place(info: DeviceInfo, infos: Sequence[DeviceInfo], note: str = "") -> Place:
-    """A device by its UUID, or by its index where a second driver gives it the same one."""
+    """Return a device by UUID, or by index if two drivers report the same UUID."""
     alone = [one.uuid for one in infos].count(info.uuid) == 1
     return Place(f"uuid:{info.uuid}" if alone else str(info.index), info, note)
 
@@ -77,12 +77,12 @@ def _of_name(name: str, infos: Sequence[DeviceInfo], software: bool, alone: bool
         more = "; --pumice-allow-software lets a software driver stand in" if stand_in else ""
         raise pytest.UsageError(f"--pumice-device {name}: no such GPU; {_text(infos)}{more}")
     if alone:
-        return Place(name, None)  # a test that opens it fails with the engine's own words
+        return Place(name, None)  # a test that opens it fails with the engine's error message
     raise pytest.UsageError(f"--pumice-device: no Vulkan device matches '{name}'; {_text(infos)}")
 
 
 def places(asked: str | None, software: bool, infos: Sequence[DeviceInfo] | None = None) -> list[Place]:
-    """The devices that are asked for, each once. `infos`: by default those of the system. Raises UsageError."""
+    """Return the requested devices, without duplicates. `infos`: by default the system's devices. Raise UsageError."""
     if not asked:
         return [Place("", None)]
     infos = devices() if infos is None else infos
@@ -102,12 +102,12 @@ def places(asked: str | None, software: bool, infos: Sequence[DeviceInfo] | None
 
 
 def short_name(name: str) -> str:
-    """A device's name as ids and files have it: letters, digits, dots and lines, without what stands in brackets."""
+    """Return a device name for ids and file names: letters, digits, dots and underscores, without text in parentheses."""
     return re.sub(r"[^A-Za-z0-9.]+", "_", name.partition("(")[0]).strip("_.") or "device"
 
 
 def matrix(found: Sequence[Place], precisions: Sequence[str]) -> list[Cell]:
-    """Every device with every precision."""
+    """Return a cell for every combination of device and precision."""
     names = [short_name(place.info.name) if place.info else "default" for place in found]
     labels = [
         name if names.count(name) == 1 else f"{name}.{place.info.index if place.info else i}"

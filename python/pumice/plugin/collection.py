@@ -1,4 +1,4 @@
-"""Folders of models with stored inputs and outputs, as tests."""
+"""Collect folders of models with stored inputs and outputs as tests."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _ROOTS = pytest.StashKey[frozenset[Path]]()
 
 
 def add_folders(config: pytest.Config) -> None:
-    """Notes where models are collected. Folders of the command line, and where it names no tests those of the configuration, are looked
-    through; others only where pytest comes to them. Raises UsageError for what is no folder.
+    """Record the model folders. Folders given on the command line are searched, and those of the configuration if the
+    command line names no tests; other folders only when pytest visits them. Raise UsageError for a path that is not a
+    folder.
     """
     named = [config.invocation_params.dir / folder for folder in config.getoption("--pumice-models") or ()]
     listed = [Path(folder) for folder in config.getini("pumice_models")]
@@ -37,8 +38,8 @@ def add_folders(config: pytest.Config) -> None:
 
 
 def collected(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """The tests of a model file below one of the folders."""
-    folder = path.parent.resolve()  # the file itself may be a link to one elsewhere
+    """Return a collector for a model file in one of the folders."""
+    folder = path.parent.resolve()  # the file itself may be a link to another folder
     if path.suffix != ".onnx" or parent.config.stash[_ROOTS].isdisjoint((folder, *folder.parents)):
         return None
     made: pytest.Collector = ModelFile.from_parent(parent, path=path)
@@ -46,10 +47,10 @@ def collected(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
 
 
 class ModelFile(pytest.File):
-    """A model file, which has one test in each cell."""
+    """A model file, with one test per cell."""
 
     def collect(self) -> Iterator[ModelItem]:
-        """The tests of the file."""
+        """Yield the tests of the file."""
         run = run_of(self.config)
         for cell in run.cells:
             name = f"validate[{cell.label}]" if run.is_matrix else "validate"
@@ -57,20 +58,20 @@ class ModelFile(pytest.File):
 
 
 class StoredResultError(AssertionError):
-    """A result that is stored beside a model differs from the reference, which judges the device's too."""
+    """A stored result differs from the reference, against which the device's results are judged as well."""
 
 
 class ModelItem(pytest.Item):
-    """Validates a model on its stored inputs, and compares its results with those that are stored."""
+    """Validates a model on its stored inputs and compares the results with the stored outputs."""
 
     def __init__(self, *, cell: Cell, **options: Any) -> None:
         super().__init__(**options)
         self.stash[CELL] = cell
         self.cell = cell
-        self.lines: list[str] = []  # what differs of stored results, where the device's are right
+        self.lines: list[str] = []  # differences from stored results if the device's results are right
 
     def runtest(self) -> None:
-        """Raises ValidationError, BaselineError, StoredResultError, and whatever loading raises."""
+        """Run the validation. Raise ValidationError, BaselineError, StoredResultError, and whatever loading raises."""
         from ..base.errors import ValidationError
         from ..model.data_sets import beside, read
         from ..model.model import Model
@@ -107,11 +108,11 @@ class ModelItem(pytest.Item):
                 raise
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What was found, without the way to it."""
+        """Return the error message without a traceback."""
         if isinstance(excinfo.value, Error | AssertionError):
             return f"{type(excinfo.value).__name__}: {excinfo.value}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """The file, and the name of the test."""
+        """Return the file and the name of the test."""
         return self.path, None, self.name

@@ -1,4 +1,4 @@
-"""Which tests are expected to pass, to fail or to be flaky, by driver: read from a file and from markers."""
+"""Expected test outcomes (pass, fail, flaky) by driver, read from a file and from markers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMPARISON = re.compile(r"(>=|<=|==|!=|<|>)\s*(\d+(?:\.\d+)*)")
 
 
 class Expectation(NamedTuple):
-    """What is expected of the tests whose ids match, on devices and drivers that match. Patterns are those of file names."""
+    """The expected outcome of matching tests on matching devices and drivers. Patterns use file name globbing."""
 
     test: str
     expect: str
@@ -31,14 +31,14 @@ class Expectation(NamedTuple):
     device: str = "*"
     precision: str = "*"
     reason: str = ""
-    where: str = ""  # the file or the marker that says so
+    where: str = ""  # the file or marker that defines it
 
     def applies(self, test: str, cell: Cell, info: DeviceInfo | None) -> bool:
-        """Whether it is about this test, by its id or a part of it: without folders, without the file, without parameters."""
+        """Return whether it applies to this test, matched by its full or shortened id: no folders, no file, no parameters."""
         return self.names(test) and fits(self, cell, info)
 
     def names(self, test: str) -> bool:
-        """Whether the pattern is of this test, in whichever cell."""
+        """Return whether the pattern matches this test, in any cell."""
         return any(like(name, self.test) for text in (test, test.partition("[")[0]) for name in _names(text))
 
 
@@ -48,12 +48,12 @@ def _names(test: str) -> list[str]:
 
 
 def like(text: str, pattern: str) -> bool:
-    """Whether a text is as a pattern says, in any case of letters; brackets stand for themselves, as in test ids."""
+    """Match text against a pattern, ignoring case; brackets are literal, as in test ids."""
     return fnmatchcase(text.lower(), pattern.lower().replace("[", "[[]"))
 
 
 def fits(given: Any, cell: Cell, info: DeviceInfo | None) -> bool:
-    """Whether the patterns `device`, `driver`, `version` and `precision` are of this cell; no pattern but "*" is of an unknown device."""
+    """Return whether the device, driver, version and precision patterns match this cell; an unknown device matches only "*"."""
     if not like(cell.precision, given.precision):
         return False
     patterns = (given.device, given.driver, given.version)
@@ -71,7 +71,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _comparisons(wanted: str) -> list[tuple[str, tuple[int, ...]]]:
-    """The signs and numbers of text such as ">=22.3, <25"; nothing for a pattern. Raises UsageError."""
+    """Parse text such as ">=22.3, <25" into operators and numbers; empty for a pattern. Raise UsageError."""
     if not wanted.strip().startswith(("<", ">", "=", "!")):
         return []
     found = [_COMPARISON.fullmatch(part.strip()) for part in wanted.split(",")]
@@ -81,7 +81,7 @@ def _comparisons(wanted: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def version_fits(info: DeviceInfo, wanted: str) -> bool:
-    """Whether a driver fits a pattern of its own words, or comparisons with the first number in them, as in ">=22.3, <25"."""
+    """Return whether a driver matches a pattern on its info text, or comparisons with its first version number (">=22.3, <25")."""
     here = _numbers(info.driver_info)
     for sign, limit in (comparisons := _comparisons(wanted)):
         holds = {">=": here >= limit, "<=": here <= limit, "<": here < limit, ">": here > limit}
@@ -118,7 +118,7 @@ def _parsed(path: Path) -> Any:
 
 
 def read(path: Path) -> list[Expectation]:
-    """The expectations of a file: {"expectations": [{"test": ..., "expect": ..., ...}]}. Raises UsageError."""
+    """Read the expectations of a file: {"expectations": [{"test": ..., "expect": ..., ...}]}. Raise UsageError."""
     try:
         given = _parsed(path)
     except (OSError, ValueError) as error:
@@ -130,7 +130,7 @@ def read(path: Path) -> list[Expectation]:
 
 
 def marked(item: pytest.Item) -> list[Expectation]:
-    """What a test's markers expect, the nearest to it last. Raises UsageError."""
+    """Return the expectations of a test's markers, the closest last. Raise UsageError."""
     found = []
     for mark in reversed(list(item.iter_markers("pumice_expect"))):
         where = f"{item.nodeid}: marker pumice_expect"
@@ -143,16 +143,16 @@ def marked(item: pytest.Item) -> list[Expectation]:
 def expected(
     item: pytest.Item, cell: Cell, info: DeviceInfo | None, listed: Sequence[Expectation]
 ) -> Expectation | None:
-    """What is expected of a test: the last that applies."""
+    """Return the expectation of a test: the last one that applies."""
     applying = [one for one in listed if one.applies(item.nodeid, cell, info)]
     return applying[-1] if applying else None
 
 
 def apply(report: pytest.TestReport, expectation: Expectation, strict: bool) -> str:
-    """Turns a report into what it is by what was expected, and gives the state: "xfailed", "xpassed", "flaky failed", ... or "".
+    """Adjust a report to the expectation and return the state: "xfailed", "xpassed", "flaky failed", ... or "".
 
-    An expected failure and the failure of a flaky test do not fail the run; an expected failure that passes does where pytest's
-    xfail_strict is set, and is told at the end in any case.
+    Expected failures and failures of flaky tests do not fail the run. An unexpected pass fails it if pytest's
+    xfail_strict is set, and is reported at the end in any case.
     """
     if report.skipped or expectation.expect == "pass" or report.when == "teardown":
         return ""

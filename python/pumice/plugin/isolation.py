@@ -1,4 +1,4 @@
-"""Cells in processes of their own, whose reports come by a pipe: a process that dies takes its cell with it, not the run."""
+"""Run each cell in its own process, with reports sent through a pipe: a crash ends only that cell, not the run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .outcome import add_properties
 from .state import cell_of
 
 _OPTION = "--pumice-cell-process"
-_TAIL = 40  # lines kept of what a process said before it died
-_POLL = 0.2  # seconds between looks at whether a silent process still lives: another one may hold its pipe open
-_PATIENCE = 60.0  # seconds that a process has to end once its tests are done
+_TAIL = 40  # lines of output kept from a crashed process
+_POLL = 0.2  # seconds between liveness checks of a silent process: another process may hold its pipe open
+_PATIENCE = 60.0  # seconds allowed for a process to exit after its tests
 
 _START, _REPORT, _FINISH = "start", "report", "finish"
 
 
 def is_cell_process(config: pytest.Config) -> bool:
-    """Whether this process runs the tests of one cell for another process."""
+    """Return whether this process runs the tests of one cell for another process."""
     return bool(config.getoption(_OPTION))
 
 
 def configure(config: pytest.Config) -> None:
-    """Registers what the process needs: nothing, the starting of others, or the sending of reports."""
+    """Register the plugin for this process's role: none, starting cell processes, or sending reports."""
     if is_cell_process(config):
         config.pluginmanager.register(Sender(config), "pumice-sender")
     elif config.getoption("--pumice-isolate"):
@@ -44,11 +44,11 @@ def configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Isolation(), "pumice-isolation")
 
 
-# ---- in the process of a cell
+# ---- in the cell's process
 
 
 class Sender:
-    """Runs the tests that it is told to, in that order, and sends all that is reported of them."""
+    """Runs the requested tests in order, and sends all their reports."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -56,7 +56,7 @@ class Sender:
         self.tests: dict[str, int] = {test: place for place, test in enumerate(told["tests"])}
         os.set_inheritable(told["pipe"], False)
         self.pipe = os.fdopen(told["pipe"], "w", encoding="utf-8")
-        config.option.xmlpath = None  # JUnit's XML is the other process's
+        config.option.xmlpath = None  # the main process writes JUnit's XML
 
     def _send(self, kind: str, test: str, report: Any = None) -> None:
         self.pipe.write(json.dumps([kind, test, report], default=str) + "\n")
@@ -64,7 +64,7 @@ class Sender:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves the tests of the cell."""
+        """Keep only the tests of the cell."""
         others = [item for item in items if item.nodeid not in self.tests]
         items[:] = sorted(
             (item for item in items if item.nodeid in self.tests), key=lambda item: self.tests[item.nodeid]
@@ -73,16 +73,16 @@ class Sender:
             config.hook.pytest_deselected(items=others)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins."""
+        """Send the start of a test."""
         self._send(_START, nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A phase of a test has ended."""
+        """Send the report of a test phase."""
         data = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)
         self._send(_REPORT, report.nodeid, data)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """A test has ended."""
+        """Send the end of a test."""
         self._send(_FINISH, nodeid)
 
 
@@ -90,7 +90,7 @@ class Sender:
 
 
 def _arguments(config: pytest.Config, cell: Cell, folder: Path) -> list[str]:
-    """The arguments of this process for the other one, and what the two must not share."""
+    """Return this process's arguments for a cell process, with separate cache and temporary folders."""
     more = [f"--rootdir={config.rootpath}", f"{_OPTION}={folder / 'tests.json'}"]
     if config.pluginmanager.has_plugin("cacheprovider"):
         more += ["-o", f"cache_dir={folder / 'cache'}"]
@@ -107,8 +107,8 @@ class CellProcess:
     def __init__(self, config: pytest.Config, cell: Cell, tests: list[str]) -> None:
         self.cell = cell
         self._tests = tests
-        self.begun = ""  # the last test that began
-        self.death = ""  # how the process ended, where it ended before its tests
+        self.begun = ""  # the last test that started
+        self.death = ""  # how the process ended, if before its tests
         self._folder = tempfile.TemporaryDirectory(prefix="pumice-cell-")
         folder = Path(self._folder.name)
         self._pipe, given = os.pipe()
@@ -131,13 +131,13 @@ class CellProcess:
         self._finished: set[str] = set()
 
     def reports(self, test: str) -> list[Any]:
-        """What was reported of a test, when it has ended or the process has."""
+        """Wait for a test, or the process, to end, and return the test's reports."""
         while test not in self._finished and not self.death:
             self._read()
         return self._events.pop(test, [])
 
     def is_finished(self, test: str) -> bool:
-        """Whether the test ended before the process did."""
+        """Return whether the test ended before the process did."""
         return test in self._finished
 
     def _read(self) -> None:
@@ -167,11 +167,11 @@ class CellProcess:
 
     @property
     def last_words(self) -> str:
-        """The end of what the process printed."""
+        """The end of the process's output."""
         return "\n".join(self._said.read_text(errors="replace").splitlines()[-_TAIL:])
 
     def finish(self) -> None:
-        """Waits for a process whose tests are done, ends any other one, and removes its files. Idempotent."""
+        """Wait for a process that has run all its tests, kill any other, and remove its files. Idempotent."""
         if self._pipe < 0:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -186,14 +186,14 @@ class CellProcess:
 
 
 class Isolation:
-    """Gives the tests of each cell to a process, and reports what it says of them."""
+    """Runs the tests of each cell in a separate process, and relays their reports."""
 
     def __init__(self) -> None:
         self.process: CellProcess | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """A test of a cell runs elsewhere."""
+        """Run a test of a cell in its process."""
         cell = cell_of(item)
         if cell is None:
             return None
@@ -216,13 +216,13 @@ class Isolation:
         return self.process
 
     def pytest_sessionfinish(self) -> None:
-        """No process outlives the run, whatever ended it."""
+        """Stop the process at the end of the session, for whatever reason it ends."""
         if self.process is not None:
             self.process.finish()
 
 
 def _report_of(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
-    """A report as it was before it was sent: JSON has lists for the tuples, which a skip's reason, places and properties are."""
+    """Restore a report after transfer: JSON has lists in place of the tuples of skip reasons, locations and properties."""
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     if isinstance(report.longrepr, list):
         path, line, reason = report.longrepr
@@ -235,7 +235,7 @@ def _report_of(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport
 
 
 def _reports_of_death(item: pytest.Item, process: CellProcess) -> list[pytest.TestReport]:
-    """A failure of the test in which the process died, and of each behind it, which did not run."""
+    """Return a failure for the test during which the process died, and for each test that did not run."""
     label = process.cell.label
     if process.begun == item.nodeid:
         text = f"the process of {label} {process.death} during this test\n{process.last_words}"

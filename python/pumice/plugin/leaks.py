@@ -1,4 +1,4 @@
-"""Device memory that a test leaves allocated."""
+"""Detect device memory that a test leaves allocated."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _counts(context: Context) -> _Counts:
 
 @contextmanager
 def watched(context: Context) -> Iterator[None]:
-    """Raises LeakError where more buffers or images of the context are alive at the end than at the beginning.
+    """Raise LeakError if more buffers or images of the context are alive at the end than at the beginning.
 
-    What Python could free by then is freed first. Memory that the context holds in reserve is no leak.
+    Garbage is collected first. Memory that the context holds in reserve is not a leak.
     """
     before = _counts(context)
     yield

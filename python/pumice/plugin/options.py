@@ -20,7 +20,7 @@ MARKERS = (
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The names between commas. Raises ArgumentTypeError where there is none, or one is empty or there twice."""
+    """Parse a comma-separated list of names. Raise ArgumentTypeError if it has empty or duplicate names."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) != len(names):
         raise argparse.ArgumentTypeError(f"expected different names between commas, given '{text}'")
@@ -28,7 +28,7 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def precisions(text: str) -> tuple[str, ...]:
-    """The precisions between commas. Raises ArgumentTypeError."""
+    """Parse a comma-separated list of precisions. Raise ArgumentTypeError."""
     names = listed(text)
     for name in names:
         if name not in PRECISIONS:
@@ -37,7 +37,7 @@ def precisions(text: str) -> tuple[str, ...]:
 
 
 def factors(text: str) -> dict[str, float]:
-    """How many times its baseline a number may be: "error=2,time=1.5". Raises ArgumentTypeError."""
+    """Parse the allowed factors over the baseline, "error=2,time=1.5". Raise ArgumentTypeError."""
     made = dict(DEFAULT_FACTORS)
     for part in listed(text):
         name, _, number = part.partition("=")
@@ -53,7 +53,7 @@ def factors(text: str) -> dict[str, float]:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Adds everything to pytest's parser."""
+    """Add all options to pytest's parser."""
     group = parser.getgroup("pumice")
     add = group.addoption
     add(
@@ -94,7 +94,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def _add_judging(add: Callable[..., None]) -> None:
-    """Adds what says when a result is good enough."""
+    """Add the options for judging results."""
     add(
         "--pumice-accuracy",
         metavar="X",
@@ -125,11 +125,11 @@ def _add_judging(add: Callable[..., None]) -> None:
         help="JSON or TOML: which tests pass, fail or are flaky on which driver",
     )
     add("--pumice-leaks", action="store_true", help="fail tests that leave device memory allocated")
-    add("--pumice-cell-process", metavar="FILE", help=argparse.SUPPRESS)  # a process of --pumice-isolate is told so
+    add("--pumice-cell-process", metavar="FILE", help=argparse.SUPPRESS)  # set for the processes of --pumice-isolate
 
 
 def path_option(config: pytest.Config, name: str) -> Path | None:
-    """A path given as `--pumice-NAME`, from where pytest was started, or as `pumice_NAME` in the configuration, from its folder."""
+    """Return a path from `--pumice-NAME`, relative to the start folder, or from `pumice_NAME`, relative to the configuration."""
     given = config.getoption(f"--pumice-{name}")
     if given:
         return config.invocation_params.dir / str(given)

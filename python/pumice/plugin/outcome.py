@@ -1,4 +1,4 @@
-"""What comes of the tests of cells: properties, expectations, and everything that is told or written when the run ends."""
+"""Outcomes of the tests of cells: properties, expectations, and the output at the end of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ONLY = ("device", "driver", "precision")
 
 
 class Outcomes:
-    """The plugin's hooks around tests. In a process of an isolated cell or of xdist nothing is written: its reports are sent on."""
+    """The plugin's hooks around tests. Isolated-cell and xdist processes write nothing; they send their reports on."""
 
     def __init__(self, config: pytest.Config, sends: bool) -> None:
         self.config = config
@@ -30,15 +30,15 @@ class Outcomes:
         path = path_option(config, "expectations")
         self.expectations = expectations.read(path) if path else []
         self.strict = bool(config.getini("xfail_strict"))
-        self.told: list[dict[str, Any]] = []  # what reports carry, in the order of the tests
-        self.lines: list[str] = []  # what was written at the end
+        self.told: list[dict[str, Any]] = []  # data carried by the reports, in test order
+        self.lines: list[str] = []  # lines for the terminal summary
         if config.getoption("--pumice-update") and path_option(config, "baseline") is None:
             raise pytest.UsageError(
                 "--pumice-update: --pumice-baseline DIR or the value pumice_baseline has to say where"
             )
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tells of expectations of tests that there are not, in a run of all tests."""
+        """Report expectations that match no test, if all tests run."""
         option = self.config.option
         some = self.config.args_source is pytest.Config.ArgsSource.ARGS or option.keyword or option.markexpr
         if self.sends or some or not session.items:
@@ -51,7 +51,7 @@ class Outcomes:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """The test's device becomes the default one; a test is skipped in cells that its markers exclude."""
+        """Make the test's device the default; skip a test in cells that its markers exclude."""
         cell = cell_of(item)
         if cell is None:
             return
@@ -68,7 +68,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """Adds properties, what was found, and what an expectation makes of the result."""
+        """Add properties and findings to the report, and apply the expectation."""
         cell = cell_of(item)
         if cell is not None:
             add_properties(item, cell)
@@ -84,13 +84,13 @@ class Outcomes:
         report: pytest.TestReport,
         error: pytest.ExceptionInfo[BaseException] | None,
     ) -> None:
-        """Gives a report what it is to carry; `error` is what the test raised."""
+        """Attach the plugin's data to a report; `error` is what the test raised."""
         run = run_of(item.config)
         if error is not None and _is_loss(error.value):
             run.lose(cell, item.nodeid)
         failed = report.failed
         listed = list(self.expectations)
-        with contextlib.suppress(pytest.UsageError):  # which has failed the test in its setup
+        with contextlib.suppress(pytest.UsageError):  # it has already failed the test in its setup
             listed[:0] = expectations.marked(item)
         expected = expectations.expected(item, cell, run.info(cell.place), listed)
         state = expectations.apply(report, expected, self.strict) if expected else ""
@@ -101,17 +101,17 @@ class Outcomes:
         found = found_of(item) if report.when == "call" else Found()
         reason = expected.reason or expected.where if expected else ""
         shown = {"test": item.nodeid, "cell": cell.label, "outcome": report.outcome, "state": state, "reason": reason}
-        # JSON as they are, these reach the main process from those of isolated cells and of xdist.
+        # JSON-compatible, so the data reaches the main process from isolated cells and from xdist.
         carried: Any = report
         carried.pumice = {**shown, "records": found.records, "baselines": found.baselines, "notes": found.notes}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps what a report carries."""
+        """Collect the data carried by a report."""
         if carried := getattr(report, "pumice", None):
             self.told.append(carried)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
-        """A flaky test that failed is no failure and no skip."""
+        """Report a failed flaky test as neither failure nor skip."""
         carried = getattr(report, "pumice", None)
         if carried and carried["state"] == "flaky failed":
             return "flaky", "f", ("FLAKY", {"yellow": True})
@@ -121,7 +121,7 @@ class Outcomes:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Writes the page and the baselines, each whole or not at all."""
+        """Write the page and the baselines, each atomically."""
         if self.sends:
             return
         try:
@@ -148,7 +148,7 @@ class Outcomes:
             self.lines.append(f"{len(files)} baselines written to {path_option(self.config, 'baseline')}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """A line for each cell, and what there is to know that a count does not say."""
+        """Print a line per cell, and the notes that the counts do not show."""
         lines = [*self._cells(), *self._states(), *(note for one in self.told for note in one["notes"]), *self.lines]
         if lines:
             terminalreporter.write_sep("=", "pumice")
@@ -184,7 +184,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def _is_loss(error: BaseException | None) -> bool:
-    """Whether a lost device is what an error is, or what it came of."""
+    """Return whether a lost device is the error, or among its causes."""
     while error is not None:
         if isinstance(error, DeviceLostError):
             return True
@@ -205,7 +205,7 @@ def _check_only(mark: pytest.Mark, cell: Cell, item: pytest.Item) -> None:
 
 
 def add_properties(item: pytest.Item, cell: Cell) -> None:
-    """What JUnit's XML says of the test."""
+    """Add the test properties for JUnit's XML."""
     known = {name for name, _ in item.user_properties}
     info = run_of(item.config).info(cell.place)
     made = {"pumice_precision": cell.precision}

@@ -1,4 +1,4 @@
-"""What the plugin knows of a run: the cells, the contexts that were opened, and what each test found."""
+"""State of a run: the cells, the opened contexts, and the findings of each test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = pytest.StashKey["Run"]()
 
 
 class Found:
-    """What one test found: records of validations, baselines to write, and notes for the end of the run."""
+    """Findings of one test: validation records, baselines to write, and notes for the end of the run."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -28,7 +28,7 @@ class Found:
 
 
 class Run:
-    """The cells of a run and their contexts, each of which is opened when a test first asks for it."""
+    """The cells of a run and their contexts, opened on first use."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -37,7 +37,7 @@ class Run:
         self.places = places(asked, config.getoption("--pumice-allow-software"))
         self.cells = matrix(self.places, config.getoption("--pumice-precision"))
         self.isolated = bool(config.getoption("--pumice-isolate"))
-        self.lost: dict[str, str] = {}  # label of a cell -> the test in which its device was lost
+        self.lost: dict[str, str] = {}  # cell label -> test in which its device was lost
         self._contexts: dict[str, Context] = {}
         self._current = self.places[0].device
         self.was_named = bool(os.environ.get("PUMICE_DEVICE"))
@@ -51,7 +51,7 @@ class Run:
         return len(self.cells) > 1
 
     def use(self, place: Place) -> None:
-        """Makes the device that of the default context, as of everything that is given none."""
+        """Make this device the default, for everything without an explicit context."""
         if self._current == place.device:
             return
         os.environ["PUMICE_DEVICE"] = place.device
@@ -59,29 +59,29 @@ class Run:
         self._current = place.device
 
     def context(self, place: Place) -> Context:
-        """The context of a device, which is the default one while its tests run. Raises DeviceError."""
+        """Return the context of a device, the default context while its tests run. Raise DeviceError."""
         self.use(place)
         context = default_context()
         self._contexts[place.device] = context
         return context
 
     def info(self, place: Place) -> DeviceInfo | None:
-        """The device, if it is known by now."""
+        """Return the device's info if known so far."""
         context = self._contexts.get(place.device)
         return context.info if context is not None and not context.closed else place.info
 
     def opened(self, place: Place) -> Context | None:
-        """The context of a device, where a test has opened it."""
+        """Return the context of a device if a test has opened it."""
         return self._contexts.get(place.device)
 
     def lose(self, cell: Cell, where: str) -> None:
-        """Notes that a cell's device was lost in a test. Its context is dead, and the next cell on this device makes another."""
+        """Record that a cell's device was lost in a test. Its context is dead; the next cell on this device opens another."""
         self.lost.setdefault(cell.label, where)
         if self._contexts.pop(cell.place.device, None) is not None:
             replace_default_context(None)
 
     def close(self) -> None:
-        """Closes the contexts, and leaves the environment as it was."""
+        """Close the contexts and restore the environment."""
         for context in self._contexts.values():
             with contextlib.suppress(Error):
                 context.close()
@@ -94,12 +94,12 @@ class Run:
 
 
 def run_of(config: pytest.Config) -> Run:
-    """The run's state."""
+    """Return the run's state."""
     return config.stash[RUN]
 
 
 def cell_of(item: pytest.Item) -> Cell | None:
-    """The cell in which a test runs; None for a test that uses no device by the plugin's fixtures."""
+    """Return the cell in which a test runs; None for a test that uses none of the plugin's device fixtures."""
     if CELL in item.stash:
         return item.stash[CELL]
     if FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
@@ -111,5 +111,5 @@ def cell_of(item: pytest.Item) -> Cell | None:
 
 
 def found_of(item: pytest.Item) -> Found:
-    """What a test has found so far."""
+    """Return the findings of a test so far."""
     return item.stash.setdefault(FOUND, Found())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Validator:
-    """What the fixture `pumice_validate` gives: validates in the cell of a test."""
+    """The value of the fixture `pumice_validate`: validates in the cell of a test."""
 
     def __init__(self, item: pytest.Item) -> None:
         cell = cell_of(item)
@@ -30,7 +30,7 @@ class Validator:
         self.cell = cell
 
     def __call__(self, model: Model | Source, cases: Iterable[Case], **options: Any) -> ValidationReport:
-        """The report of a validation that proved all right. Raises as `validate` does, ValidationError, BaselineError."""
+        """Return the report of a successful validation. Raise what `validate` raises, ValidationError, BaselineError."""
         __tracebackhide__ = True
         return self.judge(model, cases, options)
 
@@ -41,7 +41,7 @@ class Validator:
         options: dict[str, Any],
         complete: Callable[[ValidationReport], None] | None = None,
     ) -> ValidationReport:
-        """Validate and record; `complete` adds to the report before it is recorded. Raises as a call does."""
+        """Validate and record; `complete` adds to the report before it is recorded. Raise what a call raises."""
         __tracebackhide__ = True
         for name in ("context", "precision"):
             if name in options:
@@ -61,7 +61,7 @@ class Validator:
         return report
 
     def _check_baseline(self, model: Model | Source, case: Case, record: dict[str, Any], context: Context) -> None:
-        """Writes the baseline down, or compares with it."""
+        """Record the baseline, or compare with it."""
         config = self.item.config
         folder = path_option(config, "baseline")
         if folder is None:
@@ -102,7 +102,7 @@ class Validator:
 
 
 def _arguments(model: Model, case: Any) -> list[Any]:
-    """A case as `validate` takes it: a sequence, a dict by name, or the only input."""
+    """Return the arguments of a `validate` case: a sequence, a dict by name, or the only input."""
     if isinstance(case, dict):
         return list(model.named(**case).values())
     return list(case) if isinstance(case, list | tuple) else [case]

@@ -1,1 +1,1 @@
-"""Where the time of models, kernels and lists goes: profiles, their pictures and pages, and the peaks of a device."""
+"""Profiles of models, kernels and command lists, their plots and pages, and the peak rates of a device."""

@@ -1,4 +1,4 @@
-"""Two profiles side by side."""
+"""Comparison of two profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADS = ("", "us before", "us after", "after / before")
 
 
 class Change(NamedTuple):
-    """One row of two profiles. before, after: seconds of one of its spans on average; None where a profile has none."""
+    """One row of two profiles. before, after: average seconds per span; None if the profile has no such row."""
 
     name: str
     before: float | None
@@ -20,14 +20,14 @@ class Change(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """After by before; above 1 is slower. None where one of them is none, or before is 0."""
+        """after / before; above 1 is slower. None if either is missing, or before is 0."""
         return self.after / self.before if self.before and self.after is not None else None
 
 
 class Comparison:
-    """The rows of two profiles by name; changes: the largest difference first.
+    """The rows of two profiles matched by name; changes: largest difference first.
 
-    Averages of one span each, so that profiles of different numbers of runs compare.
+    Values are averages per span, so profiles with different numbers of runs are comparable.
     """
 
     def __init__(self, before: Sequence[Row], after: Sequence[Row], by: str) -> None:
@@ -38,18 +38,18 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """All of after by all of before, of the rows that both have; None where there are none."""
+        """Total after / total before over the rows that both have; None if there are none."""
         both = [one for one in self.changes if one.before is not None and one.after is not None]
         before = sum(one.before or 0 for one in both)
         return sum(one.after or 0 for one in both) / before if before else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, of values that JSON has."""
+        """Return everything as JSON-compatible values."""
         rows = [{**one._asdict(), "ratio": one.ratio} for one in self.changes]
         return {"by": self.by, "ratio": self.ratio, "changes": rows}
 
     def cells(self) -> list[tuple[str, str, str, str]]:
-        """The texts of the table's rows."""
+        """Return the table's rows as text."""
         return [
             (plain(one.name), _microseconds(one.before), _microseconds(one.after), _ratio(one.ratio))
             for one in self.changes

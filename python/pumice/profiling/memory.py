@@ -1,4 +1,4 @@
-"""What lies where in a model's temporary memory, from dispatch to dispatch, and what its peak is made of."""
+"""Map of a model's temporary memory over its dispatches, and the composition of its peak."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
     from ..base.element_types import Array
 
-_MOST_NAMED = 12  # tensors whose names the picture has
+_MOST_NAMED = 12  # maximum number of labelled tensors in the plot
 
 
 class ArenaTensor(NamedTuple):
-    """A tensor in temporary memory: its bytes from `begin` to `end` of the arena, and the waves from `first` to `last` in which it is kept.
+    """A tensor in temporary memory: arena bytes from `begin` to `end`, live from wave `first` to wave `last`.
 
-    node: that of the first dispatch that writes it. A wave is what may run at once; scratch memory of a node has the node's name.
+    node: of the first dispatch that writes it. A wave is a group of dispatches that may run concurrently; scratch
+    memory of a node has the node's name.
     """
 
     name: str
@@ -33,16 +34,18 @@ class ArenaTensor(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """How many bytes it takes."""
+        """Size in bytes."""
         return self.end - self.begin
 
 
 class MemoryMap:
-    """What `memory_map()` found.
+    """The result of `memory_map()`.
 
-    tensors: in the order in which they are made. arena_bytes: of temporary memory in all; lower_bound_bytes: the least that these lifetimes
-    allow; persistent_bytes: of weights. waves: how many; nodes: by wave, the nodes that run in it. peak_bytes: the most that is kept at
-    once, in the wave `peak_wave`. Parts of one tensor that are made one by one (of a Concat) count once.
+    tensors: in order of creation. arena_bytes: size of temporary memory.
+    lower_bound_bytes: the minimum for these lifetimes. persistent_bytes: weights. waves: their number.
+    nodes: the nodes of each wave.
+    peak_bytes: the maximum live memory, in wave `peak_wave`. Slices of one tensor that are written separately (for a
+    Concat) count once.
     """
 
     def __init__(self, name: str, tensors: Sequence[ArenaTensor], nodes: Sequence[tuple[str, ...]], sizes: Any) -> None:
@@ -58,12 +61,12 @@ class MemoryMap:
         self.peak_wave = kept.index(self.peak_bytes) if kept else 0
 
     def kept(self, wave: int) -> list[ArenaTensor]:
-        """The tensors that are kept in a wave, the largest first."""
+        """Return the tensors live in a wave, the largest first."""
         found = [one for one in self.tensors if one.first <= wave <= one.last]
         return sorted(found, key=lambda one: -one.bytes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, of values that JSON has."""
+        """Return everything as JSON-compatible values."""
         return {
             "name": self.name,
             "arena_bytes": self.arena_bytes,
@@ -76,7 +79,9 @@ class MemoryMap:
         }
 
     def plot(self, axes: Any = None) -> Any:
-        """Draws bytes of the arena against waves, the peak between two lines, by matplotlib. Returns the axes; raises UnsupportedError."""
+        """Plot arena offsets against waves with matplotlib, with the peak wave between two lines. Return the axes;
+        raise UnsupportedError.
+        """
         if axes is None:
             try:
                 from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
@@ -97,12 +102,12 @@ class MemoryMap:
         return axes
 
     def peak_rows(self) -> list[tuple[str, str, str, str]]:
-        """The tensors of the peak, the largest first: name, node that makes it, bytes, waves; as texts."""
+        """Return the tensors live at the peak, the largest first, as text: name, producing node, bytes, waves."""
         peak = self.kept(self.peak_wave)
         return [(plain(one.name), plain(one.node), f"{one.bytes:,}", f"{one.first} to {one.last}") for one in peak]
 
     def summary(self) -> str:
-        """One sentence: the peak, the arena, the weights."""
+        """Return one sentence with peak, arena and weights."""
         nodes = ", ".join(map(plain, self.nodes[self.peak_wave])) if self.nodes else "nothing"
         return (
             f"{plain(self.name)}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
@@ -122,7 +127,7 @@ class MemoryMap:
 
 
 def _covered(tensors: Sequence[ArenaTensor]) -> int:
-    """The bytes that ranges cover, each once."""
+    """Return the total size of the union of the ranges in bytes."""
     covered = end = 0
     for one in sorted(tensors, key=lambda one: one.begin):
         covered += max(one.end - max(one.begin, end), 0)
@@ -131,10 +136,10 @@ def _covered(tensors: Sequence[ArenaTensor]) -> int:
 
 
 def memory_map(model: Model, /, *arrays: Any, **by_name: Any) -> MemoryMap:
-    """The map of a model's temporary memory for the shapes of these arguments of a call, without running it.
+    """Return the map of a model's temporary memory for these arguments, without running it.
 
-    Raises BindingError for arguments that the model does not take; UnsupportedError for a model with control flow, or that is cut, which
-    has a memory for each of its parts.
+    Raise BindingError for invalid arguments; UnsupportedError for a model with control flow or host sync points, which
+    has several arenas.
     """
     if not isinstance(model, Model):
         raise InputError(f"memory_map: expected a Model, given {type(model).__name__}")
@@ -142,7 +147,7 @@ def memory_map(model: Model, /, *arrays: Any, **by_name: Any) -> MemoryMap:
 
 
 def maps_of(calls: Sequence[tuple[Model, tuple[Array, ...]]]) -> tuple[MemoryMap, ...]:
-    """The maps of models that were called with such arguments; those that are closed or have no one memory are left out."""
+    """Return the maps of models called with these arguments, skipping closed models and those with several arenas."""
     found = []
     for model, given in calls:
         with contextlib.suppress(Error):
@@ -168,7 +173,7 @@ def _map_of(model: Model, given: list[Array]) -> MemoryMap:
 
 
 def _keep(made: dict[tuple[str, int, int], ArenaTensor], operand: dict[str, Any], node: str, wave: int) -> None:
-    """Enters an operand of a dispatch: a new tensor, or one that is kept until now."""
+    """Record an operand of a dispatch: a new tensor, or an extended lifetime."""
     name, begin, end = operand["value"] or f"scratch of {node}", operand["begin"], operand["end"]
     known = made.get((name, begin, end))
     made[name, begin, end] = (

@@ -1,4 +1,4 @@
-"""A profile as one HTML page that needs no network, no other file and no script."""
+"""A profile as one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 _WIDTH, _LANE, _ARENA = 960, 26, 240
-_MOST_BARS = 4000  # bars of a picture; a page of a long profile shows its first ones and says so
+_MOST_BARS = 4000  # maximum bars in a plot; a page shows the first ones and the number omitted
 _HEADS = ("name", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 
 def page(profile: Profile, title: str) -> str:
-    """The document: the summary, the timeline, tables by node and by kernel, the host's spans, and memory. Names are escaped."""
+    """Return the page: summary, timeline, tables by node and by kernel, host spans, and memory. Names are escaped."""
     body = [
         element("header", element("h1", plain(title)), element("p", profile.summary())),
         element(
@@ -37,7 +37,7 @@ def page(profile: Profile, title: str) -> str:
 
 
 def timeline(profile: Profile) -> Markup:
-    """Three lanes of bars as SVG: the host's spans, executions, and dispatches with the barriers between them."""
+    """Draw three lanes of bars as SVG: host spans, executions, and dispatches with the barriers between them."""
     whole = max(profile.seconds, 1e-9)
     bars: list[tuple[int, float, float, str, str]] = []
     bars += [(0, one.begin, one.end, GREY, f"{one.kind} {one.name}".strip()) for one in profile.host]
@@ -91,7 +91,7 @@ def _host(profile: Profile) -> Markup:
 
 
 def _memory(told: MemoryMap) -> Markup:
-    """A model's arena as a picture, the tensors of its peak as a table."""
+    """Draw a model's arena, and list the tensors of its peak in a table."""
     head = element("thead", element("tr", *(element("th", one) for one in ("tensor", "made by", "bytes", "waves"))))
     lines = [element("tr", *(element("td", one) for one in row)) for row in told.peak_rows()]
     rows = scrolled(element("table", head, element("tbody", *lines)), "Memory")
@@ -99,7 +99,7 @@ def _memory(told: MemoryMap) -> Markup:
 
 
 def arena(told: MemoryMap) -> Markup:
-    """Bytes of the arena, from below, against waves: a rectangle for each tensor, the wave of the peak between two lines."""
+    """Draw arena offsets (upwards) against waves: one rectangle per tensor, the peak wave between two lines."""
     waves, size = max(told.waves, 1), max(told.arena_bytes, 1)
     wide, high = _WIDTH / waves, _ARENA / size
     drawn = []

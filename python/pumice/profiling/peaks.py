@@ -1,4 +1,4 @@
-"""The peaks of a device, measured once and kept: what its memory moves and its units compute at the most."""
+"""Peak rates of a device, measured once and cached: memory bandwidth and arithmetic throughput."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _KIND = "peaks"
 _RUNS = 9
-_CHAIN = 256  # multiply-adds of each of the accumulators
+_CHAIN = 256  # multiply-adds per accumulator
 _ACCUMULATORS = 8
 
 _COPY = """
@@ -41,7 +41,7 @@ void main() {
 }
 """
 
-# Numbers stay bounded (a * 0.5 + 1 goes to 2), and the sum is stored, so that no driver leaves the chain out.
+# Values stay bounded (a * 0.5 + 1 converges to 2), and the sum is stored so that no driver eliminates the chain.
 _MULTIPLY_ADD = """
 #ifdef HALF
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -64,10 +64,10 @@ void main() {
 
 
 class Peaks(NamedTuple):
-    """What a device did at the most when it was measured.
+    """Peak rates of a device at the time of measurement.
 
-    bytes_per_second: read and written by a copy in its memory. flop_per_second: multiply-adds, two operations each, by
-    the type of numbers: "fp32", and "fp16" (in pairs) where the device computes with it. seconds_since_epoch: when.
+    bytes_per_second: reads plus writes of a copy in device memory. flop_per_second: multiply-adds, two operations each,
+    by number type: "fp32", and "fp16" (packed) if the device supports it. seconds_since_epoch: time of measurement.
     """
 
     device: str
@@ -78,11 +78,11 @@ class Peaks(NamedTuple):
     seconds_since_epoch: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, of values that JSON has."""
+        """Return everything as JSON-compatible values."""
         return self._asdict()
 
     def share_text(self, row: Row) -> str:
-        """What a row reaches of the peak that is nearest: "71% memory", "38% fp32"; "" where it does neither."""
+        """Return a row's fraction of the closest peak: "71% memory", "38% fp32"; "" if there is none."""
         shares = {"memory": row.bytes_per_second / self.bytes_per_second}
         shares |= {name: row.flop_per_second / speed for name, speed in self.flop_per_second.items() if name == "fp32"}
         name, share = max(shares.items(), key=lambda one: one[1])
@@ -90,10 +90,10 @@ class Peaks(NamedTuple):
 
 
 def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
-    """The peaks of a device: those in the cache, by device and driver, or measured now, which takes some seconds.
+    """Return the peaks of a device, from the cache by device and driver, or measured now, which takes some seconds.
 
-    context: its device; None: the default context's. again: measure, whatever the cache has. Where there is no cache
-    (PUMICE_NO_CACHE) every call measures. Raises UnsupportedError for a queue without time stamps.
+    context: its device; None: the default context's. again: measure even if cached. Without a cache (PUMICE_NO_CACHE)
+    every call measures. Raise UnsupportedError for a queue without timestamps.
     """
     context = context or default_context()
     if not again and (known := _read(context.info)) is not None:
@@ -106,7 +106,7 @@ def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
 
 
 def known_peaks(device: str) -> Peaks | None:
-    """What the cache has of a device of this name and its driver; nothing is measured."""
+    """Return the cached peaks of the device with this name and its current driver; nothing is measured."""
     found = (peaks for info in devices() if info.name == device and (peaks := _read(info)) is not None)
     return next(found, None)
 
@@ -123,12 +123,12 @@ def _read(info: DeviceInfo) -> Peaks | None:
     entry = read_cache_entry(_KIND, _entry_name(info)) if cache_directory() else None
     try:
         return None if entry is None else Peaks(**json.loads(entry))
-    except (TypeError, ValueError):  # another version's
+    except (TypeError, ValueError):  # written by another version
         return None
 
 
 def _best_seconds(context: Context, record: Callable[[CommandList], None]) -> float:
-    """The least device time of several executions of one list."""
+    """Return the minimum device time over several executions of a list."""
     commands = CommandList(context)
     record(commands)
     commands.commit(timing=True)

@@ -1,4 +1,4 @@
-"""Pictures of a profile, by matplotlib."""
+"""Plots of a profile with matplotlib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLOURS = ("tab:gray", "tab:blue", "tab:orange")  # of host, executions and nod
 
 
 def plot(profile: Profile, kind: str, axes: Any) -> Any:
-    """Draws a "timeline", a "roofline", the top "kernels" or the "memory". Raises InputError, UnsupportedError."""
+    """Draw a "timeline", a "roofline", the top "kernels" or the "memory". Raise InputError, UnsupportedError."""
     drawings = {"timeline": _timeline, "roofline": _roofline, "kernels": _kernels, "memory": _memory}
     if kind not in drawings:
         raise InputError(f"Profile.plot: kind: expected one of {', '.join(drawings)}, given {kind!r}")
@@ -59,7 +59,7 @@ def _memory(profile: Profile, axes: Any) -> None:
 
 
 def _roofline(profile: Profile, axes: Any) -> None:
-    """Speed against operations for each byte; the roof is there where the device is calibrated."""
+    """Plot throughput against arithmetic intensity; the roof is drawn if the device is calibrated."""
     rows = [row for row in profile.rows("node") if row.intensity > 0 and row.seconds > 0]
     for row in rows:
         axes.loglog(row.intensity, row.flop_per_second * 1e-9, "o", color=_COLOURS[0])

@@ -1,4 +1,4 @@
-"""`pumice.profile()`: where the time of everything that runs in a block goes, on the device and on the host."""
+"""`pumice.profile()`: where the time goes in a block of code, on the device and on the host."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 
 LEVELS = ("execution", "node", "dispatch")
 GROUPS = ("node", "kernel", "dispatch")
-_EVERY = 32  # so that the stamps of nodes cost about a fiftieth of what they cost in each execution
+_EVERY = 32  # makes node timestamps cost about a fiftieth of stamping every execution
 _HEADS = ("", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 
 def profile(level: str = "node", every: int | None = None) -> Profile:
-    """Measures everything that runs in a `with` block: models, kernels, command lists, dv; on all contexts.
+    """Profile everything that runs in a `with` block: models, kernels, command lists, dv; on all contexts.
 
-    level: "execution" stamps submissions as a whole, "node" wherever the next dispatch is of another node, "dispatch"
-    every dispatch, which keeps those that could overlap apart from each other. every: of the executions of each recorded list the first
-    and every so many after it are stamped at this level, the others as a whole; None: 32 at the level of nodes, where stamps would
-    cost a third of a small model's time on a GPU, and 1 at that of dispatches. An execution in which a kernel runs for the first time is
-    stamped at this level too. While a profile is on, the host waits behind each submission of a recording for the one before: a
-    loop that the device runs by itself is slower than without.
-    Raises InputError for another level, and where `every` is no positive integer, or is given for whole executions; StateError on
-    entry where a profile is on already: one at a time measures.
+    level: "execution" stamps whole submissions, "node" wherever the next dispatch belongs to another node, "dispatch"
+    every dispatch, which serialises dispatches that could overlap.
+    every: of the executions of each recorded list, stamp the first and then every n-th at this level, the others as a
+    whole; None: 32 at level "node", where timestamps would cost a third of a small model's time on a GPU, and 1 at
+    level "dispatch". An execution in which a kernel runs for the first time is always stamped at this level. While a
+    profile is active, the host waits after each submission of a recording for the previous submission: loops that run
+    entirely on the device are slower than without it.
+    Raise InputError for an unknown level, and if `every` is not a positive integer or is given at level "execution";
+    StateError on entry if another profile is active.
     """
     if level not in LEVELS:
         raise InputError(f"profile: level: expected one of {', '.join(LEVELS)}, given {level!r}")
@@ -50,14 +51,15 @@ def profile(level: str = "node", every: int | None = None) -> Profile:
 
 
 class Profile:
-    """What a profile measured; complete when its block has ended.
+    """The result of a profile, complete when its block has ended.
 
-    level, every: see `profile`. seconds: those of the block, on the host's clock; all times are seconds from its beginning.
-    executions: all submissions with their spans. host: spans of the host's time: calls, waits, transfers, bindings,
-    compilations, what came from caches. memory: a MemoryMap of each model, and of each choice of shapes, that was called in the block and
-    is one list of dispatches, up to 16 of them. lost: executions without stamps, since their context was closed in the block,
-    their device was lost, or its queue has none. Clocks of host and device are not read together: the device's is placed so that
-    no execution begins before its submission, so that the two are as far apart as the quickest start takes.
+    level, every: see `profile`. seconds: duration of the block on the host clock; all times are seconds since its
+    start.
+    executions: all submissions with their spans. host: host spans: calls, waits, transfers, bindings, compilations,
+    cache hits. memory: a MemoryMap for up to 16 pairs of model and shapes called in the block, if the program is one
+    list of dispatches. lost: executions without timestamps, because their context was closed in the block, their device
+    was lost, or its queue has none. Host and device clocks are not read together: the device clock is aligned so that
+    no execution starts before its submission; the offset includes the shortest launch latency.
     """
 
     def __init__(self, level: str, every: int | None) -> None:
@@ -103,7 +105,7 @@ class Profile:
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Adds what runs in this block to the host's spans, by this name and the kind "user"."""
+        """Record this block as a host span with this name and the kind "user"."""
         begin = time.perf_counter_ns()
         try:
             yield
@@ -112,17 +114,17 @@ class Profile:
 
     @property
     def device_seconds(self) -> float:
-        """Seconds of all executions on the device, barriers among them."""
+        """Total device time of all executions, including barriers."""
         return sum(one.seconds for one in self.executions)
 
     @property
     def barrier_seconds(self) -> float:
-        """Seconds in the barriers between spans, of all executions."""
+        """Total time in the barriers between spans, over all executions."""
         return sum(one.weight * one.barrier_seconds for one in self._weighted())
 
     @property
     def gap_seconds(self) -> float:
-        """Seconds between one execution and the next in which the device has nothing to do."""
+        """Time between executions in which the device is idle."""
         gaps, last = 0.0, dict[int, float]()
         for one in self.executions:
             if (before := last.get(one.context)) is not None:
@@ -132,24 +134,24 @@ class Profile:
 
     @property
     def spans(self) -> list[DeviceSpan]:
-        """The spans of the executions that were stamped at the profile's level, in their order."""
+        """The spans of the executions stamped at the profile's level, in order."""
         self._complete()
         return [span for one in self.executions for span in one.spans]
 
     @property
     def peaks(self) -> Peaks | None:
-        """The peaks of the device that most of the time was spent on; None where `pumice.calibrate` has not measured it."""
+        """The peaks of the device with the longest execution; None if `pumice.calibrate` has not measured it."""
         from .peaks import known_peaks
 
         names = [one.device for one in sorted(self.executions, key=lambda one: one.seconds)]
         return known_peaks(names[-1]) if names else None
 
     def rows(self, by: str = "node") -> list[Row]:
-        """The spans added up by "node", "kernel", or each "dispatch" of a list apart; the longest first.
+        """Sum the spans by "node", "kernel", or each "dispatch" of a list; the longest first.
 
-        Executions that were stamped as a whole count by those of the same list that were stamped at the profile's level: rows and
-        barriers add up to `device_seconds`. What the stamps between nodes cost is taken off (`pumice.profiling.sampling`).
-        Raises InputError for another grouping.
+        Executions stamped as a whole are estimated from those of the same list stamped at the profile's level: rows and
+        barriers add up to `device_seconds`. The cost of timestamps between nodes is subtracted
+        (`pumice.profiling.sampling`). Raise InputError for another grouping.
         """
         if by not in GROUPS:
             raise InputError(f"Profile: by: expected one of {', '.join(GROUPS)}, given {by!r}")
@@ -160,7 +162,7 @@ class Profile:
         return weighted(self.executions)
 
     def host_rows(self) -> list[tuple[str, int, float, int]]:
-        """(kind, count, seconds, bytes) of the host's spans; the longest first. Spans lie in one another: no sum is the whole."""
+        """Return (kind, count, seconds, bytes) of the host spans; the longest first. Spans nest, so the rows do not sum to the total."""
         self._complete()
         kinds: dict[str, list[HostSpan]] = {}
         for one in self.host:
@@ -169,7 +171,7 @@ class Profile:
         return sorted(rows, key=lambda row: -row[2])
 
     def summary(self) -> str:
-        """One sentence: the device's time, barriers, gaps, and the block's time on the host."""
+        """Return one sentence with device time, barriers, gaps, and the block's host time."""
         self._complete()
         parts = (self.device_seconds, self.barrier_seconds, self.gap_seconds, self.seconds)
         device, barriers, gaps, host = (f"{one * 1e6:,.1f} us" for one in parts)
@@ -185,12 +187,12 @@ class Profile:
         return f"{len(self.executions)} executions{by}"
 
     def cells(self, by: str = "node") -> list[tuple[str, ...]]:
-        """The texts of a table's rows, see `table`."""
+        """Return a table's rows as text, see `table`."""
         peaks = self.peaks
         return [_cells(row, peaks) for row in self.rows(by)]
 
     def table(self, by: str = "node", most: int = 30) -> str:
-        """A table as text: rows by "node", "kernel" or "dispatch", at most so many, the longest first."""
+        """Return a text table: rows by "node", "kernel" or "dispatch", at most `most`, the longest first."""
         cells = [_HEADS, *self.cells(by)[:most]]
         widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADS))]
         lines = [_line(row, widths) for row in cells]
@@ -198,7 +200,7 @@ class Profile:
         return "\n".join([self.summary(), *lines, *([f"... and {left} more"] if left > 0 else [])])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, of values that JSON has; times are seconds from the beginning of the block."""
+        """Return everything as JSON-compatible values; times are seconds since the start of the block."""
         self._complete()
         executions = [{**one._asdict(), "spans": [span._asdict() for span in one.spans]} for one in self.executions]
         peaks = self.peaks
@@ -217,28 +219,27 @@ class Profile:
         }
 
     def save_json(self, path: Path) -> None:
-        """Writes as_dict() to a file. Raises OSError."""
+        """Write as_dict() to a file. Raise OSError."""
         write_whole(path, json.dumps(self.as_dict()))
 
     def save_trace(self, path: Path) -> None:
-        """Writes a trace in Chrome's JSON format, for ui.perfetto.dev or chrome://tracing. Raises OSError."""
+        """Write a trace in Chrome's JSON format, for ui.perfetto.dev or chrome://tracing. Raise OSError."""
         from .trace import trace_of
 
         self._complete()
         write_whole(path, json.dumps(trace_of(self)))
 
     def save_html(self, path: Path, title: str = "pumice profile") -> None:
-        """Writes one page that needs no network and no other file. Raises OSError."""
+        """Write one self-contained HTML page. Raise OSError."""
         from .page import page
 
         write_whole(path, page(self, title))
 
     def plot(self, kind: str = "timeline", axes: Any = None) -> Any:
-        """Draws a "timeline", a "roofline", the top "kernels" or the "memory" with matplotlib, and gives the axes.
+        """Draw a "timeline", a "roofline", the top "kernels" or the "memory" with matplotlib, and return the axes.
 
-        "memory" is the map of the model in `memory` with the largest arena.
-        axes: to draw into; None: new ones. Raises InputError for another kind, and for "memory" where no model was called;
-        UnsupportedError without matplotlib.
+        "memory" is the map in `memory` with the largest arena. axes: to draw into; None: new axes. Raise InputError for
+        another kind, and for "memory" if no model was called; UnsupportedError without matplotlib.
         """
         from .plots import plot
 
@@ -246,7 +247,7 @@ class Profile:
         return plot(self, kind, axes)
 
     def compare(self, other: Profile, by: str = "node") -> Comparison:
-        """This profile beside another one, row by row: what got slower and what quicker. Raises InputError as `rows` does."""
+        """Compare this profile with another one row by row. Raise InputError like `rows`."""
         from .comparison import Comparison
 
         return Comparison(self.rows(by), other.rows(by), by)

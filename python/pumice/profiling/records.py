@@ -1,19 +1,19 @@
-"""What a profile is made of: executions on the device, the host's spans, and rows that add them up."""
+"""Components of a profile: device executions, host spans, and rows that sum them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-_TICK = 1e-9  # seconds of the engine's clocks
+_TICK = 1e-9  # seconds per tick of the engine's clocks
 
 
 class HostSpan(NamedTuple):
-    """A span of the host's time.
+    """A span of host time.
 
-    kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "plan" inside of it, "compile",
-    "shader from memory", "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end: seconds
-    from the beginning of the block. bytes: what was moved.
+    kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "plan" inside it, "compile",
+    "shader from memory", "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end:
+    seconds since the start of the block. bytes: number of bytes moved.
     """
 
     kind: str
@@ -25,18 +25,19 @@ class HostSpan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration."""
         return self.end - self.begin
 
 
 class DeviceSpan(NamedTuple):
-    """Consecutive dispatches of one execution between two stamps.
+    """Consecutive dispatches of one execution between two timestamps.
 
-    node: the node's name, or the kernel's; of a whole execution "". kernel: names of the kernels. dispatches: how many.
-    before: the stamp before it; ready: behind the barrier that precedes it, where there is one; end: all of it is done.
-    Seconds from the beginning of the block, see `Profile`. read_bytes, written_bytes: of the ranges that are bound, each once.
-    flop: floating-point operations of the node, credited to its longest span; 0 where none are known. execution: the
-    number of the execution in the profile.
+    node: the name of the node or kernel; "" for a whole execution. kernel: names of the kernels. dispatches: their
+    number.
+    before: the preceding timestamp; ready: after the preceding barrier, if any; end: when all of it is done. Seconds
+    since the start of the block, see `Profile`. read_bytes, written_bytes: of the bound ranges, each counted once.
+    flop: floating-point operations of the node, credited to its longest span; 0 if unknown. execution: index of the
+    execution in the profile.
     """
 
     node: str
@@ -54,20 +55,21 @@ class DeviceSpan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The dispatches' own time."""
+        """Time of the dispatches without the barrier."""
         return self.end - self.ready
 
     @property
     def barrier_seconds(self) -> float:
-        """What the barrier before them took."""
+        """Time of the barrier before them."""
         return self.ready - self.before
 
 
 class Execution(NamedTuple):
-    """One submission. submitted, begin, end: seconds from the beginning of the block. cold: a kernel ran for the first time.
+    """One submission. submitted, begin, end: seconds since the start of the block. cold: a kernel ran for the first
+    time.
 
-    context: tells the contexts of a profile apart; device: the device's name. recording: tells the recorded lists apart that were
-    executed. fine: the spans are those of the profile's level; an execution that was stamped as a whole has none, see `profile`.
+    context: id of the context; device: the device's name. recording: id of the executed list. fine: whether it has
+    spans at the profile's level; an execution stamped as a whole has none, see `profile`.
     """
 
     device: str
@@ -82,15 +84,15 @@ class Execution(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Its time on the device."""
+        """Device time."""
         return self.end - self.begin
 
 
 class Row(NamedTuple):
-    """The spans of one node, kernel or dispatch, added up over all executions.
+    """The spans of one node, kernel or dispatch, summed over all executions.
 
-    spans: how many; measured: how many of them were stamped, by whose times and bytes the others are counted. seconds: without
-    barrier_seconds. share: of the device's time.
+    spans: their number; measured: how many were stamped; the others are estimated from these. seconds: without
+    barrier_seconds. share: fraction of the device time.
     """
 
     name: str
@@ -106,32 +108,32 @@ class Row(NamedTuple):
 
     @property
     def bytes_per_second(self) -> float:
-        """What the bound ranges would have been moved at, each once."""
+        """Bandwidth if each bound range is moved once."""
         return (self.read_bytes + self.written_bytes) / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def flop_per_second(self) -> float:
-        """The floating-point operations in a second."""
+        """Floating-point operations per second."""
         return self.flop / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def intensity(self) -> float:
-        """Floating-point operations for each byte."""
+        """Floating-point operations per byte."""
         moved = self.read_bytes + self.written_bytes
         return self.flop / moved if moved else 0.0
 
 
 def host_spans_of(events: Sequence[Mapping[str, Any]], start: int) -> tuple[HostSpan, ...]:
-    """The host's spans by their beginnings, outer ones first. start: the engine's clock when the block began."""
+    """Return host spans by start time, outer ones first. start: the engine's clock when the block began."""
     times = [{**one, "begin": (one["begin"] - start) * _TICK, "end": (one["end"] - start) * _TICK} for one in events]
     return tuple(sorted((HostSpan(**one) for one in times), key=lambda span: (span.begin, -span.end)))
 
 
 def executions_of(runs: Sequence[Mapping[str, Any]], start: int) -> tuple[Execution, ...]:
-    """The executions that have stamps, on the host's clock. start: the engine's clock when the block began.
+    """Return the executions with timestamps, on the host clock. start: the engine's clock when the block began.
 
-    The clocks of host and device are not read together: an execution begins behind its submission, so that the device's
-    clock is put where the closest pair of the two meets.
+    Host and device clocks are not read together. An execution starts after its submission, so the device clock is
+    aligned at the pair of submission and start that are closest.
     """
     stamped = [run for run in runs if run["spans"] or run["end"] > run["begin"]]
     offsets: dict[int, float] = {}
@@ -152,7 +154,7 @@ def _execution(number: int, run: Mapping[str, Any], offset: float, start: int) -
 
 
 def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
-    """Each span with the operations that are its own: those of a node go to the longest of its spans."""
+    """Return each span with its operations; a node's operations are credited to its longest span."""
     dispatches = run["dispatches"]
     longest: dict[str, tuple[float, int]] = {}
     flops: dict[int, int] = {}

@@ -1,8 +1,9 @@
-"""What the executions that are stamped finely tell about all of a profile.
+"""Estimate a whole profile from the executions that were stamped at the profile's level.
 
-A stamp costs the device about 2 us on GPUs, since it waits until everything before it is done: a list of 40 nodes takes half as long again
-with a stamp around each. At the level of nodes a profile therefore stamps the first execution of each recording, and every 32nd, so;
-the others have two stamps around the whole. The two kinds tell what the stamps between nodes cost, which is taken off the nodes' times.
+A timestamp costs about 2 us on GPUs, because it waits for all earlier work: a list of 40 nodes takes 1.5 times as long
+with a timestamp around each. At level "node" a profile therefore stamps the nodes of the first and every 32nd execution
+of each recording; the others have two timestamps around the whole. Comparing the two kinds gives the cost of the
+timestamps between nodes, which is subtracted from the nodes' times.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .records import DeviceSpan, Execution, Row
 
 
 class Weighted(NamedTuple):
-    """A span that stands for `weight` spans of its recording's executions. seconds, barrier_seconds: of one, without its stamps' cost."""
+    """A span that represents `weight` spans of its recording. seconds, barrier_seconds: of one, without timestamp cost."""
 
     span: DeviceSpan
     weight: float
@@ -24,9 +25,10 @@ class Weighted(NamedTuple):
 
 
 def weighted(executions: Sequence[Execution]) -> list[Weighted]:
-    """The spans by which the executions of each recording are known; weight times seconds add up to the time of all of them.
+    """Return representative spans of each recording; the sum of weight * seconds is the time of all its executions.
 
-    An execution in which a kernel ran for the first time has its own spans and stands for no other one, unless no other was stamped finely.
+    An execution in which a kernel ran for the first time represents only itself, unless no other one has fine
+    timestamps.
     """
     recordings: dict[int, list[Execution]] = {}
     for one in executions:
@@ -47,32 +49,32 @@ def _of_recording(executions: Sequence[Execution]) -> Iterable[Weighted]:
     spans = [(span, *_without_stamp(span, stamp if i else 0.0)) for one in samples for i, span in enumerate(one.spans)]
     inside = sum(seconds + barrier for _, seconds, barrier in spans)
     weight = len(others) / len(samples) if samples else 0.0
-    # A stamp hides some of what it costs: the nodes share the rest of the difference between the two kinds of executions.
+    # Part of a timestamp's cost overlaps with work: the nodes share the remaining difference between the two kinds.
     scale = sum(one.seconds for one in others) / (weight * inside) if weight * inside > 0 else 1.0
     return made + [Weighted(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans]
 
 
 def stamp_seconds(executions: Sequence[Execution]) -> float:
-    """The cost of a stamp between nodes: how much longer the finely stamped executions of a recording take, for each such stamp.
+    """Return the cost of a timestamp between nodes: the extra time of finely stamped executions, per such timestamp.
 
-    0.0 where there are not both kinds, and where they take no longer. Medians, without executions of cold kernels.
+    0.0 unless both kinds exist and the fine ones take longer. Uses medians, without executions of cold kernels.
     """
     warm = [one for one in executions if not one.cold]
     fine, whole = ([one for one in warm if one.fine is kind] for kind in (True, False))
     if not fine or not whole:
         return 0.0
     more = median(one.seconds for one in fine) - median(one.seconds for one in whole)
-    stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # a whole execution has a last one too
+    stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # the last one is in both kinds
     return max(more, 0.0) / stamps if stamps > 0 else 0.0
 
 
 def _without_stamp(span: DeviceSpan, stamp: float) -> tuple[float, float]:
-    """A stamp is written where everything before it is done: what follows it waits for that, and has the cost."""
+    """Return (seconds, barrier_seconds) without timestamp cost: a timestamp waits for earlier work, delaying what follows."""
     return max(span.seconds - stamp, 0.0), max(span.barrier_seconds - stamp, 0.0)
 
 
 def rows_of(spans: Iterable[Weighted], by: str, whole: float) -> list[Row]:
-    """Rows by "node", "kernel", or one for each "dispatch" of a list; the longest first. whole: seconds of all."""
+    """Return rows by "node", "kernel", or one per "dispatch" of a list; the longest first. whole: total seconds."""
     groups: dict[Any, list[Weighted]] = {}
     places: dict[int, int] = {}
     for one in spans:

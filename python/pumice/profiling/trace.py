@@ -1,4 +1,4 @@
-"""A profile as a trace in the JSON format of Chrome's tracing, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+"""Convert a profile to a trace in Chrome's JSON format, for Perfetto (ui.perfetto.dev) and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .records import DeviceSpan, Execution
 if TYPE_CHECKING:
     from .profile import Profile
 
-_HOST = 1  # the process that the host's spans are in; devices follow
+_HOST = 1  # process id of the host spans; devices follow
 _UNIT = 1e6  # times in a trace are microseconds
 
 
 def trace_of(profile: Profile) -> dict[str, Any]:
-    """The trace as an object for JSON: complete events ("ph": "X") in tracks of the host's threads and of each device."""
+    """Return the trace as a JSON object: complete events ("ph": "X") on tracks for the host threads and each device."""
     events: list[dict[str, Any]] = [_named(_HOST, "host")]
     threads = {thread: i + 1 for i, thread in enumerate(dict.fromkeys(one.thread for one in profile.host))}
     for one in profile.host:
@@ -58,7 +58,7 @@ def _arguments(span: DeviceSpan) -> dict[str, Any]:
 def _event(
     track: tuple[int, int], name: str, kind: str, seconds: tuple[float, float], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """A span of time on a track: a process and a thread of it. seconds: its first and last moment."""
+    """Return a complete event on a track (process, thread). seconds: its begin and end."""
     (process, thread), (first, last) = track, seconds
     times = {"ts": first * _UNIT, "dur": max(last - first, 0) * _UNIT}
     return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": kind, **times, "args": arguments}

@@ -1,1 +1,1 @@
-"""A Recipe becomes the engine's Graph."""
+"""Build the engine's Graph from a Recipe."""

@@ -1,4 +1,4 @@
-"""Recipe -> the engine's Graph."""
+"""Build the engine's Graph from a Recipe."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     Composed = Mapping[str, Callable[["Builder", NodeRecipe], None]]
 
 
-_SEVERAL = (SequenceValue, OptionalValue)  # values that are several tensors
-_NARROW = ("int4", "uint4", "int2", "uint2", "float4", "float8")  # as the types begin that few kernels read
-_OWN_KERNELS = "pumice::Kernel"  # nodes that load(kernels=) makes, and no file has: they name files that are read
+_SEVERAL = (SequenceValue, OptionalValue)  # values represented by several tensors
+_NARROW = ("int4", "uint4", "int2", "uint2", "float4", "float8")  # prefixes of low-bit dtypes that few kernels can read
+_OWN_KERNELS = "pumice::Kernel"  # added only by load(kernels=): in a file it could name arbitrary paths to read
 
-_has_operator = functools.lru_cache(1024)(_pumice.has_operator)  # the engine's table does not change
+_has_operator = functools.lru_cache(1024)(_pumice.has_operator)  # the engine's operator table is constant
 
 
 class Refused(Exception):
-    """Raised for a node that cannot be made; the builder has noted why."""
+    """Raised if a node cannot be built; the builder has recorded the reason."""
 
 
 class Builder:
-    """Makes the engine's values by name. It goes on after a refused node, so that everything unsupported is found."""
+    """Builds engine values by name. Continues after a rejected node to report everything unsupported."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Builder:
         self.values: dict[str, Made] = {}
         self.unsupported: list[str] = outer.unsupported if outer else list(recipe.unsupported)
         self.first_error: GraphError | None = None
-        self.made: set[str] = set()  # names of nodes' results that are not yet outputs of a subgraph
-        # graphs that are built already, by their recipes and operands
+        self.made: set[str] = set()  # node outputs that are not yet outputs of a subgraph
+        # graphs already built, keyed by their recipes and operands
         self.subgraphs: dict[Any, Any] = outer.subgraphs if outer else {}
         self.constants: Mapping[str, ConstantRecipe] = recipe.constants
         if outer:
@@ -62,7 +62,7 @@ class Builder:
         self._derived: dict[tuple[Any, ...], Value] = {}
 
     def add_input(self, value: InputRecipe) -> None:
-        """Adds an input of the graph, or several for a sequence or an optional value."""
+        """Add a graph input, or several for a sequence or an optional value."""
         kind = Kind.of(value.dtype)
         try:
             if not kind.compound:
@@ -75,12 +75,12 @@ class Builder:
             self.unsupported.extend(error.items)
 
     def array(self, name: str) -> Array | None:
-        """The elements of a constant; None for other values."""
+        """Return the elements of a constant; None for other values."""
         constant = self.constants.get(name)
         return None if constant is None else array_of(constant.raw, constant.dtype, constant.shape)
 
     def derived(self, name: str, dtype: str, shape: list[int], *form: Any, raw: Callable[[], Bytes]) -> Value:
-        """A constant of the file in another form, made once for all nodes that read it so; `raw` gives its bytes."""
+        """Return a constant of the file in another form, shared by all nodes that need it; `raw` returns its bytes."""
         key = (name, dtype, *shape, *form)
         if key not in self._derived:
             label = self.free_name(f"{name} as {dtype}{shape}")
@@ -89,7 +89,7 @@ class Builder:
 
     @functools.cached_property
     def _names(self) -> set[str]:
-        """Every name in use: the file's values and nodes, and what free_name gave."""
+        """Every name in use: values and nodes of the file, and results of free_name."""
         recipe = self.recipe
         names = {*recipe.constants, *recipe.captured, *(value.name for value in recipe.inputs)}
         for node in recipe.nodes:
@@ -97,7 +97,7 @@ class Builder:
         return names
 
     def free_name(self, stem: str) -> str:
-        """A name that no value or node has: the stem, numbered where it is taken."""
+        """Return an unused name: the stem, with a number appended if it is taken."""
         name, count = stem, 1
         while name in self._names:
             count += 1
@@ -106,23 +106,23 @@ class Builder:
         return name
 
     def value(self, name: str) -> Made | None:
-        """The value of that name; None if it could not be made."""
+        """Return the value of that name; None if it could not be built."""
         value = self.values.get(name)
         if value is None and (given := self.constants.get(name)) is not None:
             value = self.values[name] = self.graph.constant_bytes(given.raw, given.dtype, given.shape, name)
         return value
 
     def operand(self, name: str) -> Made:
-        """The value of that name. Raises Refused if it could not be made."""
+        """Return the value of that name. Raise Refused if it could not be built."""
         value = self.value(name)
         if value is None:
             raise Refused
         return value
 
     def tensor(self, name: str) -> Value:
-        """The tensor of that name.
+        """Return the tensor of that name.
 
-        Raises GraphError for a sequence or an optional value, Refused if it could not be made.
+        Raise GraphError for a sequence or an optional value, Refused if it could not be built.
         """
         value = self.operand(name)
         if isinstance(value, _SEVERAL):
@@ -130,9 +130,7 @@ class Builder:
         return value
 
     def operands(self, node: NodeRecipe, least: int, most: int) -> list[Value]:
-        """The inputs of a node, of which there are `least` to `most` and none is left out. Raises GraphError,
-        Refused.
-        """
+        """Return the inputs of a node: `least` to `most`, none omitted. Raise GraphError, Refused."""
         if not least <= len(node.inputs) <= most or "" in node.inputs:
             expected = f"{least}" if least == most else f"{least} to {most}"
             raise graph_error("node", node.name, f"expected {expected} inputs of {node.op}, given {node.inputs}")
@@ -141,21 +139,19 @@ class Builder:
     def helper(
         self, node: NodeRecipe, op: str, *inputs: Value | Array | None, output: str = "", **attributes: Any
     ) -> Value:
-        """Adds a node that a node of the file needs beside it, and gives its result."""
+        """Add a helper node and return its output."""
         name = self.helper_name(node, op)
         output = output or self.free_name(f"{name}:0")
         value: Value = self.graph.add(op, *inputs, name=name, output_names=[output], **attributes)
         return value
 
     def helper_name(self, node: NodeRecipe, op: str) -> str:
-        """A free name for a node of this operator beside a node of the file."""
+        """Return a free name for a helper node of this operator."""
         self._helpers += 1
         return self.free_name(f"{node.name}/{op.removeprefix('pumice::')}.{self._helpers}")
 
     def add_node(self, node: NodeRecipe) -> None:
-        """Adds a node of the file. Errors are kept: what is unsupported in `unsupported`, the first GraphError in
-        `first_error`.
-        """
+        """Add a node of the file. Errors are recorded: unsupported features in `unsupported`, the first GraphError in `first_error`."""
         if reason := self.unsupported_node(node, self.path(node)):
             self.unsupported.append(reason)
             return
@@ -175,7 +171,7 @@ class Builder:
             self.float32.note(self.graph, self.path(node).removesuffix(node.name), first)
 
     def unsupported_node(self, node: NodeRecipe, path: str) -> str:
-        """Why the node cannot be made at all; "" if it can."""
+        """Return why the node is unsupported; "" if it is supported."""
         op = node.qualified_op
         known = _has_operator(node.op, node.domain) or op in self.composed
         if known and op != _OWN_KERNELS and not node.unsupported:
@@ -183,25 +179,25 @@ class Builder:
         return f"node '{path}': operator {op}{': ' if node.unsupported else ''}{node.unsupported}"
 
     def refuse(self, node: NodeRecipe, why: str) -> Refused:
-        """Notes why the node cannot be made, and gives the exception to raise."""
+        """Record why the node cannot be built, and return the exception to raise."""
         self.unsupported.append(f"node '{self.path(node)}': operator {node.qualified_op}: {why}")
         return Refused()
 
     def keep_results(self, node: NodeRecipe, *results: Value) -> None:
-        """Gives the results the names of the node's outputs; an output without a name is left out."""
+        """Name the results after the node's outputs, skipping outputs without a name."""
         for name, result in zip(node.outputs, results, strict=False):
             if name:
                 self.keep([name], (self.helper(node, "Identity", result, output=name),))
 
     def path(self, node: NodeRecipe) -> str:
-        """The node's name, in a subgraph behind the graph's name."""
+        """Return the node's name; in a subgraph, prefixed with the graph's name."""
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
 
     def add_plain(self, node: NodeRecipe) -> None:
-        """Adds a node that is a single node of the engine. Raises GraphError, UnsupportedError, Refused."""
+        """Add a node that maps to a single engine node. Raise GraphError, UnsupportedError, Refused."""
         if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
             value = self.values.get(node.inputs[0])
-            # an Identity of a value that is several tensors adds no node
+            # Identity of a value represented by several tensors adds no node
             if isinstance(value, _SEVERAL):
                 self.keep(node.outputs, (value,))
                 return
@@ -220,19 +216,19 @@ class Builder:
 
     @staticmethod
     def attributes(node: NodeRecipe) -> dict[str, Any]:
-        """The node's attributes, with tensors as arrays."""
+        """Return the node's attributes, with tensors as arrays."""
         return {
             name: array_of(value.raw, value.dtype, value.shape) if isinstance(value, ConstantRecipe) else value
             for name, value in node.attributes.items()
         }
 
     def keep(self, names: list[str], values: tuple[Made, ...]) -> None:
-        """Gives values these names."""
+        """Register values under these names."""
         self.values.update(zip(names, values, strict=True))
         self.made.update(names)
 
     def add_nodes(self) -> None:
-        """Adds the nodes of a subgraph. Raises Refused, GraphError."""
+        """Add the nodes of a subgraph. Raise Refused, GraphError."""
         before = len(self.unsupported)
         for node in self.recipe.nodes:
             self.add_node(node)
@@ -242,9 +238,7 @@ class Builder:
             raise Refused
 
     def made_values(self, node: NodeRecipe, name: str, kind: Kind) -> list[Value]:
-        """The parts of a subgraph's output, as that kind: neither inputs nor constants, and no value twice (rule
-        B2.9).
-        """
+        """Return a subgraph output's parts as that kind; Identity nodes avoid inputs, constants and duplicates (rule B2.9)."""
         value = self.operand(name)
         parts = parts_of(self, node, value, kind)
         if not kind.compound and name in self.made:
@@ -253,7 +247,7 @@ class Builder:
         return [self.helper(node, "Identity", part) for part in parts]
 
     def finish(self) -> Graph:
-        """The finished graph with its outputs. Raises UnsupportedError that lists everything unsupported, GraphError."""
+        """Return the finished graph with its outputs. Raise UnsupportedError that lists everything unsupported, GraphError."""
         if self.unsupported:
             raise unsupported_error(f"model '{self.recipe.name}'", list(dict.fromkeys(self.unsupported)))
         if self.first_error:
@@ -276,11 +270,12 @@ def build(
     progress: Callable[[int, int], None] | None = None,
     float32: Float32Nodes | None = None,
 ) -> Graph:
-    """The engine's Graph of a recipe.
+    """Build the engine's Graph of a recipe.
 
-    composed: operator -> function that adds such a node. progress: called with the nodes made and their number.
-    float32: asked of each node, and told the engine's nodes of those that it wants.
-    Raises UnsupportedError that lists everything unsupported, GraphError.
+    composed: operator -> function that adds such a node. progress: called with the number of nodes added and their
+    total.
+    float32: selects nodes of the file and collects the engine nodes built from them.
+    Raise UnsupportedError that lists everything unsupported, GraphError.
     """
     builder = Builder(recipe, composed, float32=float32)
     for value in recipe.inputs:

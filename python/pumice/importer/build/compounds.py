@@ -1,7 +1,8 @@
-"""Sequences and optional values of ONNX as tensors of the graph: what they are made of, and how they cross a graph's border.
+"""Represent ONNX sequences and optional values as tensors, also across graph boundaries.
 
-A sequence whose tensors are known one by one is a list of values. Else it is packed: all elements in a row (`data`), all shapes in a
-row (`dims`), and for each tensor its rank and its number of elements (`rows`). An optional value has a bool beside it.
+A sequence whose tensors are known individually is a list of values. Otherwise it is packed: all elements concatenated
+(`data`), all shapes concatenated (`dims`), and rank and element count of each tensor (`rows`). An optional value adds a
+bool.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PACKED = ("data", "dims", "rows")
 
 
 class Kind(Fields):
-    """The type of a value: as text "float32", "sequence(float32)", "optional(sequence(float32))"."""
+    """The type of a value; as text "float32", "sequence(float32)", "optional(sequence(float32))"."""
 
     __slots__ = ()
     _fields = ("dtype", "sequence", "optional")
@@ -38,7 +39,7 @@ class Kind(Fields):
 
     @staticmethod
     def of(text: str) -> Kind:
-        """The Kind that a text stands for, such as "sequence(float32)"."""
+        """Parse a type such as "sequence(float32)"."""
         optional = text.startswith("optional(")
         inner = text[len("optional(") : -1] if optional else text
         sequence = inner.startswith("sequence(")
@@ -46,27 +47,27 @@ class Kind(Fields):
 
     @property
     def compound(self) -> bool:
-        """Whether a value of this kind is several tensors."""
+        """Whether a value of this kind is represented by several tensors."""
         return self.sequence or self.optional
 
     @property
     def parts(self) -> list[tuple[str, str, list[int | None] | None]]:
-        """Name, element type and shape of each tensor that such a value is packed as."""
+        """Name, dtype and shape of each tensor of the packed value."""
         element: list[tuple[str, str, list[int | None] | None]] = [("element", self.dtype, None)]
         if self.sequence:
             element = [("data", self.dtype, [None]), ("dims", "int64", [None]), ("rows", "int64", [None, 2])]
         return [("has", "bool", [1]), *element] if self.optional else element
 
     def names(self, name: str) -> list[str]:
-        """The names of the parts of a value called `name`."""
+        """Return the names of the parts of a value called `name`."""
         return [f"{name}/{part}" if name else "" for part, _, _ in self.parts] if self.compound else [name]
 
     def joined(self, other: Kind) -> Kind:
-        """This kind, which is optional where one of both is."""
+        """Return this kind, optional if either kind is."""
         return self._replace(optional=self.optional or other.optional)
 
     def packed(self, parts: Iterator[Value]) -> Made:
-        """The value that consists of these parts."""
+        """Return the value that consists of these parts."""
         has = next(parts) if self.optional else True
         if not self.sequence:
             element: Value | SequenceValue = next(parts)
@@ -80,18 +81,18 @@ class Kind(Fields):
 
 
 def rank_of(value: Value) -> int | None:
-    """The rank of a tensor; None where it is unknown."""
+    """Return the rank of a tensor; None if unknown."""
     return None if value.shape is None else len(value.shape)
 
 
 def common_rank(values: list[Value]) -> int | None:
-    """The rank that all tensors have; None where they differ or one is unknown."""
+    """Return the rank common to all tensors; None if they differ or one is unknown."""
     ranks = {rank_of(value) for value in values}
     return ranks.pop() if len(ranks) == 1 else None
 
 
 class SequenceValue:
-    """A sequence of tensors of one element type: `items` where they are known one by one, else `packed`."""
+    """A sequence of tensors of one dtype: `items` if they are known individually, else `packed`."""
 
     def __init__(
         self, dtype: str, items: list[Value] | None = None, packed: tuple[Value, Value, Value] | None = None
@@ -99,10 +100,10 @@ class SequenceValue:
         self.dtype = dtype
         self.items = items
         self._packed = packed
-        self.rank = common_rank(items) if items else None  # the rank of all its tensors, where it is known
+        self.rank = common_rank(items) if items else None  # common rank of all tensors, if known
 
     def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
-        """The tensors (data, dims, rows) of the packed sequence; nodes pack it at the first call."""
+        """Return the packed sequence as (data, dims, rows); the first call adds the nodes that pack it."""
         if self._packed is None:
             made = [packed_item(builder, node, item) for item in self.items or ()]
             if not made:
@@ -117,9 +118,7 @@ class SequenceValue:
 
 
 class OptionalValue:
-    """An optional value. `has`: whether it is there, as bool[1] where that is not known yet; `element`: None if it is
-    not.
-    """
+    """An optional value. `has`: whether it is present, a bool[1] tensor if known only at run time; `element`: None if absent."""
 
     def __init__(self, kind: Kind, has: bool | Value, element: Value | SequenceValue | None) -> None:
         self.kind = kind
@@ -131,7 +130,7 @@ Made: TypeAlias = "Value | SequenceValue | OptionalValue"
 
 
 def packed_item(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value, Value, Value]:
-    """A tensor as a packed sequence of one."""
+    """Return a tensor as a packed sequence of length 1."""
     helper = builder.helper
     dims = helper(node, "Shape", item)
     rank = helper(node, "Shape", dims)
@@ -141,14 +140,14 @@ def packed_item(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value,
 
 
 def kind_of(value: Made) -> Kind:
-    """The Kind of a value."""
+    """Return the Kind of a value."""
     if isinstance(value, OptionalValue):
         return value.kind
     return Kind(value.dtype, isinstance(value, SequenceValue))
 
 
 def leaves(value: Made) -> list[Value]:
-    """The tensors that a value consists of in its present form."""
+    """Return the tensors of a value in its current representation."""
     if isinstance(value, SequenceValue):
         return value.items if value.items is not None else list(value._packed or ())
     if isinstance(value, OptionalValue):
@@ -158,7 +157,7 @@ def leaves(value: Made) -> list[Value]:
 
 
 def replaced(value: Made, made: Iterator[Value]) -> Made:
-    """A value of the same form that consists of other tensors."""
+    """Return a value of the same structure with other tensors."""
     if isinstance(value, SequenceValue):
         if value.items is not None:
             return SequenceValue(value.dtype, [next(made) for _ in value.items])
@@ -173,9 +172,9 @@ def replaced(value: Made, made: Iterator[Value]) -> Made:
 
 
 def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> list[Value]:
-    """The parts (see Kind.parts) of a value that is passed as `kind`.
+    """Return the parts (see Kind.parts) of a value passed as `kind`.
 
-    Raises GraphError for a tensor in place of a sequence, or the reverse.
+    Raise GraphError for a tensor in place of a sequence, or vice versa.
     """
     has: bool | Value = True
     element: Any = value
@@ -198,7 +197,7 @@ def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> lis
 
 
 def packed_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
-    """The parts of a sequence of arrays: all elements, all sizes, and (rank, size) of each."""
+    """Pack a sequence of arrays: all elements, all sizes, and (rank, size) of each."""
     data = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
     dims = [size for array in arrays for size in array.shape]
     rows = [[array.ndim, array.size] for array in arrays]
@@ -207,7 +206,7 @@ def packed_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
 
 
 def unpacked_arrays(data: Array, dims: Array, rows: Array) -> list[Array]:
-    """The arrays of a packed sequence, the reverse of packed_arrays()."""
+    """Unpack a packed sequence; the inverse of packed_arrays()."""
     arrays = []
     first = place = 0
     for rank, size in rows.tolist():

@@ -1,4 +1,4 @@
-"""Finds the engine's nodes that come from nodes of the file which are to compute in float32."""
+"""Find the engine's nodes that come from nodes of the file that must compute in float32."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Float32Nodes:
-    """Collects the names, as reports have them, of all that the builder makes of the nodes that are wanted.
+    """Collects the names, as used in reports, of all engine nodes built from the selected nodes.
 
-    `wants` is asked once for each node of the file, with the node and its name behind the names of the graphs around it.
+    `wants` is called once per node of the file, with the node and its name prefixed by the enclosing graphs' names.
     """
 
     def __init__(self, wants: Callable[[NodeRecipe, str], bool]) -> None:
@@ -21,5 +21,5 @@ class Float32Nodes:
         self.names: list[str] = []
 
     def note(self, graph: Graph, prefix: str, first: int) -> None:
-        """Takes the nodes of a graph from a position on."""
+        """Record the nodes of a graph from index `first` on."""
         self.names.extend(prefix + name for name in graph.node_names(first))

@@ -1,7 +1,7 @@
-"""Operators that move elements take 4-bit, 2-bit and 8-bit float tensors, which the engine only quantizes and dequantizes.
+"""Data-movement operators on 4-bit, 2-bit and 8-bit float tensors, which the engine only quantises and dequantises.
 
-Such a tensor is cast to a wider type that holds its elements exactly, moved, and cast back. A constant that is transposed or
-reshaped stays packed.
+Such a tensor is cast to a wider dtype that represents it exactly, moved, and cast back. A transposed or reshaped
+constant stays packed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..file.recipe import ConstantRecipe, NodeRecipe
     from .builder import Builder
 
-# Narrow type -> its number in ONNX, and a wider type with that one's number. Float16 holds all of these floats.
+# Low-bit dtype -> (its ONNX number, a wider dtype, that dtype's ONNX number). float16 represents all these floats.
 _WIDER = {
     "float8_e4m3fn": (17, "float16", 10),
     "float8_e4m3fnuz": (18, "float16", 10),
@@ -60,7 +60,7 @@ _ONLY_SHAPES = ("Shape", "Size")
 
 
 def narrow_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
-    """The type of the elements that the node moves, if it is a narrow one; else ""."""
+    """Return the dtype of the elements that the node moves if it is a low-bit one; else ""."""
     if node.domain or node.op not in _MOVES:
         return ""
     first = (_MOVES[node.op] or (0,))[0]
@@ -69,7 +69,7 @@ def narrow_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
 
 
 def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], names: list[str]) -> tuple[Value, ...]:
-    """The results of a node that moves narrow elements. Raises GraphError, UnsupportedError."""
+    """Return the outputs of a node that moves low-bit elements. Raise GraphError, UnsupportedError."""
     dtype = narrow_dtype(node, inputs)
     number, wide, wide_number = _WIDER[dtype]
     if (folded := _folded(builder, node, dtype)) is not None:
@@ -87,7 +87,7 @@ def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], na
     results = made if isinstance(made, tuple) else (made,)
     if only_shapes:
         return results
-    # Infinities and NaN come back as they were.
+    # Without saturation, infinities and NaN survive the cast back.
     kept = {"saturate": 0} if wide == "float16" and BITS[dtype] == 8 else {}
     return tuple(
         builder.helper(node, "Cast", result, output=name, to=number, **kept)
@@ -96,7 +96,7 @@ def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], na
 
 
 def _padding(builder: Builder, node: NodeRecipe, i: int, wide: str) -> Value | None:
-    """The constant number that a Pad fills with, which the host reads; None for another input."""
+    """Return the constant fill value of a Pad, which the host reads; None for any other input."""
     given = builder.constants.get(node.inputs[i]) if node.op == "Pad" and i == 2 else None
     if given is None:
         return None
@@ -107,7 +107,7 @@ def _padding(builder: Builder, node: NodeRecipe, i: int, wide: str) -> Value | N
 
 
 def _folded(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
-    """The transposed or reshaped constant; None for other nodes."""
+    """Return the transposed or reshaped constant; None for other nodes."""
     given = builder.constants.get(node.inputs[0])
     if given is None or BITS[dtype] == 8:
         return None
@@ -115,7 +115,7 @@ def _folded(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
         codes = array_of(given.raw, dtype, given.shape)
         order = integers(node, "perm") or [*range(codes.ndim)][::-1]
         if sorted(order) != [*range(codes.ndim)]:
-            return None  # the engine refuses it
+            return None  # the engine rejects it
         turned = np.ascontiguousarray(np.transpose(codes, order).view(np.uint8))
         return builder.graph.constant_bytes(
             packed_codes(turned, BITS[dtype]), dtype, list(turned.shape), node.outputs[0]
@@ -125,7 +125,7 @@ def _folded(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
 
 
 def _reshaped(builder: Builder, node: NodeRecipe, given: ConstantRecipe) -> list[int] | None:
-    """The shape that a Reshape with a constant shape gives a constant; None where the engine has to judge it."""
+    """Return the shape of a constant reshaped to a constant shape; None if the engine has to check it."""
     target = builder.array(node.inputs[1]) if node.op == "Reshape" and len(node.inputs) > 1 else None
     if target is None or node.attributes.get("allowzero", 0) or (target < -1).any():
         return None

@@ -1,4 +1,4 @@
-"""Helpers for nodes that run subgraphs. A value that a subgraph takes from outside becomes an input of it."""
+"""Helpers for nodes with subgraphs. An outer-scope value becomes an input of the subgraph."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from .compounds import Made, kind_of, leaves, replaced
 if TYPE_CHECKING:
     from ..._pumice import Value
 
-SINGLE = np.array([1])  # the shape of conditions and counts of the engine's control flow
+SINGLE = np.array([1])  # the shape of conditions and counts in the engine's control flow
 
 
 def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
-    """The subgraphs in these attributes. Raises GraphError where one is missing, Refused where they hold something
-    unsupported.
-    """
+    """Return the subgraphs in these attributes. Raise GraphError if one is missing, Refused if they are unsupported."""
     recipes = []
     reasons = []
     for attribute in attributes:
@@ -37,7 +35,7 @@ def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[R
 
 
 def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
-    """Everything unsupported in a subgraph. Nothing is built, because the values that it takes may not exist."""
+    """Return everything unsupported in a subgraph. Nothing is built, because its outer-scope values may not exist."""
     reasons = [f"graph '{path}': {reason}" for reason in recipe.unsupported]
     for node in recipe.nodes:
         if reason := builder.unsupported_node(node, f"{path}/{node.name}"):
@@ -48,23 +46,23 @@ def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
 
 
 def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Made]:
-    """The values that subgraphs take from outside, without constants, which they hold themselves."""
+    """Return the outer-scope values that subgraphs use, except constants, which they hold themselves."""
     names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
     return {name: builder.operand(name) for name in names if name not in builder.constants}
 
 
 def inner_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe) -> Builder:
-    """A Builder for a subgraph that a node runs in this role."""
+    """Return a Builder for a node's subgraph in this role."""
     return Builder(recipe, builder.composed, f"{builder.path(node)}.{role}", builder)
 
 
 def tensors(values: dict[str, Made]) -> list[Value]:
-    """All tensors that the values consist of."""
+    """Return all tensors of the values."""
     return [leaf for value in values.values() for leaf in leaves(value)]
 
 
 def add_captured(inner: Builder, values: dict[str, Made]) -> None:
-    """Adds captured values as further inputs of a subgraph, those that only another branch reads, too."""
+    """Add captured values as inputs of a subgraph, including those that only another branch reads."""
     for name, value in values.items():
         own = name in inner.recipe.captured
         stem = name if own else f"{inner.graph.name}/outer {name}"
@@ -80,7 +78,7 @@ def add_captured(inner: Builder, values: dict[str, Made]) -> None:
 
 
 def signature(values: dict[str, Made]) -> tuple[Any, ...]:
-    """The names, kinds and shapes of captured values: subgraphs with the same signature are built once."""
+    """Return names, kinds and shapes of captured values: subgraphs with equal signatures are built once."""
     return tuple(
         (name, str(kind_of(value)), *((leaf.dtype, leaf.shape) for leaf in leaves(value)))
         for name, value in values.items()
@@ -88,7 +86,7 @@ def signature(values: dict[str, Made]) -> tuple[Any, ...]:
 
 
 def single_bool(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
-    """A condition as bool[1], which the engine's control flow takes. Raises GraphError for anything but one bool."""
+    """Return a condition as bool[1] for the engine's control flow. Raise GraphError for anything but a single bool."""
     array = builder.array(name)
     if array is not None:
         if array.dtype != np.bool_ or array.size != 1:

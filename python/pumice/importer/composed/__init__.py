@@ -1,1 +1,1 @@
-"""Operators that are several nodes of the engine; table.py lists them."""
+"""Operators that expand to several engine nodes; table.py lists them."""

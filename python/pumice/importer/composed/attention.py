@@ -1,4 +1,4 @@
-"""Attention and rotary embedding of ONNX Runtime's own domain, com.microsoft, as nodes of ONNX."""
+"""Translate attention and rotary embedding of ONNX Runtime's com.microsoft domain to ONNX nodes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ..._pumice import Value
 
 INT64 = 7  # TensorProto.DataType
-FIXED_ROOM = "pumice.fixed_room"  # an attribute of GroupQueryAttention: see _begin
-INT8_CACHE = "pumice.int8_cache"  # an attribute beside it: see _grouped_in_int8
+FIXED_ROOM = "pumice.fixed_room"  # attribute of GroupQueryAttention for a static KV cache: see _begin
+INT8_CACHE = "pumice.int8_cache"  # attribute that goes with FIXED_ROOM: see _grouped_in_int8
 _ZERO, _ONE = np.array(0), np.array(1)
 _FIRST, _SECOND, _LAST = np.array([0]), np.array([1]), np.array([-1])
-_MERGED = np.array([0, 0, -1])  # the shape [batch, rows, heads * size]
+_MERGED = np.array([0, 0, -1])  # the shape [batch, seq, heads * head_size]
 
 
 class _Attention:
-    """A node that is being translated, and the builder that takes its nodes."""
+    """A node being translated, and the builder that receives its nodes."""
 
     def __init__(self, builder: Builder, node: NodeRecipe) -> None:
         self.builder = builder
@@ -57,7 +57,7 @@ class _Attention:
                 raise self.refuse(f"{name}={self.node.attributes[name]}")
 
     def refuse_past_alone(self, *past: Value | None) -> None:
-        """Refuse a past without both present outputs: ONNX Runtime then reads memory that it has not written."""
+        """Reject a past without both present outputs: ONNX Runtime then reads memory that it has not written."""
         if any(one is not None for one in past) and len([name for name in self.node.outputs[1:3] if name]) < 2:
             raise self.refuse(
                 "past_key and past_value without the outputs present_key and present_value; add both outputs"
@@ -81,25 +81,25 @@ class _Attention:
         return count
 
     def length(self, value: Value, axis: int) -> Value:
-        """The length of an axis, int64[1]."""
+        """Return the length of an axis as int64[1]."""
         return self.add("Gather", self.add("Shape", value), np.array([axis]))
 
     def apart(self, rows: Value, heads: int) -> Value:
-        """[batch, rows, heads * size] as [batch, heads, rows, size]."""
+        """Split heads: [batch, seq, heads * head_size] to [batch, heads, seq, head_size]."""
         return self.add("Transpose", self.add("Reshape", rows, np.array([0, 0, heads, -1])), perm=[0, 2, 1, 3])
 
     def merged(self, heads: Value) -> Value:
         return self.add("Reshape", self.add("Transpose", heads, perm=[0, 2, 1, 3]), _MERGED)
 
     def part(self, packed: Value, index: int) -> Value:
-        """One part of [batch, rows, heads, parts, size], as [batch, rows, heads * size]."""
+        """Extract one part of [batch, seq, heads, parts, head_size] as [batch, seq, heads * head_size]."""
         return self.add("Reshape", self.add("Gather", packed, np.array(index), axis=3), _MERGED)
 
     def cut(self, value: Value, begin: int, size: int, axis: int = -1) -> Value:
         return self.add("Slice", value, np.array([begin]), np.array([begin + size]), np.array([axis]))
 
     def places(self, count: Value) -> Value:
-        """The numbers 0, 1, .. as int64[count]."""
+        """Return 0, 1, .. as int64[count]."""
         return self.add("Range", _ZERO, self.add("Reshape", count, np.zeros(0, np.int64)), _ONE)
 
     def as_int64(self, value: Value) -> Value:
@@ -114,10 +114,9 @@ class _Attention:
     # ---- masks
 
     def hidden(self, mask: Value, batch: Value, keys: Value, like: Value) -> Value:
-        """Values that are added to the scores, [batch, 1, 1 or rows, keys]: 0 where a key is seen, else
-        mask_filter_value.
+        """Return the additive mask [batch, 1, 1 or seq, keys]: 0 for visible keys, else mask_filter_value.
 
-        A mask of rank 1 holds lengths (see _within); others are not zero where a key is seen.
+        A mask of rank 1 holds lengths (see _within); other masks are non-zero for visible keys.
         """
         rank = self.rank(mask, "a mask")
         if rank == 1:
@@ -135,9 +134,9 @@ class _Attention:
         return self.add("Where", shown, none, hidden)
 
     def _within(self, mask: Value, batch: Value, keys: Value) -> Value:
-        """The mask of key lengths [batch], or of ends and starts [2 * batch].
+        """Return the mask of key lengths [batch], or of ends and starts [2 * batch].
 
-        Other lengths are refused: here where they are known, else at bind by the nodes named after this check.
+        Other lengths are rejected: here if known, otherwise at bind time by the nodes named after this check.
         """
 
         def checked(op: str, *inputs: Value | Array, **attributes: Any) -> Value:
@@ -145,10 +144,10 @@ class _Attention:
             value: Value = self.builder.graph.add(op, *inputs, name=name, **attributes)
             return value
 
-        images = self.add("Max", batch, _SECOND)  # 1 for a batch of 0, beside which Reshape could not tell -1
+        images = self.add("Max", batch, _SECOND)  # 1 for an empty batch, for which Reshape could not infer -1
         ends = self.as_int64(mask)
         rows = checked("Reshape", ends, self.add("Concat", _LAST, images, axis=0))
-        # below 0 for more than two rows, which ConstantOfShape refuses
+        # negative if there are more than two rows, which ConstantOfShape rejects
         missing = self.add("Sub", np.array([2]), self.length(rows, 0))
         zeros = checked("ConstantOfShape", self.add("Concat", missing, images, axis=0), value=np.array([0]))
         begins = self.add("Gather", self.add("Concat", rows, zeros, axis=0), _SECOND, axis=0)
@@ -166,7 +165,7 @@ class _Attention:
 
 
 def _attention(it: _Attention, q: Value, k: Value, v: Value, *more: Value | None, **attributes: Any) -> list[Value]:
-    """Adds ONNX's Attention, and gives as many results as the node has: y, the present keys and values, the scores."""
+    """Add ONNX's Attention with as many outputs as the node has: y, present keys and values, scores."""
     count = max(i for i, name in enumerate(it.node.outputs) if name) + 1
     made = it.builder.graph.add(
         "Attention", q, k, v, *more, outputs=count, name=it.builder.helper_name(it.node, "Attention"), **attributes
@@ -178,7 +177,7 @@ def _attention(it: _Attention, q: Value, k: Value, v: Value, *more: Value | None
 
 
 def _rows(it: _Attention) -> tuple[Value, Value, Value]:
-    """Queries, keys and values, which may be packed in one input. Raises GraphError."""
+    """Return queries, keys and values, which may be packed into one input. Raise GraphError."""
     q, k, v = it.needed(0, "queries"), it.given(1), it.given(2)
     if k is None:
         if v is not None or it.rank(q, "queries") != 5:
@@ -192,9 +191,7 @@ def _rows(it: _Attention) -> tuple[Value, Value, Value]:
 
 
 def _multi_head(builder: Builder, node: NodeRecipe) -> None:
-    """Translates MultiHeadAttention. Rows hold all heads; keys and values may also come as [batch, heads, rows,
-    size].
-    """
+    """Translate MultiHeadAttention. Keys and values may also come with heads split, [batch, heads, seq, head_size]."""
     it = _Attention(builder, node)
     it.refuse_inputs(past_sequence_length=8, cache_indirection=9)
     heads = it.heads("num_heads")
@@ -206,7 +203,7 @@ def _multi_head(builder: Builder, node: NodeRecipe) -> None:
         known = q.shape[-1] if q.shape is not None else None
         width = it.size(bias, 0, "a bias") // 3 if known is None else known
         q = it.add("Add", q, it.cut(bias, 0, width))
-        if not in_heads:  # keys and values by heads have their bias already
+        if not in_heads:  # keys and values with heads split already include their bias
             k = it.add("Add", k, it.cut(bias, width, width))
             v = it.add("Add", v, it.add("Slice", bias, np.array([2 * width]), np.array([2**62]), _FIRST))
     if in_heads:
@@ -229,7 +226,7 @@ def _multi_head(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _self_attention(builder: Builder, node: NodeRecipe) -> None:
-    """Translates Attention, in which one matrix makes queries, keys and values of the rows."""
+    """Translate Attention, which projects its input to queries, keys and values with one matrix."""
     it = _Attention(builder, node)
     it.refuse_attributes("do_rotary", "past_present_share_buffer")
     it.refuse_inputs(past_sequence_length=6)
@@ -263,7 +260,7 @@ def _self_attention(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _window(it: _Attention, mask: Value, rows: Value, keys: Value) -> Value:
-    """The part in use of a mask [batch, 1, most, most], as [batch, rows, keys]: the last `rows` of the first `keys`."""
+    """Slice a mask [batch, 1, max_seq, max_seq] to [batch, rows, keys]: the last `rows` of the first `keys`."""
     begins = it.add("Concat", it.add("Sub", keys, rows), _FIRST, axis=0)
     ends = it.add("Concat", keys, keys, axis=0)
     return it.add("Squeeze", it.add("Slice", mask, begins, ends, np.array([2, 3])), _SECOND)
@@ -273,14 +270,14 @@ def _window(it: _Attention, mask: Value, rows: Value, keys: Value) -> Value:
 
 
 def _turned(it: _Attention, x: Value, places: Value, cosines: Value, sines: Value, attributes: dict[str, int]) -> Value:
-    """Adds ONNX's RotaryEmbedding of x, [batch, heads, rows, size] or [batch, rows, all]; places are [batch, rows]."""
+    """Apply ONNX's RotaryEmbedding to x, [batch, heads, seq, head_size] or [batch, seq, hidden]; positions are [batch, seq]."""
     size = None if cosines.shape is None else cosines.shape[-1]
     turned = {"rotary_embedding_dim": 2 * size} if size else {}
     return it.add("RotaryEmbedding", x, cosines, sines, places, **{**turned, **attributes})
 
 
 def _rotary(builder: Builder, node: NodeRecipe) -> None:
-    """Translates RotaryEmbedding, whose position_ids may hold the place of the first row alone."""
+    """Translate RotaryEmbedding, whose position_ids may hold only the position of the first token."""
     it = _Attention(builder, node)
     it.refuse_attributes("is_packed_batching")
     if number(node, "scale", 1.0) != 1.0:
@@ -299,7 +296,7 @@ def _rotary(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _from(it: _Attention, first: Value, batch: Value, rows: Value) -> Value:
-    """Places [batch, rows] that count on from the first row's, which may be the same for all images."""
+    """Return positions [batch, seq] counting up from the first token's, which all sequences may share."""
     counted = it.add("Add", it.add("Reshape", first, np.array([-1, 1])), it.places(rows))
     return it.add("Expand", counted, it.add("Concat", batch, rows, axis=0))
 
@@ -308,7 +305,7 @@ def _from(it: _Attention, first: Value, batch: Value, rows: Value) -> Value:
 
 
 def _grouped_rows(it: _Attention, heads: int, groups: int) -> tuple[Value, Value, Value]:
-    """Queries, keys and values as [batch, heads, rows, size]."""
+    """Return queries, keys and values as [batch, heads, seq, head_size]."""
     q, k, v = it.needed(0, "queries"), it.given(1), it.given(2)
     if (k is None) != (v is None):
         raise graph_error("node", it.node.name, "expected both keys and values, or none of them")
@@ -323,9 +320,9 @@ def _grouped_rows(it: _Attention, heads: int, groups: int) -> tuple[Value, Value
 
 
 def _cache(it: _Attention, past: Value | None, now: Value, total: Value | None, first: Value) -> Value:
-    """Keys or values of all rows: `now` is written into `past` from row `first` of each image on.
+    """Return the updated KV cache: `now` is written into `past` at position `first` of each sequence.
 
-    The result has room for `total` rows at least; without a total it is the cache itself, whose room has to do.
+    The result is grown to at least `total` positions; without a total the cache keeps its capacity.
     """
     if past is None:
         return now
@@ -339,21 +336,21 @@ def _cache(it: _Attention, past: Value | None, now: Value, total: Value | None, 
 
 
 def _begin(it: _Attention, rows: Value) -> tuple[Value, Value | None]:
-    """The row of the cache that each image's rows of now begin at, and the rows that the cache needs in all.
+    """Return the cache position of each sequence's first new token, and the required cache length.
 
-    A node that pumice.text has given the attribute FIXED_ROOM has the former as its input 5 and a cache whose room does; its
-    input 6 are the rows of each image with those of now.
+    For a node to which pumice.text has added FIXED_ROOM, the positions are input 5 and the cache capacity is fixed;
+    input 6 is then each sequence's length including the new tokens.
     """
     if number(it.node, FIXED_ROOM, 0):
         return it.as_int64(it.needed(5, "rows in the cache")), None
     lengths, total = (it.as_int64(it.needed(i, name)) for i, name in ((5, "seqlens_k"), (6, "total_sequence_length")))
-    # A first prompt fills the cache from its beginning, also for images that are shorter.
+    # The first prompt starts at position 0 in all sequences, including shorter ones.
     behind = it.add("Sub", it.add("Add", lengths, _SECOND), rows)
     return it.add("Where", it.add("Equal", total, rows), it.add("Sub", behind, behind), behind), total
 
 
 def _sink(it: _Attention, heads: int) -> Value | Array | None:
-    """The score of the sink, an additional key whose value is zero, as [1, heads, 1, 1]; None without one."""
+    """Return the score of the attention sink, an extra key with a zero value, as [1, heads, 1, 1]; None without a sink."""
     given = it.given(11)
     shape = np.array([1, heads, 1, 1])
     if given is not None:
@@ -362,9 +359,9 @@ def _sink(it: _Attention, heads: int) -> Value | Array | None:
 
 
 def _grouped(builder: Builder, node: NodeRecipe) -> None:
-    """Translates GroupQueryAttention.
+    """Translate GroupQueryAttention.
 
-    Each image has a number of rows of its own in the cache: seqlens_k + 1 with the present ones, which come last.
+    Each sequence has its own length in the cache: seqlens_k + 1 including the new tokens, which come last.
     """
     it = _Attention(builder, node)
     if number(node, INT8_CACHE, 0):
@@ -392,16 +389,17 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
         mask = _behind_sink(it, sink, mask, _hidden_before(it, q, keys, first, rows, window))
         keys, values = (_with_zeros(it, one) for one in (keys, values))
         seen = it.add("Add", seen, _SECOND)
-    elif window > 0:  # local_window_size counts the row's own key, left_window_size does not
+    elif window > 0:  # local_window_size includes the token's own key, left_window_size does not
         more["left_window_size"] = window - 1
     y = it.add("Attention", q, keys, values, mask, None, None, seen, **more, **it.scale)
     builder.keep_results(node, it.merged(y), *present)
 
 
 def _grouped_in_int8(it: _Attention) -> None:
-    """A node that pumice.text has given caches of int8 as inputs 3 and 4, and the scales of their rows as inputs 12 and 13.
+    """Translate a node to which pumice.text has added int8 caches (inputs 3, 4) and their per-token scales (inputs 12,
+    13).
 
-    The scales with those of the new rows are outputs 3 and 4. See _begin for inputs 5 and 6.
+    Outputs 3 and 4 are the scales including the new tokens. See _begin for inputs 5 and 6.
     """
     it.refuse_inputs(q_norm_weight=14, k_norm_weight=15)
     it.refuse_attributes("qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
@@ -434,15 +432,15 @@ def _grouped_in_int8(it: _Attention) -> None:
 
 
 def _unpacked(it: _Attention, levels: Value, scales: Value, like: Value) -> Value:
-    """A cache of int8 as floats."""
+    """Dequantise an int8 cache."""
     each = it.add("Unsqueeze", it.add("CastLike", scales, like), _LAST)
     return it.add("Mul", it.add("CastLike", levels, like), each)
 
 
 def _hidden_before(it: _Attention, q: Value, keys: Value, first: Value, rows: Value, window: int) -> Value:
-    """Values that are added to the scores, [batch, 1, rows, keys]: -inf for keys before the window.
+    """Return the additive sliding-window mask [batch, 1, seq, keys]: -inf for keys before the window.
 
-    They are zeros of shape [1, 1, 1, keys] where there is no window.
+    Without a window it is zeros of shape [1, 1, 1, keys].
     """
     count = it.length(keys, 2)
     none, hidden = (it.add("CastLike", np.array(value, np.float32), q) for value in (0, -np.inf))
@@ -456,7 +454,7 @@ def _hidden_before(it: _Attention, q: Value, keys: Value, first: Value, rows: Va
 
 
 def _behind_sink(it: _Attention, sink: Value | Array, bias: Value | None, hidden: Value) -> Value:
-    """Values that are added to the scores, [batch, heads, rows, 1 + keys]: the sink's in the first column."""
+    """Return the additive mask [batch, heads, seq, 1 + keys], with the sink's score in the first column."""
     if bias is not None:
         hidden = it.add("Add", it.add("Slice", hidden, _FIRST, it.length(bias, 3), np.array([3])), bias)
     shape = it.add("Shape", it.add("Add", hidden, it.add("CastLike", sink, hidden)))
@@ -466,7 +464,7 @@ def _behind_sink(it: _Attention, sink: Value | Array, bias: Value | None, hidden
 
 
 def _with_zeros(it: _Attention, keys: Value) -> Value:
-    """Keys or values with a row of zeros before them."""
+    """Prepend a zero row to keys or values."""
     shape = it.add("ScatterND", it.add("Shape", keys), np.array([[2]]), _SECOND)
     zeros = it.add("CastLike", it.add("ConstantOfShape", shape, value=np.zeros(1, np.float32)), keys)
     return it.add("Concat", zeros, keys, axis=2)

@@ -1,4 +1,4 @@
-"""Products with matrices of few bits, as ONNX Runtime's quantiser writes them (com.microsoft::MatMulNBits)."""
+"""GEMM with block-quantised weights from ONNX Runtime's quantiser (com.microsoft::MatMulNBits)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def _order_of(builder: Builder, node: NodeRecipe, sizes: tuple[int, int]) -> Array | None:
-    """The order of the depth in which the columns of each block lie beside each other, by the input g_idx: each column's block.
+    """Return the permutation of K that makes each block contiguous, from g_idx, the block index of each element of K.
 
-    sizes: the depth, and columns of a block. None where they lie so already. Raises GraphError for numbers of no blocks, and
-    UnsupportedError where the blocks are not of as many columns each.
+    sizes: K and the block size. None if the blocks are already contiguous. Raise GraphError for invalid block indices,
+    and UnsupportedError if the blocks differ in size.
     """
     depth, block = sizes
     groups = builder.array(node.inputs[4])
@@ -44,9 +44,10 @@ def _order_of(builder: Builder, node: NodeRecipe, sizes: tuple[int, int]) -> Arr
 
 @dataclass(frozen=True)
 class _Blocks:
-    """A matrix [columns, depth] of `bits` in blocks along the depth, each with a scale and perhaps a zero point; order: see _order_of.
+    """Weights [N, K] of `bits`, quantised in blocks along K with a scale and an optional zero point each; order: see
+    _order_of.
 
-    The engine's matrix has `stored_bits`: its kernels take 4 and 8, so codes of 2 bits are widened to 4.
+    The engine's matrix has `stored_bits`: its kernels support 4 and 8, so 2-bit codes are widened to 4.
     """
 
     columns: int
@@ -68,11 +69,11 @@ class _Blocks:
 
     @property
     def middle(self) -> int:
-        """The zero point where none is given: half of the range."""
+        """The default zero point: half of the range."""
         return 1 << self.bits - 1
 
     def matrix(self, raw: Bytes) -> Bytes:
-        """The codes without what fills up the last block. raw: the file's own bytes, which need not be copied where that is nothing."""
+        """Return the codes without the padding of the last block. raw: the file's bytes, returned uncopied if unchanged."""
         whole = self.depth == self.blocks * self.block and self.depth * self.bits % 8 == 0
         if self.order is None and whole and self.bits == self.stored_bits:
             return raw
@@ -80,14 +81,14 @@ class _Blocks:
         return packed_codes(codes if self.order is None else codes[:, self.order], self.stored_bits)
 
     def has_fractions(self) -> bool:
-        """Whether the zero points are floats that no code can stand for."""
+        """Return whether any zero point is a float that is not a valid code."""
         if self.zeros is None or self.zeros.dtype == np.uint8:
             return False
         points = self.zeros.astype(np.float32)
         return bool((points != np.round(points)).any() or points.min() < 0 or points.max() >= 1 << self.bits)
 
     def points(self) -> bytes:
-        """The zero points as codes; half of the range where none or fractions are given."""
+        """Return the zero points as codes; half of the range if they are absent or fractional."""
         terms = (self.columns, self.blocks)
         if self.zeros is None or self.has_fractions():
             return packed_codes(np.full(terms, self.middle, np.uint8), self.stored_bits)
@@ -99,7 +100,7 @@ class _Blocks:
         return packed_codes(codes, self.stored_bits)
 
     def offsets(self) -> Array:
-        """[blocks, columns]: what each element of a block is off by for zero points that are fractions."""
+        """Return the correction for fractional zero points that is added to each element of a block, [blocks, N]."""
         assert self.zeros is not None
         scales = self.scales.astype(np.float32).reshape(self.columns, -1)
         points = self.zeros.astype(np.float32).reshape(self.columns, -1)
@@ -140,7 +141,7 @@ def _blocks_of(builder: Builder, node: NodeRecipe, inputs: list[str]) -> _Blocks
 
 
 def _sums_of_blocks(builder: Builder, node: NodeRecipe, a: Value, blocks: _Blocks) -> Value:
-    """The sums of a's elements that meet each block, [.., blocks]."""
+    """Return the sum of a's elements in each block, [.., blocks]."""
     if filling := blocks.blocks * blocks.block - blocks.depth:
         a = builder.helper(node, "Pad", a, np.array([0, filling]), None, np.array([-1]))
     rows = builder.helper(node, "Shape", a, end=-1)
@@ -149,15 +150,15 @@ def _sums_of_blocks(builder: Builder, node: NodeRecipe, a: Value, blocks: _Block
 
 
 def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
-    """Translates MatMulNBits, y = a b^T.
+    """Translate MatMulNBits, y = a b^T.
 
-    b is [N, K] in blocks along K, each with a scale and a zero point, which is half of the range where none is given. With g_idx
-    the columns of a block lie anywhere: they are brought beside each other here, and so are those of a at each run.
+    b is [N, K] in blocks along K, each with a scale and a zero point, which defaults to half of the range. With g_idx a
+    block's elements may be scattered along K: b is permuted here, and a at each run.
     """
     inputs = [*node.inputs, "", "", ""]
     blocks = _blocks_of(builder, node, inputs)
     dtype, terms = f"uint{blocks.stored_bits}", [blocks.columns, blocks.blocks]
-    # One matrix serves all nodes that share it, as tied embeddings do.
+    # Nodes that share a matrix, such as tied embeddings, use one copy.
     stem = node.inputs[1] if blocks.order is None else f"{node.inputs[1]} by {inputs[4]}"
     codes = builder.derived(
         stem,

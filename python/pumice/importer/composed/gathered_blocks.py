@@ -1,4 +1,4 @@
-"""Rows of a table that is quantized in blocks (com.microsoft::GatherBlockQuantized)."""
+"""Lookup in a block-quantised table (com.microsoft::GatherBlockQuantized)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 INT64 = 7  # TensorProto.DataType
 _CODES = ("uint8", "uint4", "int4")
-# Element types of tables of floats, whose elements float16 holds, and their numbers in ONNX.
+# Dtypes of float tables, all exactly representable in float16, and their ONNX numbers.
 _FLOATS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20, "float4_e2m1fn": 23}
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Zero points are one to a byte and unsigned: those of int4, and its codes, are 8 larger than in the file. shape: of the codes.
+    """A block-quantised table; shape: of the codes.
 
-    A table of floats has no zero points; dtype: its type.
+    Zero points are unsigned, one per byte; those of int4, and its codes, are 8 larger than in the file. A float table
+    has no zero points; dtype: its type.
     """
 
     dtype: str
@@ -46,7 +47,7 @@ def _axis(node: NodeRecipe, name: str, default: int, rank: int) -> int:
 
 
 def _constant_codes(builder: Builder, node: NodeRecipe, index: int, bits: int, last: int | None = None) -> Array:
-    """The codes of a constant input, one to a byte; `last`: how many of each row of uint8 stand for elements."""
+    """Return the codes of a constant input, one per byte; `last`: number of valid codes per uint8 row."""
     given = builder.constants.get(node.inputs[index])
     if given is None:
         raise builder.refuse(node, f"input {index} that is no constant")
@@ -60,7 +61,7 @@ def _constant_codes(builder: Builder, node: NodeRecipe, index: int, bits: int, l
 
 
 def _zero_points(builder: Builder, node: NodeRecipe, bits: int, shape: list[int]) -> Array | None:
-    """The zero points, or the type's own where none are given; None for a table of floats, which has none."""
+    """Return the zero points, or the dtype's default; None for a float table, which has none."""
     dtype, given = builder.constants[node.inputs[0]].dtype, len(node.inputs) > 3 and bool(node.inputs[3])
     if dtype in _FLOATS:
         if given:
@@ -91,7 +92,7 @@ def _table(builder: Builder, node: NodeRecipe) -> _Table:
         )
     shape = [*data.shape[:-1], data.shape[-1] * (8 // int(bits) if data.dtype == "uint8" else 1)] if data.shape else []
     gather, quantize = (_axis(node, name, i, len(shape)) for i, name in enumerate(("gather_axis", "quantize_axis")))
-    expected, block = [*shape], block or max(shape[quantize], 1)  # 0: a table of floats has one block
+    expected, block = [*shape], block or max(shape[quantize], 1)  # 0: a float table has one block
     expected[quantize] = -(-expected[quantize] // block)
     if is_float and all(size in (1, other) for size, other in zip(scales.shape, expected, strict=False)):
         scales = np.broadcast_to(scales, expected)
@@ -102,7 +103,7 @@ def _table(builder: Builder, node: NodeRecipe) -> _Table:
 
 
 def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
-    """Gathers codes, zero points and scales by the same indices, and dequantizes what was gathered. Raises Refused, GraphError."""
+    """Gather codes, zero points and scales with the same indices, then dequantise. Raise Refused, GraphError."""
     table = _table(builder, node)
     indices, axis = builder.tensor(node.inputs[1]), table.gather_axis
     codes, of_blocks = _gathered_codes(builder, node, table, indices), indices
@@ -115,14 +116,14 @@ def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
         if zeros is not None:
             result = builder.helper(node, "Sub", result, builder.helper(node, "CastLike", zeros, scales))
         result = builder.helper(node, "Mul", result, scales)
-    else:  # an axis behind the gathered one is counted from the end, because the indices may have any rank
+    else:  # count axes after the gathered one from the end, because the indices may have any rank
         along = table.quantize_axis - (len(table.shape) if table.quantize_axis > axis else 0)
         result = builder.helper(node, "DequantizeLinear", codes, scales, zeros, axis=along, block_size=table.block)
     builder.keep_results(node, result)
 
 
 def _gathered_codes(builder: Builder, node: NodeRecipe, table: _Table, indices: Value) -> Value:
-    """Packed bytes of whole rows are gathered and then unpacked; other codes lie one to a byte in the device's memory."""
+    """Gather packed bytes of whole rows and unpack them; otherwise gather from codes stored one per byte."""
     bits, count, given = table.bits, table.shape[-1], builder.constants[node.inputs[0]]
     if table.dtype in _FLOATS:
         wide = array_of(given.raw, given.dtype, given.shape).astype(np.float16)
@@ -147,7 +148,7 @@ def _gathered_codes(builder: Builder, node: NodeRecipe, table: _Table, indices: 
 
 
 def _blocks_of(builder: Builder, node: NodeRecipe, indices: Value, table: _Table) -> Value:
-    """The block of each index; indices below 0 count from the end."""
+    """Return the block of each index; negative indices count from the end."""
     size = np.array(table.shape[table.gather_axis])
     wide = builder.helper(node, "Cast", indices, to=INT64)
     negative = builder.helper(node, "Less", wide, np.array(0))

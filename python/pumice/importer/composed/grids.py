@@ -1,4 +1,4 @@
-"""AffineGrid: the function that ONNX defines it by is wrong for a batch of one, whose axis it squeezes away."""
+"""Translate AffineGrid, because ONNX's function body squeezes away the axis of a batch of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE, FIRST = np.array([1]), np.array([0])
 
 
 def add_affine_grid(builder: Builder, node: NodeRecipe) -> None:
-    """AffineGrid: theta [N, A, A + 1] and A + 2 sizes -> places [N, ..., A] in [-1, 1], the innermost axis first."""
+    """AffineGrid: theta [N, A, A + 1] and A + 2 sizes -> coordinates [N, ..., A] in [-1, 1], the innermost axis first."""
     if len(node.inputs) != 2:
         raise graph_error("node", node.name, f"expected theta and sizes, given {len(node.inputs)} inputs")
     theta, sizes = (builder.tensor(name) for name in node.inputs)
@@ -44,7 +44,7 @@ def add_affine_grid(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _steps(builder: Builder, node: NodeRecipe, size: Value) -> Value:
-    """Places on an axis from -1 to 1: centers of elements, or with align_corners from the first center to the last."""
+    """Return coordinates in [-1, 1] along an axis: element centers, or with align_corners from first to last center."""
     helper = builder.helper
     count = helper(node, "Reshape", size, np.zeros(0, np.int64))
     places = helper(node, "Range", np.array(0), count, np.array(1))

@@ -1,7 +1,7 @@
-"""Builds the engine's WHILE for a loop of ONNX: what it carries, counts, slices and gathers.
+"""Build the engine's WHILE for an ONNX loop: its carried values, counter, slices and scan outputs.
 
-Results of iterations become rows of a buffer where the number of rows and their shape are known before the loop,
-whose shapes then do not change; else they are appended, and the host drives the loop.
+Scan outputs are written to a buffer if the number of rows and their shape are known before the loop, which keeps all
+shapes constant. Otherwise they are appended, and the host drives the loop.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 INT32, INT64 = 6, 7  # TensorProto.DataType
 _ONE = np.array([1], np.int32)
 SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
-_MOST_BUFFER_BYTES = 64 << 20  # bytes of a buffer whose rows may stay unused
+_MOST_BUFFER_BYTES = 64 << 20  # limit for a buffer whose rows may stay unused
 
 Shape = tuple["int | None", ...] | None
 Sizes: TypeAlias = "tuple[int, ...] | Value"
 
 
 class Element(NamedTuple):
-    """The type of what each iteration gives for one of the results."""
+    """The type of one iteration's element of a scan output."""
 
     dtype: str
     shape: Shape
@@ -45,29 +45,29 @@ class Element(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """A value that the iterations take slice by slice, or that they give slice by slice."""
+    """A value that the loop reads or writes slice by slice."""
 
     name: str
     axis: int = 0
     reverse: bool = False
-    rank: int | None = None  # rank of a slice, as the file declares it
+    rank: int | None = None  # declared rank of a slice
 
 
 class State(NamedTuple):
-    """The type of a value that one iteration leaves to the next."""
+    """The type of a loop-carried value."""
 
     dtype: str
     shape: Shape
 
     def joined(self, other: Value) -> State:
-        """The state with the sizes in which both agree, None for the others."""
+        """Return the state keeping the sizes on which both agree, None for the others."""
         if self.shape is None or other.shape is None or len(self.shape) != len(other.shape):
             return self._replace(shape=None)
         return self._replace(shape=tuple(a if a == b else None for a, b in zip(self.shape, other.shape, strict=True)))
 
 
 class Body(NamedTuple):
-    """A body that was built: its graph, the next states, and the elements that it gives for the results."""
+    """A built body: its graph, the next states, and the types of its scan output elements."""
 
     inner: Builder
     states: list[Value]
@@ -76,9 +76,7 @@ class Body(NamedTuple):
 
 
 def _shape_of(value: Value, declared: Scanned) -> Shape:
-    """The value's shape; where the graph does not know it, the rank that the file declares, which must hold at run
-    time.
-    """
+    """Return the value's shape; if unknown, the rank declared in the file, which must hold at run time."""
     return (None,) * declared.rank if value.shape is None and declared.rank is not None else value.shape
 
 
@@ -93,25 +91,25 @@ class LoopBuilder:
         self.builder = builder
         self.node = node
         self.body = body
-        self.inputs: list[InputRecipe] = []  # inputs of the body for the states
-        self.states: list[tuple[str, str, Kind]] = []  # name of each state in the body, name of the next one
+        self.inputs: list[InputRecipe] = []  # body inputs of the states
+        self.states: list[tuple[str, str, Kind]] = []  # name of each state in the body, name of the next one, its kind
         self.initial: list[Value] = []
-        self.rows: int | Value | None = None  # the most trips, int64[1] where computed; None for no limit
-        self.limit: Value | Array | None = None  # the same number as int32[1]
-        self.goes_on: Value | Array | None = None  # the first condition; None where it is always true
+        self.rows: int | Value | None = None  # maximum trip count, int64[1] if computed; None if unlimited
+        self.limit: Value | Array | None = None  # the same as int32[1]
+        self.goes_on: Value | Array | None = None  # initial condition; None if always true
         self.number = ""  # name of the iteration number in the body
         self.number_shape = SCALAR
         self.condition_in = self.condition_out = ""
         self.slices: list[Scanned] = []
         self.sliced: list[Value] = []
-        self.given: list[Scanned] = []  # the results that are read
+        self.given: list[Scanned] = []  # scan outputs that are used
         self.elements: list[Element] = []  # types of `given`
         self.sizes: list[Sizes | None] = []
-        self.keeps_shapes = False  # an iteration that changes the shape of a state is refused
-        self.certain = False  # known sizes hold whatever the model is called with
+        self.keeps_shapes = False  # reject iterations that change a state's shape
+        self.certain = False  # known sizes hold for all inputs of the model
 
     def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
-        """Adds a state, or several for a sequence or an optional value. Raises GraphError."""
+        """Add a state, or several for a sequence or an optional value. Raise GraphError."""
         kind, declared = kind_of(initial), Kind.of(given.dtype)
         if given.dtype and (kind.sequence or declared.sequence) and kind[:2] != declared[:2]:
             expected = f"'{given.name}': expected {declared} as its body declares"
@@ -130,9 +128,7 @@ class LoopBuilder:
     def _open(
         self, role: str, states: list[State], extra: list[State]
     ) -> tuple[Builder, list[Value], dict[str, Value]]:
-        """A graph with the loop's inputs, in this order: states, extra states, counter, condition, limit, sliced and
-        captured values.
-        """
+        """Open a graph with the loop's inputs: states, extra states, counter, condition, limit, sliced and captured values."""
         builder, node = self.builder, self.node
         inner = inner_builder(builder, node, role, self.body)
         names = [value.name for value in self.inputs]
@@ -165,7 +161,7 @@ class LoopBuilder:
         return limit
 
     def _row(self, inner: Builder, own: dict[str, Value], reverse: bool) -> Value:
-        """The row that this iteration takes and gives, int32[1]."""
+        """Return the slice index of this iteration as int32[1]."""
         if not reverse:
             return own["counter"]
         after = inner.helper(self.node, "Add", own["counter"], _ONE)
@@ -184,7 +180,7 @@ class LoopBuilder:
         return inner.graph
 
     def _iteration(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
-        """The body for these types, built once; without `modes` it is a trial that leaves the results out."""
+        """Return the body for these types, built once; without `modes` it is a trial without scan outputs."""
         sliced = tuple((value.dtype, value.shape) for value in self.sliced)
         what = (id(self.body), self.builder.path(self.node), self._fixed(), self.builder.graph.exact)
         key = (*what, tuple(states), tuple(extra), tuple(modes), signature(self.captured), sliced)
@@ -232,23 +228,19 @@ class LoopBuilder:
         return Body(inner, following, elements, made)
 
     def _kept(self, inner: Builder, value: Value, before: Value) -> Value:
-        """The next state. A node checks at run time that it has the shape of the one before, where that is not known
-        yet.
-        """
+        """Return the next state. If its shape is unknown, a node checks at run time that it has not changed."""
         is_known = value.shape is not None and None not in value.shape and inner.graph.exact
         if is_known and value.shape == before.shape:
             return value
         kept: Value = inner.helper(self.node, "pumice::Unchanged", value, before)
         return kept
 
-    # ---- results, row by row
+    # ---- scan outputs
 
     def _results_in(
         self, inner: Builder, own: dict[str, Value], made: list[Value], rows: list[Value], modes: list[bool]
     ) -> list[Value]:
-        """The next states of the results: a buffer with one more row (mode True), or the elements so far, flat, and
-        their shape.
-        """
+        """Return the next states of the scan outputs: a buffer with one more row (mode True), or all elements flat and their shape."""
         node = self.node
         following = []
         left = iter(rows)
@@ -280,7 +272,7 @@ class LoopBuilder:
             shape_of_shape = None if element.shape is None else len(element.shape)
             sizes: Value | Array = np.array([size or 0 for size in element.shape or ()], np.int64)
             if sizes_of_rows is not None and not isinstance(sizes_of_rows, tuple):
-                sizes = sizes_of_rows  # a loop without an iteration leaves these sizes as they are
+                sizes = sizes_of_rows  # a loop without iterations returns these sizes unchanged
             states += [State(element.dtype, (None,)), State("int64", (shape_of_shape,))]
             initial += [np.zeros(0, numpy_dtype(element.dtype)), sizes]
         return states, initial
@@ -298,7 +290,7 @@ class LoopBuilder:
         return self._expected(zeros, element)
 
     def _expected(self, rows: Value, element: Element) -> Value:
-        """The rows themselves; the graph is told the shape that they are likely to have."""
+        """Return the rows, after giving the graph their likely shape as a hint."""
         if element.shape is not None:
             count = self.rows if isinstance(self.rows, int) and self.goes_on is None else None
             self.builder.graph.expect(rows, [count, *element.shape])
@@ -317,10 +309,10 @@ class LoopBuilder:
         return math.prod((self.rows, *element.known)) * numpy_dtype(element.dtype).itemsize <= _MOST_BUFFER_BYTES
 
     def _sizes(self, trial: Body) -> list[Sizes | None]:
-        """The sizes of each element: numbers where they are certain, else a vector computed before the loop begins.
+        """Return the sizes of each element: integers if certain, else a vector computed before the loop.
 
-        They are None where only an iteration can tell them. Sizes that came out alike for some sizes of the model's
-        inputs prove nothing: s % 2 and min(n, s) are such.
+        They are None if only an iteration can determine them. Sizes that are equal for some input sizes of the model
+        prove nothing, as in s % 2 or min(n, s).
         """
         if self.certain:
             return [element.known for element in self.elements]
@@ -330,10 +322,9 @@ class LoopBuilder:
         ]
 
     def _sizes_before(self, inner: Builder, j: int, value: Value) -> Value | None:
-        """The sizes in the first iteration, which are those of all (ONNX says so); None where they cannot be
-        computed.
+        """Return the sizes in the first iteration, which ONNX requires of all; None if they cannot be computed.
 
-        The nodes that make the element are copied before the loop, where only its shape is read.
+        The nodes that produce the element are copied before the loop; only its shape is read there.
         """
         builder, node = self.builder, self.node
         sources = inner.graph.shape_sources(value)
@@ -355,18 +346,18 @@ class LoopBuilder:
                 return None
         try:
             first = builder.graph.graft(value, operands, builder.helper_name(node, "first"))
-        except GraphError:  # the nodes cannot run on these sizes, or on none that are tried
+        except GraphError:  # the nodes cannot run on these sizes, or on any that are tried
             return None
         if first.shape is None and self.elements[j].shape is None:
             return None
-        if self.elements[j].shape is None:  # only the graph outside of the body knows which sizes are alike
+        if self.elements[j].shape is None:  # only the outer graph knows which sizes are equal
             self.elements[j] = self.elements[j]._replace(shape=first.shape)
         return builder.helper(node, "Shape", first)
 
     def _result(
         self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value
     ) -> Value:
-        """The result as ONNX has it, made of `rows`, whose first entries are what the loop gave for it."""
+        """Return the scan output in ONNX's form; the first entries of `rows` are what the loop returned for it."""
         helper, node = self.builder.helper, self.node
         known = element.known if self.certain else None
         value = rows[0]
@@ -402,9 +393,7 @@ class LoopBuilder:
     # ---- the node
 
     def add(self, names: list[str]) -> None:
-        """Adds the loop. `names` has the states' names after the loop, then those of `given`; "" for results that
-        nobody reads.
-        """
+        """Add the loop. `names`: the states' names after the loop, then the names of `given`; "" for unused results."""
         kinds = [kind for _, _, kind in self.states]
         self._add(
             [part for name, kind in zip(names, kinds, strict=False) for part in kind.names(name)] + names[len(kinds) :]
@@ -415,7 +404,7 @@ class LoopBuilder:
                 self.builder.values[name] = kind.packed(iter(parts))  # type: ignore[arg-type]
 
     def _add(self, names: list[str]) -> None:
-        """Adds the loop; `names` has one entry for each tensor of a state."""
+        """Add the loop; `names` has one entry per tensor of a state."""
         builder, node = self.builder, self.node
         self.captured = captured(builder, [self.body])
         states = [State(value.dtype, value.shape) for value in self.initial]
@@ -461,7 +450,7 @@ class LoopBuilder:
         builder.keep(list(found), tuple(found.values()))
 
     def _add_nothing(self, names: list[str]) -> None:
-        """The results of a loop without an iteration: its states as they begin, and no rows."""
+        """Add the results of a loop without iterations: its initial states, and no rows."""
         builder, node = self.builder, self.node
         results = zip(self.elements, self.sizes, self.given, names[len(self.initial) :], strict=True)
         values = list(self.initial)
@@ -471,7 +460,7 @@ class LoopBuilder:
         builder.keep_results(node._replace(outputs=names), *values)
 
     def _made_names(self, names: list[str], modes: list[bool], count: int) -> list[str]:
-        """Names for the WHILE's outputs: the file's where such an output is a result as it stands."""
+        """Return names for the WHILE's outputs: the file's name if the output is used unchanged."""
         states = len(self.initial)
         made = list(names[:states])
         for buffered, scanned, name in zip(modes, self.given, names[states:], strict=True):

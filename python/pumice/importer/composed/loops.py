@@ -1,5 +1,5 @@
-"""Loop and Scan of ONNX. The engine counts in int32: a Loop's trip count above 2^31 - 1 counts as that, and a Scan of more slices
-is refused.
+"""Translate ONNX's Loop and Scan. The engine counts in int32: a Loop's trip count is clamped to 2^31 - 1, and a Scan of
+more slices is rejected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_TRIPS = 2**31 - 1
 
 
 def _trip_count(loop: LoopBuilder, name: str) -> None:
-    """Sets the loop's rows and limit from a trip count of any size, held to 0 .. 2^31 - 1. Raises GraphError."""
+    """Set the loop's rows and limit from a trip count, clamped to 0 .. 2^31 - 1. Raise GraphError."""
     builder, node = loop.builder, loop.node
     array = builder.array(name)
     if array is not None:
@@ -49,7 +49,7 @@ def _passes(node: NodeRecipe) -> bool:
 
 
 def _is_always_true(builder: Builder, body: Recipe) -> bool:
-    """Whether the body's condition stays true once it is, as far as can be seen."""
+    """Return whether the body's condition provably stays true once it is."""
     name = body.outputs[0].name
     sources = {output: node.inputs[0] for node in body.nodes if _passes(node) for output in node.outputs}
     while name in sources:
@@ -61,7 +61,7 @@ def _is_always_true(builder: Builder, body: Recipe) -> bool:
 
 
 def add_loop(builder: Builder, node: NodeRecipe) -> None:
-    """Adds ONNX's Loop. Raises GraphError, Refused."""
+    """Add ONNX's Loop. Raise GraphError, Refused."""
     (body,) = subgraphs_of(builder, node, "body")
     inputs = node.inputs + [""] * (2 - len(node.inputs))
     states = len(inputs) - 2
@@ -78,7 +78,7 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
         _trip_count(loop, inputs[0])
     first = single_bool(builder, node, inputs[1]) if inputs[1] else np.array([True])
     starts = isinstance(first, np.ndarray) and bool(first[0])
-    # A Loop with a trip count and no condition ignores its body's condition (ONNX says so); without both it obeys.
+    # ONNX: a Loop with a trip count but no condition ignores its body's condition; without both it obeys it.
     ignored = bool(inputs[0]) and not inputs[1]
     if not (starts and (ignored or _is_always_true(builder, body))):
         loop.goes_on = first
@@ -93,7 +93,7 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
     for name, output in zip(names[:states], body.outputs[1:], strict=False):
         made = builder.values.get(name)
         if isinstance(made, OptionalValue) and made.element and output.dtype and not Kind.of(output.dtype).optional:
-            builder.values[name] = made.element  # the body always gives a value
+            builder.values[name] = made.element  # the body always returns a value
 
 
 # ---- Scan
@@ -114,7 +114,7 @@ def _directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
 
 
 def add_scan(builder: Builder, node: NodeRecipe) -> None:
-    """Adds ONNX's Scan. Raises GraphError, Refused."""
+    """Add ONNX's Scan. Raise GraphError, Refused."""
     (body,) = subgraphs_of(builder, node, "body")
     slices = node.attributes.get("num_scan_inputs")
     if not isinstance(slices, int) or not 1 <= slices <= len(node.inputs) or "" in node.inputs:
@@ -144,9 +144,9 @@ def add_scan(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
-    """Sets the loop's slices, all as many as the first value has. Raises GraphError.
+    """Set the loop's slices, as many as the first value has. Raise GraphError.
 
-    Where a number is not known now, a Reshape fails at run time if it is another, or above 2^31 - 1.
+    For a count unknown at build time, a Reshape fails at run time if it differs or is above 2^31 - 1.
     """
     builder, node = loop.builder, loop.node
     lengths: list[int | None] = []

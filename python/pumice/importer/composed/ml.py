@@ -1,4 +1,4 @@
-"""Operators of the domain ai.onnx.ml as nodes of the engine. Sums are float32, as for all others."""
+"""Translate operators of the ai.onnx.ml domain to engine nodes. Sums are float32, as for all other operators."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 FLOAT, INT64 = 1, 7  # TensorProto.DataType
 _LAST, _ROWS = np.array([-1]), np.array([1])
-_LEAST = np.array(1e-30, np.float32)  # the least norm to divide by
+_LEAST = np.array(1e-30, np.float32)  # lower bound of the norm, to avoid division by zero
 
 
 def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
-    """The numbers of an attribute as a vector, empty where it is absent. They may stand in a tensor
-    "<name>_as_tensor".
+    """Return a numeric attribute, or its tensor "<name>_as_tensor", as a vector; empty if absent.
 
-    Raises GraphError for anything else.
+    Raise GraphError for anything else.
     """
     given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor", []))
     if isinstance(given, ConstantRecipe):
@@ -37,12 +36,12 @@ def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
 
 
 def only(builder: Builder, node: NodeRecipe) -> Value:
-    """The one input of a node. Raises GraphError."""
+    """Return the single input of a node. Raise GraphError."""
     return builder.operands(node, 1, 1)[0]
 
 
 def real(builder: Builder, node: NodeRecipe, value: Value) -> Value:
-    """The value as a float that the engine computes in. Raises Refused for float64."""
+    """Return the value as a float type that the engine computes in. Raise Refused for float64."""
     if value.dtype == "float64":
         raise builder.refuse(node, "float64")
     return value if "float" in value.dtype else builder.helper(node, "Cast", value, to=FLOAT)
@@ -127,7 +126,7 @@ def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
-    """LabelEncoder and CategoryMapper: the value at the place where the element stands among the keys."""
+    """LabelEncoder and CategoryMapper: look up each element among the keys and return the matching value."""
     given = {}
     for role in ("keys", "values"):
         for kind, dtype in (("int64s", "int64"), ("floats", "float32"), ("tensor", "")):
@@ -148,7 +147,7 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         nan = builder.helper(node, "And", builder.helper(node, "IsNaN", apart), np.isnan(keys))
         same = builder.helper(node, "Or", same, nan)
-    # A last column, always true, stands for elements that are no key: ArgMax gives the first that is true.
+    # A last, always true column catches unknown elements: ArgMax returns the first true column.
     none = builder.helper(node, "Expand", np.array([True]), _last_one(builder, node, apart))
     place = builder.helper(
         node,
@@ -161,7 +160,7 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _last_one(builder: Builder, node: NodeRecipe, apart: Value) -> Value:
-    """The shape of `apart`, whose last size is 1."""
+    """Return the shape of `apart`, whose last size is 1."""
     return builder.helper(node, "Shape", apart)
 
 
@@ -169,7 +168,7 @@ def _last_one(builder: Builder, node: NodeRecipe, apart: Value) -> Value:
 
 
 def transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
-    """The scores after the node's post_transform. Raises Refused for one that is not supported."""
+    """Apply the node's post_transform to the scores. Raise Refused if it is unsupported."""
     transform = node.attributes.get("post_transform", "NONE")
     if transform == "NONE":
         return scores
@@ -200,7 +199,7 @@ def _linear_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def class_labels(builder: Builder, node: NodeRecipe, name: str) -> Array:
-    """The integer labels of at least two classes. Raises Refused for fewer."""
+    """Return the integer labels of at least two classes. Raise Refused for fewer."""
     labels = numbers(node, name, "int64")
     if labels.size < 2:
         raise builder.refuse(node, f"{labels.size} class labels")
@@ -208,13 +207,13 @@ def class_labels(builder: Builder, node: NodeRecipe, name: str) -> Array:
 
 
 def best(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Value:
-    """The label of each row's largest score."""
+    """Return the label of each row's highest score."""
     place = builder.helper(node, "ArgMax", scores, axis=1, keepdims=0)
     return builder.helper(node, "Gather", labels, place)
 
 
 def _keep_class(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> None:
-    """Gives the label of the largest score, and all scores."""
+    """Output the label of the highest score, and all scores."""
     scores = transformed(builder, node, scores)
     builder.keep_results(node, best(builder, node, scores, labels), scores)
 
@@ -233,7 +232,7 @@ def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _tree_dtype(builder: Builder, node: NodeRecipe) -> str:
-    """The type that limits and weights have: float64 beside float64 features."""
+    """Return the dtype of thresholds and weights: float64 for float64 features."""
     return "float64" if only(builder, node).dtype == "float64" else "float32"
 
 
@@ -246,7 +245,7 @@ def _trees(builder: Builder, node: NodeRecipe, ensemble: Ensemble, targets: int,
 
 
 def _as_float(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
-    """Scores of float64 features, which the operators of the first three sets give as float32."""
+    """Cast scores of float64 features to float32, the output type in the first three opsets."""
     return builder.helper(node, "Cast", scores, to=FLOAT) if scores.dtype == "float64" else scores
 
 
@@ -265,7 +264,7 @@ def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
-    """TreeEnsembleClassifier: where all weights are of one class of two, they are the scores of the second."""
+    """TreeEnsembleClassifier: if all weights belong to one of two classes, they are the second class's scores."""
     labels = class_labels(builder, node, "classlabels_int64s")
     ensemble = ensemble_of_attributes(node, "class", _tree_dtype(builder, node))
     binary = labels.size == 2 and len(np.unique(ensemble.entries[:, 0])) == 1
@@ -310,7 +309,7 @@ def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
     return add
 
 
-REFUSED = ("ai.onnx.ml::ZipMap",)  # operators that are refused with advice
+REFUSED = ("ai.onnx.ml::ZipMap",)  # operators rejected with advice
 ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     f"ai.onnx.ml::{name}": add
     for name, add in (

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer of numbers, which counts how often n-grams of a pool are in a row, as comparisons and sums."""
+"""TfIdfVectorizer on numbers: count the occurrences of a pool's n-grams in each row, by comparisons and sums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _integer(node: NodeRecipe, name: str, least: int) -> int:
 
 
 def _pool(node: NodeRecipe) -> list[Array]:
-    """The n-grams of the pool for each n from 1 on, [grams, n]. Raises GraphError."""
+    """Return the pool's n-grams for each n from 1 on, [grams, n]. Raise GraphError."""
     pool = node.attributes.get("pool_int64s")
     starts = _integers(node, "ngram_counts")
     if not isinstance(pool, list) or not all(isinstance(one, int) for one in pool):
@@ -50,9 +50,9 @@ def _pool(node: NodeRecipe) -> list[Array]:
 
 
 def _counts(builder: Builder, node: NodeRecipe, x: Value, width: int, grams: Array, skips: int) -> Value | None:
-    """How often each gram is in x, [.., grams], with 0 to `skips` elements left out between neighbours.
+    """Count each gram in x, [.., grams], with 0 to `skips` elements skipped between neighbours.
 
-    None where no gram fits into a row.
+    None if no gram fits into a row.
     """
     helper = builder.helper
     count = grams.shape[1]
@@ -92,7 +92,7 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
         )
     helper = builder.helper
     parts: list[Value] = []
-    places = np.full(max(indices) + 1, -1)  # the column of each result among the counts; -1 without one
+    places = np.full(max(indices) + 1, -1)  # column of each result among the counts, or -1
     factors = np.ones(max(indices) + 1, np.float32)
     factors[indices] = np.array(weights, np.float32)
     first = made = 0
@@ -105,7 +105,7 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
             places[indices[first : first + len(grams)]] = made + np.arange(len(grams))
             made += len(grams)
         first += len(grams)
-    # A last column of zeros stands for what is not counted. It is made of x, so that it has as many rows.
+    # A last column of zeros for grams that are not counted, computed from x to get its number of rows.
     none = helper(node, "Slice", x, np.array([0]), np.array([0]), np.array([-1]))
     empty = helper(node, "ReduceSum", helper(node, "Cast", none, to=INT32), np.array([-1]), keepdims=1)
     counts = helper(node, "Concat", *parts, empty, axis=-1)

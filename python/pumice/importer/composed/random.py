@@ -1,8 +1,8 @@
-"""Random numbers of ONNX: nodes that read the state which a model is given anew for every run.
+"""ONNX random operators: nodes that read a random state, which is new for every run of a model.
 
-The state is four words: a key, and the number of the run. A node's numbers are a function of the state, of the node's own number in
-its model and of where an element is. A node with the attribute `seed` has that as its key, and no number of its own: two such
-nodes of one seed make the same.
+The state is four words: a key and the run number. A node's numbers are a function of the state, the node's stream
+number and the element index. A node with the attribute `seed` uses that as its key and has no stream number: two such
+nodes with equal seeds generate equal numbers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..file.recipe import RANDOM_STATE, NodeRecipe
 if TYPE_CHECKING:
     from ..._pumice import Value
 
-STREAM = "pumice.stream"  # the attribute that numbers nodes
+STREAM = "pumice.stream"  # the attribute that holds a node's stream number
 INT32, FLOAT = 6, 1  # TensorProto.DataType
 _NUMBERS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 
 
 class RandomState:
-    """The random state for each run of a model: a key, and the number of the run, counted from 0 on. Thread-safe."""
+    """The random state for each run of a model: a key, and the run number, counted from 0. Thread-safe."""
 
     def __init__(self, seed: int | None) -> None:
         if seed is not None and not 0 <= seed < 2**64:
@@ -38,7 +38,7 @@ class RandomState:
         self._runs = itertools.count()
 
     def next(self) -> Array:
-        """The state of the next run, uint32[4]."""
+        """Return the state of the next run, uint32[4]."""
         return np.array([self.seed, next(self._runs)], "<u8").view("<u4")
 
     def __str__(self) -> str:
@@ -46,9 +46,9 @@ class RandomState:
 
 
 def _attributes(node: NodeRecipe) -> dict[str, Any]:
-    """The attributes that set this node's numbers apart from other nodes': its stream, or a key of its own.
+    """Return the attributes that make this node's numbers unique: its stream number, or its own key.
 
-    Raises GraphError.
+    Raise GraphError.
     """
     seed = node.attributes.get("seed")
     if seed is None:
@@ -59,12 +59,12 @@ def _attributes(node: NodeRecipe) -> dict[str, Any]:
 
 
 def _operands(builder: Builder, node: NodeRecipe, count: int) -> tuple[list[Value], Value]:
-    """The node's own inputs, and the random state."""
+    """Return the node's own inputs, and the random state."""
     return builder.operands(node._replace(inputs=node.inputs[:-1]), count, count), builder.tensor(RANDOM_STATE)
 
 
 def _dtype(node: NodeRecipe, like: Value) -> Any:
-    """ONNX's number for the element type that the node makes. Raises GraphError."""
+    """Return the ONNX number of the output dtype. Raise GraphError."""
     number = node.attributes.get("dtype", _NUMBERS.get(like.dtype))
     if number is None:
         raise graph_error("node", node.name, f"attribute 'dtype': expected for an input of {like.dtype}, given none")
@@ -109,7 +109,7 @@ def _bernoulli(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _training(builder: Builder, name: str) -> bool | Value:
-    """Whether a Dropout is in training; a bool tensor where only the run tells."""
+    """Return whether a Dropout is in training mode; a bool tensor if known only at run time."""
     if not name:
         return False
     array = builder.array(name)
@@ -117,9 +117,7 @@ def _training(builder: Builder, name: str) -> bool | Value:
 
 
 def _dropout(builder: Builder, node: NodeRecipe) -> None:
-    """Dropout: in training a dropped element is 0 and the others grow by 1 / (1 - ratio); else its mask is true
-    everywhere.
-    """
+    """Dropout: in training, dropped elements are 0 and the others are scaled by 1 / (1 - ratio); else the mask is all true."""
     if not node.inputs or not node.inputs[0]:
         raise graph_error("node", node.name, "expected an input of Dropout, given none")
     training = _training(builder, node.inputs[2] if len(node.inputs) > 2 else "")
@@ -151,7 +149,7 @@ def _dropout(builder: Builder, node: NodeRecipe) -> None:
 
 
 def next_state(builder: Builder, node: NodeRecipe, state: Value, number: Value) -> Value:
-    """The random state for one iteration of a loop."""
+    """Return the random state for one iteration of a loop."""
     return builder.helper(node, "pumice::RandomState", state, number, stream=node.attributes.get(STREAM, 0))
 
 

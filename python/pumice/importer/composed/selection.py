@@ -1,6 +1,4 @@
-"""Operators of ONNX that have as many results as they find: nodes that choose, and NonZero, at which the program is
-cut.
-"""
+"""Translate ONNX operators with data-dependent output sizes: nodes that select, then NonZero, a host sync point."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def _added(
 
 
 def _unique(builder: Builder, node: NodeRecipe) -> None:
-    """Unique: in order, each slice differs from the one before or is of its group."""
+    """Unique: sort, then start a new group at each slice that differs from its predecessor."""
     helper = builder.helper
     one, first, far = np.array([1]), np.array([0]), np.array([2**31])
     x, axes = _slices_first(builder, node)
@@ -70,7 +68,7 @@ def _unique(builder: Builder, node: NodeRecipe) -> None:
     groups = helper(node, "Sub", helper(node, "CumSum", helper(node, "Cast", begins, to=INT64), np.array(0)), one)
     inverse = helper(node, "ScatterElements", groups, places, groups)
     indices, counts = helper(node, "Gather", places, starts), helper(node, "Sub", ends, starts)
-    if node.attributes.get("sorted", 1) == 0:  # slices in the order of their first places
+    if node.attributes.get("sorted", 1) == 0:  # slices in order of first occurrence
         order = _added(builder, node, "TopK", indices, total, outputs=2, largest=0)[1]
         indices, counts = (helper(node, "Gather", value, order) for value in (indices, counts))
         numbers = helper(node, "Range", np.array(0), helper(node, "Squeeze", total), np.array(1))
@@ -84,9 +82,7 @@ def _unique(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _slices_first(builder: Builder, node: NodeRecipe) -> tuple[Value, list[int]]:
-    """x with the slices in front, and where each axis comes from; flat and no axes where single elements are
-    compared.
-    """
+    """Return x with the compared axis first, and the permutation; flattened, without a permutation, if elements are compared."""
     x, axis = builder.tensor(node.inputs[0]), node.attributes.get("axis")
     if axis is None:
         return builder.helper(node, "Reshape", x, np.array([-1])), []
@@ -103,7 +99,7 @@ def _slices_first(builder: Builder, node: NodeRecipe) -> tuple[Value, list[int]]
 
 
 def _same(builder: Builder, node: NodeRecipe, a: Value, b: Value) -> Value:
-    """Whether elements are alike; NaN is like NaN here."""
+    """Compare elements; NaN equals NaN here."""
     helper = builder.helper
     same = helper(node, "Equal", a, b)
     if not a.dtype.startswith(("float", "bfloat")):
@@ -112,7 +108,7 @@ def _same(builder: Builder, node: NodeRecipe, a: Value, b: Value) -> Value:
 
 
 def _order(builder: Builder, node: NodeRecipe, x: Value, count: Value) -> Value:
-    """Where the slices are, from the smallest to the largest; slices that are alike stay in their order."""
+    """Return the indices that sort the slices in ascending order; the sort is stable."""
     if x.shape is not None and len(x.shape) == 1:
         return _added(builder, node, "TopK", x, count, outputs=2, largest=0)[1]
     helper = builder.helper
@@ -121,7 +117,7 @@ def _order(builder: Builder, node: NodeRecipe, x: Value, count: Value) -> Value:
     columns = helper(
         node, "Transpose", helper(node, "Reshape", x, helper(node, "Concat", count, size, axis=0), allowzero=1)
     )
-    # The last column is sorted first: a sort keeps the order of what is alike.
+    # Radix sort by columns: the last column first, relying on a stable sort.
     condition, body = (Graph(f"{builder.path(node)}.{role}") for role in ("condition", "body"))
     left, _, _ = _sort_inputs(condition, columns)
     condition.output("more", condition.add("Greater", left, condition.constant(np.array([0]))))

@@ -1,4 +1,4 @@
-"""Operators on sequences and optional values of ONNX."""
+"""Translate ONNX operators on sequences and optional values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Packed = tuple["Value", "Value", "Value"]
 SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
-_MOST_PARTS = 1 << 12  # parts that are values of the graph each; a loop makes more
+_MOST_PARTS = 1 << 12  # maximum number of chunks as separate graph values; above it a loop produces them
 
 
 def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceValue:
@@ -33,7 +33,7 @@ def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceVal
 
 
 def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
-    """An index: a number where it is constant, else int64[1]. Raises GraphError."""
+    """Return an index: an integer if constant, else int64[1]. Raise GraphError."""
     array = builder.array(name)
     if array is None:
         single = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
@@ -44,16 +44,16 @@ def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
 
 
 def _length(builder: Builder, node: NodeRecipe, packed: Packed) -> Value:
-    """The number of tensors in a packed sequence, int64[1]."""
+    """Return the number of tensors in a packed sequence as int64[1]."""
     return builder.helper(node, "Gather", builder.helper(node, "Shape", packed[2]), FIRST)
 
 
 def _from_the_start(
     builder: Builder, node: NodeRecipe, index: int | Value, packed: Packed, past: bool = False
 ) -> Value:
-    """An index as int64[1] counted from the start; it is checked at run time against the number of tensors.
+    """Return a non-negative index as int64[1], checked at run time against the number of tensors.
 
-    `past`: the place behind the last tensor is valid too.
+    `past`: the position after the last tensor is valid too.
     """
     given = np.array([index]) if isinstance(index, int) else index
     return builder.helper(node, "pumice::Position", given, _length(builder, node, packed), past=int(past))
@@ -62,7 +62,7 @@ def _from_the_start(
 def _segment(
     builder: Builder, node: NodeRecipe, packed: Packed, begin: Value | Array, end: Value | Array | None
 ) -> Packed:
-    """The tensors of a packed sequence from `begin` up to `end`, or to the last."""
+    """Return the tensors of a packed sequence from `begin` to `end`, or to the last."""
     data, dims, rows = packed
     helper = builder.helper
 
@@ -82,7 +82,7 @@ def _segment(
 
 
 def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts: Packed) -> SequenceValue:
-    """A sequence of the tensors of all parts; they have the rank of those in `sequence`."""
+    """Concatenate packed sequences; they have the rank of the tensors in `sequence`."""
     data, dims, rows = (builder.helper(node, "Concat", *same, axis=0) for same in zip(*parts, strict=True))
     made = SequenceValue(sequence.dtype, None, (data, dims, rows))
     made.rank = sequence.rank
@@ -90,7 +90,7 @@ def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts:
 
 
 def _ranked(builder: Builder, value: Value, rank: int | None) -> Value:
-    """The value itself; the graph is told its rank."""
+    """Return the value, after giving the graph its rank as a hint."""
     if rank is not None:
         builder.graph.expect(value, [None] * rank)
     return value
@@ -183,7 +183,7 @@ def _count(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _constant(builder: Builder, node: NodeRecipe, array: Array) -> None:
-    """Makes an array the result of a node."""
+    """Make an array the output of a node."""
     name = node.outputs[0]
     recipe = ConstantRecipe(name, str(array.dtype), list(array.shape), array.tobytes())
     builder.constants = {**builder.constants, name: recipe}
@@ -213,15 +213,15 @@ def _concat(builder: Builder, node: NodeRecipe) -> None:
         total = helper(node, "Gather", helper(node, "ReduceSum", table, FIRST, keepdims=0), FIRST)
         rest = helper(node, "Slice", helper(node, "ReduceMax", table, FIRST, keepdims=0), SINGLE, np.array([2**31]))
         shape = helper(node, "Concat", total, rest, axis=0)
-    # Reshape refuses tensors of unequal sizes: there are too few elements.
+    # Reshape rejects tensors of unequal sizes: there are too few elements.
     made = helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
     builder.keep(node.outputs, (_ranked(builder, made, rank),))
 
 
 def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int, new: bool) -> Value:
-    """Joins a packed sequence along an axis that is not the first, for any number of tensors of any rank.
+    """Concatenate a packed sequence along an axis other than the first, for any number of tensors of any rank.
 
-    A row of the result holds a stretch of each tensor.
+    A row of the result holds one contiguous run of each tensor.
     """
     helper = builder.helper
     data, dims, _ = packed
@@ -239,12 +239,12 @@ def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int
     place = helper(node, "Range", np.array(0), columns, np.array(1))
     passed = helper(node, "GreaterOrEqual", helper(node, "Unsqueeze", place, SINGLE), ends)
     which = helper(node, "ReduceSum", helper(node, "Cast", passed, to=7), SINGLE, keepdims=0)
-    # The place where a tensor's elements begin, less the place where its stretch begins in a row.
+    # Offset of a tensor's elements in `data`, minus the offset of its run in a row.
     moved = helper(node, "Sub", helper(node, "Mul", begins, rows), begins)
     first = helper(node, "Add", helper(node, "Gather", moved, which), place)
     row = helper(node, "Unsqueeze", helper(node, "Range", np.array(0), rows, np.array(1)), SINGLE)
     places = helper(node, "Add", helper(node, "Mul", row, helper(node, "Gather", stretches, which)), first)
-    # Reshape refuses tensors of unequal sizes: there are too few elements.
+    # Reshape rejects tensors of unequal sizes: there are too few elements.
     whole = helper(
         node, "Reshape", data, helper(node, "Reshape", helper(node, "Mul", rows, columns), SINGLE), allowzero=1
     )
@@ -310,8 +310,8 @@ def _integer_constant(name: str, *values: int) -> ConstantRecipe:
 
 
 class _Turn(NamedTuple):
-    """What a loop does in each turn: nodes, which read the number of the turn as "<node>/number"; `given` maps the values that the
-    sequences take in to their dtypes.
+    """The body of a generated loop: its nodes read the iteration number as "<node>/number"; `given` maps the values
+    that the sequences collect to their dtypes.
     """
 
     nodes: list[NodeRecipe]
@@ -321,7 +321,7 @@ class _Turn(NamedTuple):
 
 
 def _loop(builder: Builder, node: NodeRecipe, count: Value, turn: _Turn) -> None:
-    """Adds a Loop that takes a turn for each number below `count`, and gathers a sequence for each output."""
+    """Add a Loop of `count` iterations that collects a sequence for each output."""
     names = list(node.outputs)
     states = [_named(node, f"made{j}") for j in range(len(names))]
     insertions = [
@@ -356,7 +356,7 @@ def _loop(builder: Builder, node: NodeRecipe, count: Value, turn: _Turn) -> None
 
 
 def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool) -> None:
-    """SplitToSequence as a Loop: parts of one size, where the size or the axis is known only at run time."""
+    """SplitToSequence as a Loop: equal chunks, if the size or the axis length is known only at run time."""
     helper = builder.helper
     x = builder.tensor(node.inputs[0])
     split = node.inputs[1] if len(node.inputs) > 1 else ""
@@ -387,7 +387,7 @@ def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool)
 
 
 def _map(builder: Builder, node: NodeRecipe) -> None:
-    """SequenceMap as a Loop, whose body takes from each sequence the tensor of its number."""
+    """SequenceMap as a Loop whose body reads one tensor of each sequence."""
     body = node.attributes.get("body")
     if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
         raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")

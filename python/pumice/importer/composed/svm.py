@@ -1,4 +1,4 @@
-"""Support vector machines of ai.onnx.ml."""
+"""Translate the support vector machines of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _regressor(builder: Builder, node: NodeRecipe) -> None:
-    """SVMRegressor: the sum over support vectors of the coefficient times the kernel of the vector and x, plus rho."""
+    """SVMRegressor: sum over support vectors of coefficient * kernel(vector, x), plus rho."""
     x = real(builder, node, only(builder, node))
     coefficients, vectors, rho = numbers(node, "coefficients"), numbers(node, "support_vectors"), numbers(node, "rho")
     count = node.attributes.get("n_supports", 0)
@@ -46,7 +46,7 @@ def _regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array) -> Value:
-    """The kernel of each row and each support vector, [rows, vectors]. Raises GraphError."""
+    """Return the kernel of each row and each support vector, [rows, vectors]. Raise GraphError."""
     width = x.shape[-1] if x.shape else None
     if width is not None and width != vectors.shape[1]:
         expected = f"vectors of {width} numbers, as x has"
@@ -77,10 +77,10 @@ def _kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array) -> Val
 
 
 def _linear(builder: Builder, node: NodeRecipe, x: Value, labels: Array) -> None:
-    """SVMClassifier without support vectors: one score for each class.
+    """SVMClassifier without support vectors: one score per class.
 
-    The second of two classes is taken where the largest score is above 0, or at least 0.5 where no coefficient is
-    negative; else the class of the largest score.
+    With two classes, the second is chosen if the highest score is above 0, or at least 0.5 if no coefficient is
+    negative; otherwise the class with the highest score.
     """
     helper = builder.helper
     coefficients, rho = numbers(node, "coefficients"), numbers(node, "rho")
@@ -99,9 +99,7 @@ def _linear(builder: Builder, node: NodeRecipe, x: Value, labels: Array) -> None
 
 
 def _classifier(builder: Builder, node: NodeRecipe) -> None:
-    """SVMClassifier: one score for each pair of classes, by the support vectors of both; the class that wins most
-    pairs.
-    """
+    """SVMClassifier, one-vs-one: a score per pair of classes from both classes' support vectors; most wins decide."""
     helper = builder.helper
     x = real(builder, node, only(builder, node))
     labels, counts = class_labels(builder, node, "classlabels_ints"), numbers(node, "vectors_per_class", "int64")
@@ -144,7 +142,7 @@ def _pairs(classes: int) -> list[tuple[int, int]]:
 
 
 def _scores(builder: Builder, node: NodeRecipe, x: Value, classes: int, counts: Array) -> Value:
-    """Scores of the pairs, [rows, pairs]: above 0 for the first class of a pair. Raises GraphError."""
+    """Return the pairwise scores, [rows, pairs]: above 0 for the first class of a pair. Raise GraphError."""
     vectors, rho, coefficients = (numbers(node, name) for name in ("support_vectors", "rho", "coefficients"))
     total, pairs = int(counts.sum()), _pairs(classes)
     fits = classes == counts.size and vectors.size % total == 0 and rho.size == len(pairs)
@@ -167,7 +165,7 @@ def _scores(builder: Builder, node: NodeRecipe, x: Value, classes: int, counts: 
 def _probabilities(
     builder: Builder, node: NodeRecipe, scores: Value, factors: Array, offsets: Array, classes: int
 ) -> Value:
-    """The probabilities of the classes by those of the pairs (Platt's)."""
+    """Return class probabilities by Platt scaling and pairwise coupling."""
     scaled = builder.helper(node, "Mul", scores, builder.helper(node, "CastLike", -factors, scores))
     moved = builder.helper(node, "Sub", scaled, builder.helper(node, "CastLike", offsets, scores))
     return builder.helper(node, "pumice::PairwiseCoupling", builder.helper(node, "Sigmoid", moved), classes=classes)

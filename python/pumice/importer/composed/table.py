@@ -1,4 +1,4 @@
-"""Operators of ONNX that are no single nodes of the engine. If is its IF, Loop and Scan are its WHILE."""
+"""The table of ONNX operators that are not single engine nodes. If becomes IF, Loop and Scan become WHILE."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _add_if(builder: Builder, node: NodeRecipe) -> None:
 def _branches(
     builder: Builder, node: NodeRecipe, recipes: list[Recipe], kept: list[int], values: dict[str, Made]
 ) -> tuple[list[Graph], list[Kind]]:
-    """The graphs of both branches, and the kinds of what they give."""
+    """Return the then and else graphs, and their output kinds."""
     key = (*map(id, recipes), builder.path(node), signature(values), builder.graph.exact)
     if key not in builder.subgraphs:
         inners = []
@@ -74,7 +74,7 @@ def _branches(
     return graphs, kinds
 
 
-# The modules of loops are imported for the few models that have them.
+# Loop modules are imported lazily: few models need them.
 
 
 def _add_loop(builder: Builder, node: NodeRecipe) -> None:

@@ -1,4 +1,4 @@
-"""Decision trees of ONNX as the arrays of the node pumice::TreeEnsemble, or of pumice::TreeEnsemble64 for float64 features."""
+"""Convert ONNX decision trees to the arrays of pumice::TreeEnsemble (pumice::TreeEnsemble64 for float64 features)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ..file.recipe import ConstantRecipe, NodeRecipe
 
 _LEAF, _NAN_IS_TRUE = 0, 8
 _MODES = {"LEAF": 0, "BRANCH_LEQ": 1, "BRANCH_LT": 2, "BRANCH_GTE": 3, "BRANCH_GT": 4, "BRANCH_EQ": 5, "BRANCH_NEQ": 6}
-_MEMBER = 6  # the mode of a test of membership; numbered modes are one less than those above
+_MEMBER = 6  # set-membership mode; numeric modes are one less than those above
 
 
 class Ensemble(NamedTuple):
-    """The arrays of the node; shaders/trees.comp reads them. A number is one word of bits, or two of float64."""
+    """The arrays of the engine node, as read by shaders/trees.comp. A number takes one 32-bit word, or two for float64."""
 
-    nodes: Array  # int32[n, 4 + words]: feature, mode, where true, where false, bits of the limit
-    entries: Array  # int32[m, 1 + words]: target, bits of the weight
+    nodes: Array  # int32[n, 4 + words]: feature, mode, true child, false child, threshold bits
+    entries: Array  # int32[m, 1 + words]: target, weight bits
     roots: Array  # int32[trees]
     depth: int
 
 
 def _words(values: Any, dtype: str) -> Array:
-    """The bits of numbers, int32[count, words]."""
+    """Return the bits of numbers, int32[count, words]."""
     return np.asarray(values, dtype).reshape(-1, 1).view(np.int32)
 
 
@@ -46,7 +46,7 @@ def _list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> 
 
 
 def _depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
-    """The longest way from a root to a leaf. Raises GraphError for nodes that are no trees."""
+    """Return the longest path from a root to a leaf. Raise GraphError if the nodes do not form trees."""
     count = len(nodes)
     level = np.array(roots)
     for depth in range(count):
@@ -67,9 +67,9 @@ def _made(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensem
 
 
 def ensemble_of_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
-    """The trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class").
+    """Return the trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class").
 
-    dtype: of limits and weights, "float32" or "float64". Raises GraphError.
+    dtype: of thresholds and weights, "float32" or "float64". Raise GraphError.
     """
     modes = _list(node, "nodes_modes", np.str_)
     count = len(modes)
@@ -107,9 +107,9 @@ def ensemble_of_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
 
 
 def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
-    """The trees of a TreeEnsemble. Tests of equality, one after the other, replace a test of membership in a set.
+    """Return the trees of a TreeEnsemble. A set-membership test becomes a chain of equality tests.
 
-    dtype: of limits and weights. Raises GraphError.
+    dtype: of thresholds and weights. Raise GraphError.
     """
     trees = _TensorTrees(node, dtype)
     for i in range(len(trees.modes)):
@@ -119,7 +119,7 @@ def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
 
 
 class _TensorTrees:
-    """The attributes of a TreeEnsemble, and the rows that its nodes become: one for each node, and behind these the further ones."""
+    """Converts the attributes of a TreeEnsemble to rows: one per node, followed by rows for extra tests and leaves."""
 
     def __init__(self, node: NodeRecipe, dtype: str) -> None:
         self._node = node
@@ -141,7 +141,7 @@ class _TensorTrees:
         self.rows: list[list[int]] = [[*self._empty] for _ in range(count)]
 
     def add(self, i: int) -> None:
-        """Fills the row of node i, and adds a row for each further test that it needs."""
+        """Fill the row of node i, and append a row for each extra test."""
         mode, limits = int(self.modes[i]) + 1, [float(self._splits[i])]
         if self.modes[i] == _MEMBER:
             mode, limits = _MODES["BRANCH_EQ"], next(self._sets, [])
@@ -161,7 +161,7 @@ class _TensorTrees:
             at = self.rows[at][3]
 
     def _child(self, i: int, branch: tuple[Array, Array]) -> int:
-        """The row of a child of node i; a leaf gets a row for each branch that leads to it. branch: ids, and whether each is a leaf's."""
+        """Return the row of a child of node i; a leaf gets a row per incoming branch. branch: ids, and which of them are leaves."""
         index, is_leaf = int(branch[0][i]), int(branch[1][i])
         if not is_leaf:
             return index
@@ -172,7 +172,7 @@ class _TensorTrees:
 
 
 def _sets(node: NodeRecipe, values: Array) -> list[list[float]]:
-    """The sets in membership_values, where each ends with NaN."""
+    """Return the sets in membership_values; each set ends with NaN."""
     sets: list[list[float]] = []
     current: list[float] = []
     for value in values.tolist():

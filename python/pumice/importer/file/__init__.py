@@ -1,1 +1,1 @@
-"""Reads model files. A file becomes a Recipe, which does not need the package onnx."""
+"""Read model files. A file becomes a Recipe, which does not need the onnx package."""

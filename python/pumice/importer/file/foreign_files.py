@@ -1,4 +1,4 @@
-"""Tells by its first bytes what a file is that was given for an ONNX model and is none."""
+"""Identify, by its first bytes, a file that was passed as an ONNX model but is not one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ...base.element_types import Bytes
 
-# (offset, the bytes that stand there, what the file is)
+# (offset, magic bytes, file type)
 _HEADS = (
     (0, b"\x93NUMPY", "a NumPy array (.npy)"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes them; tf2onnx makes an ONNX model of one"),
@@ -29,7 +29,7 @@ _HEADS = (
 
 
 class _Reader(io.RawIOBase):
-    """A file object on bytes that copies only those which are read."""
+    """A file object over bytes that copies only what is read."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = memoryview(data)
@@ -56,7 +56,7 @@ class _Reader(io.RawIOBase):
 
 
 def kind_of(data: Bytes) -> str:
-    """A few words for what the file is; "" where that cannot be told."""
+    """Return a short description of the file type; "" if unknown."""
     head = bytes(data[:64])
     if not head:
         return "an empty file"
@@ -71,7 +71,7 @@ def kind_of(data: Bytes) -> str:
 
 
 def _kind_of_archive(data: Bytes) -> str:
-    """A few words for what a zip file is, by the names in it."""
+    """Return a short description of a zip file, judged by its member names."""
     try:
         with zipfile.ZipFile(_Reader(data)) as archive:
             names = archive.namelist()

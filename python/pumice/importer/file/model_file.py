@@ -1,4 +1,4 @@
-"""Sources of a model: a file, bytes, a file object or a ModelProto; and the files of weights beside it."""
+"""Model sources (a file, bytes, a file object or a ModelProto) and their external weights files."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Folder: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
 
 
-OWN_FILE = "\0"  # location of external data that means the file itself; no other file has such a name
-_MOST_PIPED = 1 << 31  # bytes of a pipe or another source without a length: protobuf has no longer message
+OWN_FILE = "\0"  # external-data location that means the model file itself; no real file has such a name
+_MOST_PIPED = 1 << 31  # byte limit for pipes and other sources without a length: protobuf's maximum message size
 _CHUNK = 1 << 24
 
 
 def reread(source: Source) -> Source:
-    """The source in a form that can be read more than once: for a file object the bytes that it still has.
+    """Return the source in a re-readable form: for a file object, its remaining bytes.
 
-    Raises TypeError for a file object of text, GraphError for one of a device and one without an end.
+    Raise TypeError for a text file object, GraphError for a device or an endless file.
     """
     return _all_of(cast("BinaryIO", source), "the file object") if hasattr(source, "read") else source
 
 
 def _all_of(file: BinaryIO, what: str) -> bytes:
-    """All bytes to the end. Raises TypeError for text, GraphError for a device and where there is no end."""
+    """Read all bytes to the end. Raise TypeError for text, GraphError for a device or endless data."""
     if _mode(file, stat.S_ISCHR) or _mode(file, stat.S_ISBLK):
         raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {what} of a device")
     chunks: list[bytes] = []
@@ -53,7 +53,7 @@ def _all_of(file: BinaryIO, what: str) -> bytes:
 
 
 def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
-    """Whether a file of the system is of that kind; `otherwise` for objects that are none, such as bytes in memory."""
+    """Return whether an OS file is of that kind; `otherwise` for objects without a descriptor, such as in-memory files."""
     try:
         return is_kind(os.fstat(file.fileno()).st_mode)
     except (OSError, AttributeError):
@@ -61,7 +61,7 @@ def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = Fals
 
 
 def portable(source: Source) -> str | bytes:
-    """The source in a form that another process can read: an absolute path, or bytes. Raises TypeError for what is no source."""
+    """Return the source as an absolute path or bytes, readable by another process. Raise TypeError if it is not a model source."""
     if isinstance(source, str | os.PathLike):
         return os.path.abspath(os.fspath(source))
     if isinstance(source, bytes | bytearray | memoryview):
@@ -73,25 +73,25 @@ def portable(source: Source) -> str | bytes:
 
 
 def _no_source(given: object) -> TypeError:
-    hint = getattr(given, "_no_source", "")  # of classes that hold a model
+    hint = getattr(given, "_no_source", "")  # set by classes that hold a model
     told = f"not {type(given).__name__}{f': {hint}' if hint else ''}"
     return TypeError(f"a model is a path, bytes, a file object or a ModelProto, {told}")
 
 
 def bytes_of(source: Source) -> int:
-    """The size of a model in bytes; 0 where it is not known before the model is read."""
+    """Return the model's size in bytes; 0 if unknown before reading it."""
     if isinstance(source, str | os.PathLike):
         try:
             return os.path.getsize(source)
-        except (OSError, ValueError):  # no such file, or no valid name
+        except (OSError, ValueError):  # no such file, or an invalid name
             return 0
     return memoryview(source).nbytes if isinstance(source, bytes | bytearray | memoryview) else 0
 
 
 def mapped(path: str | os.PathLike[str]) -> Bytes:
-    """A file's bytes, which are read as they are needed; a pipe's are read at once.
+    """Return a file's bytes, memory-mapped; a pipe is read at once.
 
-    Raises GraphError for a device and for a pipe that has no end, OSError.
+    Raise GraphError for a device or an endless pipe, OSError.
     """
     with open(path, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode
@@ -103,19 +103,18 @@ def mapped(path: str | os.PathLike[str]) -> Bytes:
 
 
 def skeleton(data: Bytes) -> Bytes:
-    """The ModelProto with the elements of large tensors as external data in OWN_FILE.
+    """Return the ModelProto with the data of large tensors moved to external data in OWN_FILE.
 
-    Bytes that are no ModelProto are returned as they are.
+    Bytes that are not a ModelProto are returned unchanged.
     """
     small = _pumice.onnx_skeleton(data, OWN_FILE)
     return data if small is None else small
 
 
 class ModelFile:
-    """A model as it was given. Raises FileNotFoundError and other OSErrors for a path that cannot be read,
-    GraphError.
+    """A model's source. Raises FileNotFoundError and other OSErrors for an unreadable path, GraphError.
 
-    folder: where its files of weights lie; None for the model's own.
+    folder: folder of its external weights files; None for the model's own folder.
     """
 
     def __init__(self, source: Source, folder: Folder | None = None) -> None:
@@ -123,7 +122,7 @@ class ModelFile:
         self.name = "model"
         self.data: Bytes | None = None
         self.proto: ModelProto | None = None
-        self.is_cacheable = True  # whether a recipe of it is right as long as its skeleton is the same
+        self.is_cacheable = True  # whether the recipe depends only on the skeleton
         self._beside: dict[str, Bytes] = {}
         source = reread(source)
         if isinstance(source, str | os.PathLike):
@@ -140,13 +139,11 @@ class ModelFile:
 
     @functools.cached_property
     def skeleton(self) -> Bytes:
-        """The file's bytes without its large tensors, as skeleton() makes it."""
+        """The file's bytes without its large tensors; see skeleton()."""
         return skeleton(self.data or b"")
 
     def beside(self, location: str, tensor: str) -> Bytes:
-        """The bytes of a file of weights that the model names. Raises GraphError for one outside of the model's
-        folder.
-        """
+        """Return the bytes of an external weights file. Raise GraphError if it is outside the model's folder."""
         if location not in self._beside:
             path = self.path_beside(location, tensor)
             try:
@@ -181,7 +178,7 @@ class ModelFile:
         return real
 
     def _real_folders(self) -> list[str]:
-        """The folders where files of weights may lie: the model's, and for a link also that of the file behind it."""
+        """Return the folders allowed for weights files: the model's, and the link target's if the model is a symlink."""
         folders = [os.path.realpath(self.folder or os.curdir)]
         if self.path:
             folders.append(os.path.dirname(os.path.realpath(self.path)))

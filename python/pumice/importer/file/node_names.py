@@ -9,9 +9,7 @@ if TYPE_CHECKING:
 
 
 def node_names(graph: GraphProto) -> list[str]:
-    """A name for each node of a graph, all different. Reports go by them; files may give none, or one to several
-    nodes.
-    """
+    """Return a unique name for each node of a graph, for reports. Names in files may be missing or repeated."""
     taken: set[str] = set()
     names = []
     for index, node in enumerate(graph.node):

@@ -1,4 +1,4 @@
-"""The order in which the nodes of a model can run."""
+"""Topological sort of a model's nodes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .recipe import NodeRecipe
 
 
 def in_order(nodes: list[NodeRecipe], known: set[str]) -> list[NodeRecipe]:
-    """The nodes in an order in which they can run, that of the file where possible. Raises GraphError."""
+    """Sort the nodes topologically, keeping the file's order if possible. Raise GraphError."""
     makers = _makers(nodes, known)
-    waiting: list[int] = []  # for each node, how many of its inputs are still to be made
+    waiting: list[int] = []  # number of unmet dependencies, by node
     readers: dict[int, list[int]] = {}
     for index, node in enumerate(nodes):
         needed = {_maker(makers, node, name) for name in node.reads if name and name not in known}
@@ -61,7 +61,7 @@ def _cycle(nodes: list[NodeRecipe], makers: dict[str, int], stuck: set[int]) -> 
 
 
 def needed(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
-    """The nodes that some output depends on. `nodes` are in order."""
+    """Return the nodes that some output depends on. `nodes` are topologically sorted."""
     wanted = set(outputs)
     kept = []
     for node in reversed(nodes):

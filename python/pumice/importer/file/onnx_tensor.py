@@ -1,4 +1,4 @@
-"""Tensors of ONNX files as ConstantRecipes."""
+"""Convert tensors of ONNX files to ConstantRecipes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from ...base.errors import graph_error
 from .model_file import OWN_FILE, ModelFile
 from .recipe import STRING, ConstantRecipe, NotExpressible, Place, packed
 
-_MOST_ELEMENTS = 1 << 40  # an axis has fewer elements than this
-_MOST_DENSE_BYTES = 1 << 28  # size of a sparse tensor made dense: a few bytes of a file may ask for any
-_MOST_AXES = 32  # axes that a NumPy array can have
-# Names in ONNX that are not the dtype's in capitals.
+_MOST_ELEMENTS = 1 << 40  # exclusive limit of an axis size
+_MOST_DENSE_BYTES = 1 << 28  # size limit of a densified sparse tensor: a few bytes of a file can request any size
+_MOST_AXES = 32  # maximum rank of a NumPy array
+# ONNX names that are not the upper-case dtype.
 _NAMES = {
     "float64": "DOUBLE",
     "float32": "FLOAT",
     "float8_e8m0fnu": "FLOAT8E8M0",
     "float4_e2m1fn": "FLOAT4E2M1",
 }
-# Element types by their numbers in ONNX files.
+# dtypes keyed by their ONNX data_type number.
 DTYPES = {
     getattr(TensorProto, onnx_name): name
     for name, onnx_name in ((dtype, _NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
     if hasattr(TensorProto, onnx_name)
 }
 DTYPES[TensorProto.STRING] = STRING
-# For each dtype the field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of their
-# bits.
+# By dtype: the TensorProto field that holds the elements if raw_data is not used, and the NumPy type of their bits.
 _FIELDS = {
     "float32": ("float_data", "float32"),
     "float64": ("double_data", "float64"),
@@ -43,7 +42,7 @@ _FIELDS = {
 
 
 def dtype_of(number: int) -> str:
-    """The dtype that ONNX's number stands for. Raises NotExpressible for others."""
+    """Return the dtype of an ONNX data_type number. Raise NotExpressible if unsupported."""
     if number in DTYPES:
         return DTYPES[number]
     known = TensorProto.DataType.values()
@@ -56,7 +55,7 @@ def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFil
     if tensor.HasField("raw_data"):
         return tensor.raw_data, None
     field, bits = _FIELDS[dtype]
-    lanes = max(8 // BITS[dtype], 1)  # elements in an entry
+    lanes = max(8 // BITS[dtype], 1)  # elements per entry
     expected = -(-element_count(shape) // lanes)
     values = getattr(tensor, field)
     if len(values) != expected:
@@ -97,14 +96,14 @@ def _strings(tensor: TensorProto, shape: list[int]) -> bytes:
 
 
 def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    """A sparse tensor with all of its elements. Its indices are of the flat tensor, or a row for each value.
+    """Return a sparse tensor as a dense one. Indices are flat, or one row per value.
 
-    Raises GraphError, NotExpressible.
+    Raise GraphError, NotExpressible.
     """
     values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
     file.is_cacheable &= (
         values.place is None and indices.place is None
-    )  # the recipe holds what the cache's key leaves out
+    )  # the recipe then holds data that the cache key ignores
     shape, count = list(sparse.dims), element_count(values.shape)
     if any(not 0 <= size < _MOST_ELEMENTS for size in shape) or len(values.shape) != 1:
         raise graph_error(
@@ -126,9 +125,7 @@ def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) ->
 
 
 def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    """A TensorProto as a ConstantRecipe; the elements of large ones stay in their file. Raises GraphError,
-    NotExpressible.
-    """
+    """Convert a TensorProto to a ConstantRecipe; large data stays in its file. Raise GraphError, NotExpressible."""
     dtype, shape = dtype_of(tensor.data_type), list(tensor.dims)
     if tensor.HasField("segment"):
         raise NotExpressible("a tensor in segments")

@@ -1,6 +1,6 @@
-"""A Recipe is what a model file says, free of the package that parsed it.
+"""The Recipe: the content of a model file, independent of the parser's package.
 
-It is enough to make the engine's Graph, and can be kept on disk.
+It suffices to build the engine's Graph, and can be cached on disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Sizes: TypeAlias = "list[int | None] | None"  # None for an unknown size; no lis
 
 
 class NotExpressible(Exception):
-    """Something of a model file that a Recipe cannot hold."""
+    """Part of a model file cannot be represented in a Recipe."""
 
 
 try:  # as the module collections does
@@ -30,13 +30,13 @@ _Fields = TypeVar("_Fields", bound="Fields")
 
 
 def field_at(place: int) -> Any:
-    """A descriptor that reads one place of a tuple: as named tuples do where Python has that, which is twice as quick as a property."""
+    """Return a descriptor for one tuple index: namedtuple's if available, which is twice as fast as a property."""
     return property(itemgetter(place)) if _tuplegetter is None else _tuplegetter(place, None)
 
 
 class Fields(tuple[Any, ...]):
-    """A tuple whose places have names. A NamedTuple compiles code for each of its classes, which takes 0.13 ms: every first load in a
-    process would wait for five.
+    """A tuple with named fields. Each NamedTuple class compiles code, which takes 0.13 ms; the first load in every
+    process would pay for five.
     """
 
     __slots__ = ()
@@ -54,7 +54,7 @@ class Fields(tuple[Any, ...]):
 
 
 class Place(Fields):
-    """Where bytes lie: in the model file itself (file ""), or in one beside it."""
+    """The location of a tensor's bytes: offset in the model file (file "") or in an external file."""
 
     __slots__ = ()
     _fields = ("file", "offset")
@@ -70,7 +70,7 @@ class Place(Fields):
 
 
 class ConstantRecipe(Fields):
-    """A tensor of the file, as its bytes."""
+    """A tensor of the file, with its bytes."""
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "raw", "place")
@@ -95,7 +95,7 @@ Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] 
 
 
 class InputRecipe(Fields):
-    """An input, or an output as the file declares it; a subgraph's may have no dtype ("")."""
+    """An input, or an output as declared in the file; a subgraph's may have no dtype ("")."""
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "dimension_names")
@@ -115,9 +115,9 @@ class InputRecipe(Fields):
 
 
 class NodeRecipe(Fields):
-    """A node in the newest form of its operator; "" stands for optional inputs and outputs left out.
+    """A node at the latest opset; "" marks omitted optional inputs and outputs.
 
-    `unsupported` says what of it a Recipe cannot hold.
+    `unsupported` is the reason why a Recipe cannot represent it.
     """
 
     __slots__ = ()
@@ -144,28 +144,28 @@ class NodeRecipe(Fields):
 
     @property
     def subgraphs(self) -> dict[str, Recipe]:
-        """The attributes that are graphs, by name."""
+        """The graph attributes, by name."""
         return {name: value for name, value in self.attributes.items() if isinstance(value, Recipe)}
 
     @property
     def reads(self) -> list[str]:
-        """The values that the node reads: its inputs, and those that subgraphs take from outside."""
+        """The values that the node reads: its inputs and the outer-scope values used by its subgraphs."""
         return [*self.inputs, *(name for graph in self.subgraphs.values() for name in graph.captured)]
 
     @property
     def qualified_op(self) -> str:
-        """The operator, behind its domain where that is not ONNX's own."""
+        """The operator, prefixed with its domain unless that is ONNX's own."""
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
 class Recipe(Fields):
-    """A whole model or a subgraph. `nodes` are in an order in which they can run; `unsupported` is what it needs beside them and
-    cannot have; `captured` are the values of graphs around it that a subgraph reads; `metadata` is what a file says of itself.
+    """A whole model or a subgraph. `nodes` are topologically sorted; `unsupported` lists unsupported features other than
+    those of nodes; `captured` are the outer-scope values that a subgraph reads; `metadata` is the file's.
 
-    `overridable` are the initializers that the file lists as inputs too; `defaults` are those of them that were asked for: inputs,
-    behind the others, with what they hold where they are not given. `string_values` are the values, also of subgraphs, that are places in
-    `strings`. `warnings`: what of the file is not taken as it stands. `plain`: every node is known to be a single one of the engine,
-    so that nothing else need be imported.
+    `overridable` are the initializers that are also listed as inputs. `defaults` are those exposed on request: they
+    follow the other inputs, with their default values. `string_values` are the values, also in subgraphs, that are
+    indices into `strings`. `warnings`: declarations in the file that are not honoured as written. `plain`: every node
+    is known to be a single engine node, so the builders of composed operators need not be imported.
     """
 
     __slots__ = ()
@@ -238,21 +238,21 @@ class Recipe(Fields):
         )
 
     def stored_bytes(self, precision: str) -> int:
-        """About how many bytes the constants take on a device at that precision, without those of subgraphs."""
+        """Return the approximate device size of the constants in bytes at that precision, without subgraphs."""
         float32 = 1 if precision == "fp32" else 2
         sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
         return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
 
     @property
     def complete(self) -> bool:
-        """Whether the Recipe holds all of the model."""
+        """Whether the Recipe represents the entire model."""
         return not self.unsupported and all(
             not node.unsupported and all(graph.complete for graph in node.subgraphs.values()) for node in self.nodes
         )
 
 
 def number(node: NodeRecipe, name: str, default: float) -> float:
-    """A number among the attributes. Raises GraphError for anything else."""
+    """Return a numeric attribute. Raise GraphError for anything else."""
     value = node.attributes.get(name, default)
     if not isinstance(value, int | float):
         raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
@@ -260,7 +260,7 @@ def number(node: NodeRecipe, name: str, default: float) -> float:
 
 
 def integers(node: NodeRecipe, name: str) -> list[int] | None:
-    """A list of integers among the attributes; None where it is absent. Raises GraphError for anything else."""
+    """Return an attribute that is a list of integers; None if absent. Raise GraphError for anything else."""
     value = node.attributes.get(name)
     if value is None:
         return None
@@ -270,19 +270,19 @@ def integers(node: NodeRecipe, name: str) -> list[int] | None:
 
 
 def without_trailing_gaps(names: list[str]) -> list[str]:
-    """The names up to the last that is not ""."""
+    """Drop trailing "" names."""
     end = len(names)
     while end and not names[end - 1]:
         end -= 1
     return names[:end]
 
 
-RANDOM_STATE = "pumice.random_state"  # the input that importing adds where nodes make random numbers, uint32[4]
+RANDOM_STATE = "pumice.random_state"  # uint32[4] input that importing adds if nodes generate random numbers
 STRING = "string"  # the dtype of a ConstantRecipe of strings
 
 
 def packed(texts: Sequence[str]) -> bytes:
-    """The bytes of a ConstantRecipe of strings."""
+    """Return the bytes of a ConstantRecipe of strings."""
     import json
 
     return json.dumps(list(texts)).encode()

@@ -1,4 +1,4 @@
-"""The files that a model consists of: its own and those of its weights, which it names as external data."""
+"""The files of a model: its own, and the weights files that it references as external data."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ..._pumice import sha256
 from ...base.errors import graph_error
 from .model_file import OWN_FILE, Folder, ModelFile, mapped
 
-# The entry of an external tensor that names its file, as protobuf's libraries write it: the key, then the length of the value.
+# An external tensor's "location" entry as protobuf libraries serialise it: the key, then the value's length.
 _ENTRY = re.compile(rb"\x0a\x08location\x12([\x80-\xff]{0,4}[\x00-\x7f])")
 _KEY = b"location"
 _OTHER_FILE = "\1"  # in place of OWN_FILE
 
 
 class FileState(NamedTuple):
-    """What tells cheaply whether a file was written since."""
+    """Metadata that cheaply detects whether a file has changed."""
 
     path: str
-    size: int  # bytes; -1: there is no such file
-    changed: int  # nanoseconds
+    size: int  # bytes; -1 if the file does not exist
+    changed: int  # mtime in nanoseconds
     inode: int
 
 
 def state_of_file(path: str) -> FileState:
-    """The state of a file, or of one that is not there."""
+    """Return the state of a file, which need not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -40,16 +40,16 @@ def state_of_file(path: str) -> FileState:
 
 
 def weight_locations(file: ModelFile, exact: bool = True) -> list[str]:
-    """The files of weights that a model names, each once, in the order of their names; none of a file that is no model.
+    """Return the weights files that a model references, sorted, without duplicates; empty if it is not a model.
 
-    exact=False: quicker, without the onnx package; other texts of the file that look the same may be among them.
+    exact=False: faster, without the onnx package; similar-looking text in the file may be included.
     """
     if file.data is None:
         found = {location for _, location in external_tensors(file.proto)}
     else:
         skeleton = bytes(file.skeleton)
         listed = [] if exact else list(_in_bytes(skeleton))
-        if exact or len(listed) != skeleton.count(_KEY):  # a name holds the word, or the fields have another order
+        if exact or len(listed) != skeleton.count(_KEY):  # a name contains the word, or the field order differs
             listed = [location for _, location in external_tensors(_parsed(skeleton))]
         found = set(listed)
     return sorted(found - {OWN_FILE})
@@ -65,13 +65,13 @@ def _parsed(skeleton: bytes) -> Any:
     import onnx
 
     model = onnx.ModelProto()
-    with contextlib.suppress(Exception):  # protobuf's own; loading the file says what is wrong with it
+    with contextlib.suppress(Exception):  # any protobuf error; loading the file reports it properly
         model.ParseFromString(skeleton)
     return model
 
 
 def external_tensors(message: Any) -> Iterator[tuple[str, str]]:
-    """The name and the location of each external tensor in a protobuf message."""
+    """Yield the name and location of each external tensor in a protobuf message."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield from ((message.name, entry.value) for entry in message.external_data if entry.key == "location")
         return
@@ -82,12 +82,12 @@ def external_tensors(message: Any) -> Iterator[tuple[str, str]]:
 
 
 def check_locations(file: ModelFile) -> None:
-    """Raises GraphError for a tensor whose file is named OWN_FILE, which stands for large tensors of the model's own file."""
+    """Raise GraphError if a tensor's file is named OWN_FILE, which is reserved for large tensors of the model file itself."""
     if file.data is None:
         found = list(external_tensors(file.proto))
     else:
         skeleton = bytes(_pumice.onnx_skeleton(file.data, _OTHER_FILE) or file.data)
-        if b"\x12\x01" + OWN_FILE.encode() not in skeleton:  # the field's number, length and content
+        if b"\x12\x01" + OWN_FILE.encode() not in skeleton:  # field number, length and content
             return
         found = list(external_tensors(_parsed(skeleton)))
     for name, location in found:
@@ -97,9 +97,9 @@ def check_locations(file: ModelFile) -> None:
 
 
 def model_states(source: str | bytes, folder: Folder | None) -> tuple[FileState, ...]:
-    """The states of all files of a model. Those of bytes are its files of weights alone.
+    """Return the states of all files of a model; for bytes, of its weights files only.
 
-    A location that leads out of the model's folder is left out: loading refuses it. Raises GraphError, OSError.
+    Locations with a NUL byte are skipped: loading rejects them. Raise GraphError, OSError.
     """
     own = (state_of_file(source),) if isinstance(source, str) else ()
     if own and own[0].size < 0:
@@ -117,9 +117,10 @@ def _locations_in(state: FileState) -> tuple[str, ...]:
 
 
 def model_digests(source: str | bytes, folder: Folder | None) -> tuple[tuple[str, str], ...]:
-    """The SHA-256 of each file of a model, by its name: "" for the model's own, which bytes have none of, then the files of weights.
+    """Return the SHA-256 of each file of a model, by name: "" for the model's own (none for bytes), then its weights
+    files.
 
-    Raises GraphError for a file of weights that is not there or not in the model's folder, OSError.
+    Raise GraphError if a weights file is missing or outside the model's folder, OSError.
     """
     file = ModelFile(source, folder)
     digests = [("", _digest(state_of_file(source)))] if isinstance(source, str) else []
@@ -130,12 +131,12 @@ def model_digests(source: str | bytes, folder: Folder | None) -> tuple[tuple[str
 
 @functools.lru_cache(maxsize=256)
 def _digest(state: FileState) -> str:
-    """The SHA-256 of a file, which is read again only when its state is another."""
+    """Return the SHA-256 of a file. It is cached: a file is hashed again only if its state changes."""
     return sha256(mapped(state.path))
 
 
 def states_key(file: ModelFile) -> str:
-    """Sizes and times of a model's files of weights: what the importer makes of their content holds as long as these are the same."""
+    """Return sizes and mtimes of a model's weights files: results of importing their content are valid until these change."""
     states = []
     for location in weight_locations(file, exact=False):
         if file.folder is not None and "\0" not in location:

@@ -1,4 +1,4 @@
-"""Nodes that become other nodes of ONNX before anything is built: older operator sets, ONNX Runtime's own operators, strings.
+"""Rewrite nodes as other ONNX nodes before the build: older opsets, ONNX Runtime contrib operators, strings.
 
-The table of them is in table.py.
+The table of rewrites is in table.py.
 """

@@ -1,4 +1,4 @@
-"""Scan of ONNX's operator set 8, which has a batch, becomes a Scan over images whose body is a Scan of today's form."""
+"""Rewrite the batched Scan of opset 8 as a Scan over the batch whose body is a Scan of today's form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Image:
-    """The nodes that scan one image; their values have names of their own."""
+    """Builds the nodes that scan one batch item, with unique value names."""
 
     def __init__(self, node: NodeRecipe, scope: Scope) -> None:
         self.node = node
@@ -38,11 +38,10 @@ class _Image:
 
 
 def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
-    """The node as a Scan over the images of the batch.
+    """Return the node as a Scan over the batch.
 
-    The first input has the length of each image: rows behind it are not read, and results there are zero. A length is
-    0 to the number of rows; one beyond is taken as the nearest of these. Raises GraphError where constants say
-    otherwise.
+    The first input holds the sequence length of each batch item: later steps are not read, and their results are zero.
+    Lengths are clamped to 0 .. number of steps. Raise GraphError if constant lengths are outside this range.
     """
     body, slices = node.attributes.get("body"), node.attributes.get("num_scan_inputs")
     lengths, given = next(iter(node.inputs), ""), node.inputs[1:]
@@ -66,7 +65,7 @@ def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
         zero, one, last = image.constant(0), image.constant(1), image.constant(-1)
         size = image.add("Gather", image.add("Shape", rows[0]), zero)
         count = image.add("Min", image.add("Max", image.add("Reshape", length, last), zero), size)
-        # The scan takes one step at least, because the shapes of the results are its own.
+        # At least one step, because the shapes of the results come from the scan itself.
         steps = image.add("Max", count, one)
         rows = [image.add("Slice", name, zero, steps, zero) for name in rows]
     results = [image.fresh(f"result {i}") for i in range(len(node.outputs))]
@@ -86,7 +85,7 @@ def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _check_lengths(node: NodeRecipe, scope: Scope, rows: str) -> None:
-    """Checks constant lengths; `rows` is the first input that is cut into rows. Raises GraphError."""
+    """Check constant lengths; `rows` is the first scan input. Raise GraphError."""
     constant, cut = scope.constants.get(node.inputs[0]), scope.constants.get(rows)
     if constant is None:
         return

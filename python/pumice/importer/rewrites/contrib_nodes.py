@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain, com.microsoft, which its optimizer writes, as nodes of ONNX."""
+"""Rewrite operators of ONNX Runtime's com.microsoft domain, as emitted by its optimizer, as ONNX nodes."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _activated(writer: Writer, value: str, parameters: list[float]) -> Nodes:
-    """Ends with the node's activation, if it has one; `parameters` are in ONNX Runtime's order. Raises
-    NotExpressible.
-    """
+    """Append the node's activation, if any; `parameters` are in ONNX Runtime's order. Raise NotExpressible."""
     name = str(writer.node.attributes.get("activation", ""))
     if not name:
         return writer.last("Identity", value)

@@ -1,4 +1,4 @@
-"""Operators on quantised tensors that ONNX Runtime's quantiser and optimizer write, as nodes of ONNX."""
+"""Rewrite quantised operators emitted by ONNX Runtime's quantiser and optimizer as ONNX nodes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FLOAT = 1  # TensorProto.DataType
 
 
 def _real(writer: Writer, first: int) -> str:
-    """The float tensor of the tensor, scale and zero point that begin at input `first`."""
+    """Dequantise the tensor whose data, scale and zero point start at input `first`."""
     given = [input_of(writer.node, first + i) for i in range(3)]
     return writer.add("DequantizeLinear", *without_trailing_gaps(given))
 
 
 def _quantized(writer: Writer, value: str, first: int) -> Nodes:
-    """Ends with the value quantised by the scale and zero point that begin at input `first`."""
+    """Finish by quantising the value with the scale and zero point that start at input `first`."""
     return writer.last("QuantizeLinear", value, input_of(writer.node, first), input_of(writer.node, first + 1))
 
 
@@ -53,9 +53,7 @@ def _where(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
-    """QLinearSoftmax. Before operator set 13 its input was a matrix, so only the last axis is taken. Raises
-    NotExpressible.
-    """
+    """QLinearSoftmax. Before opset 13 the input was flattened to 2D, so only the last axis is supported. Raise NotExpressible."""
     axis = int(number(node, "axis", -1))
     if number(node, "opset", 13) < 13 and axis != -1:
         raise NotExpressible(f"axis={axis} of operator set {node.attributes['opset']}")
@@ -64,7 +62,7 @@ def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _gemm(node: NodeRecipe, scope: Scope) -> Nodes:
-    """QGemm. c is int32 in units of both scales; without a scale of its own the result is float."""
+    """QGemm. c is int32, scaled by both scales; without an output scale the result is float."""
     writer = Writer(node, scope)
     product = writer.add("Gemm", _real(writer, 0), _real(writer, 3), **node.attributes)
     if bias := input_of(node, 6):
@@ -74,7 +72,7 @@ def _gemm(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _product(writer: Writer, a: list[str], b: list[str], bias: str) -> Nodes:
-    """The product of two integer matrices, each with its scale and zero point, as float."""
+    """Multiply two integer matrices, each with scale and zero point, into a float result."""
     zeros = without_trailing_gaps([a[2], b[2]])
     whole = writer.add("Cast", writer.add("MatMulInteger", a[0], b[0], *zeros), to=FLOAT)
     scale = writer.add("Mul", a[1], b[1])
@@ -97,7 +95,7 @@ def _dynamic_product(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _of_onnx(node: NodeRecipe, scope: Scope) -> Nodes:
-    """The node as ONNX's operator of the same name, which took up the contrib one's element types later."""
+    """The ONNX operator of the same name, which later adopted the contrib operator's element types."""
     return [node._replace(domain="")]
 
 

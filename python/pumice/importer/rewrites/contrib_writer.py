@@ -1,4 +1,4 @@
-"""Writes nodes of ONNX in place of a node of ONNX Runtime's own domain."""
+"""Write ONNX nodes in place of an ONNX Runtime contrib node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .node_forms import Nodes, Scope, input_of
 
 
 class Writer:
-    """The nodes that replace one node."""
+    """Collects the nodes that replace one node."""
 
     def __init__(self, node: NodeRecipe, scope: Scope) -> None:
         self.node = node
@@ -16,17 +16,17 @@ class Writer:
         self.outputs = node.outputs[:1]
 
     def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        """Adds a node, and gives the name of its output."""
+        """Add a node and return its output name."""
         return self.make(self.scope.fresh(self.node, op), op, *inputs, **attributes)
 
     def make(self, output: str, op: str, *inputs: str, **attributes: Attribute) -> str:
-        """Adds a node that makes `output`, and gives that name."""
+        """Add a node that outputs `output`, and return that name."""
         name = f"{self.node.name}/{op}.{len(self.nodes)}"
         self.nodes.append(NodeRecipe(op, name, [*inputs], [output], attributes))
         return output
 
     def sum_of(self, values: list[str], output: str) -> str:
-        """The sum of several values; it is called `output` where that is given."""
+        """Return the sum of several values, named `output` if that is not empty."""
         total = values[0]
         for i, value in enumerate(values[1:], 2):
             name = output if output and i == len(values) else self.scope.fresh(self.node, "sum")
@@ -34,24 +34,24 @@ class Writer:
         return total
 
     def last(self, op: str, *inputs: str, **attributes: Attribute) -> Nodes:
-        """Ends with another operator that has the replaced node's name and first output."""
+        """Finish with an operator that gets the replaced node's name and first output."""
         self.nodes.append(NodeRecipe(op, self.node.name, without_trailing_gaps([*inputs]), self.outputs, attributes))
         return self.nodes
 
     def refuse(self, *attributes: str) -> None:
-        """Raises NotExpressible for these attributes unless they are absent or zero."""
+        """Raise NotExpressible if one of these attributes is non-zero."""
         for name in attributes:
             if self.node.attributes.get(name, 0) != 0:
                 raise NotExpressible(f"{name}={self.node.attributes[name]}")
 
     def refuse_inputs(self, first: int, *names: str) -> None:
-        """Raises NotExpressible if one of these inputs, from index `first` on, is given."""
+        """Raise NotExpressible if one of these inputs, starting at index `first`, is present."""
         for index, name in enumerate(names, first):
             if input_of(self.node, index):
                 raise NotExpressible(f"the input '{name}'")
 
     def refuse_outputs(self, first: int, *names: str) -> None:
-        """Raises NotExpressible if one of these outputs, from index `first` on, is wanted."""
+        """Raise NotExpressible if one of these outputs, starting at index `first`, is requested."""
         for name, given in zip(names, self.node.outputs[first:], strict=False):
             if given:
                 raise NotExpressible(f"the output '{name}'")

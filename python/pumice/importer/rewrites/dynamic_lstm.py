@@ -1,6 +1,6 @@
-"""DynamicQuantizeLSTM of ONNX Runtime as integer products and a Scan over the steps.
+"""Rewrite ONNX Runtime's DynamicQuantizeLSTM as integer GEMMs and a Scan over the steps.
 
-The input is quantized as a whole and the hidden state at each step, both to uint8 with the scale of their range.
+The whole input is quantised at once and the hidden state at each step, both dynamically to uint8.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _X, _W, _R, _B, _LENGTHS, _H, _C, _P, _W_SCALE, _W_ZERO, _R_SCALE, _R_ZERO = ran
 
 
 class _Step:
-    """The nodes of the Scan's body, whose values have names of their own."""
+    """Builds the nodes of the Scan's body, with unique value names."""
 
     def __init__(self, node: NodeRecipe, scope: Scope) -> None:
         self.node = node
@@ -43,7 +43,7 @@ class _Step:
 
 
 class _Direction:
-    """One direction: its weights, and the Scan that walks the steps."""
+    """One direction: its weights and the Scan over the steps."""
 
     def __init__(self, writer: Writer, index: int, reverse: bool, hidden: int) -> None:
         self.writer, self.index, self.reverse, self.hidden = writer, index, reverse, hidden
@@ -53,12 +53,12 @@ class _Direction:
         return self.writer.scope.constant(self.node, role, np.array(value, dtype))
 
     def part(self, index: int) -> str:
-        """This direction's part of an input; "" where that is left out."""
+        """Return this direction's slice of an input; "" if omitted."""
         given = input_of(self.node, index)
         return self.writer.add("Gather", given, self._constant("direction", self.index), axis=0) if given else ""
 
     def reversed_steps(self, value: str) -> str:
-        """The sequence, with its steps in reverse in the reverse direction."""
+        """Return the sequence, with its steps reversed in the reverse direction."""
         if not self.reverse:
             return value
         if lengths := input_of(self.node, _LENGTHS):
@@ -68,7 +68,7 @@ class _Direction:
         return self.writer.add("Slice", value, *ends, self._constant("step", [-1]))
 
     def gates_of_input(self, quantized: list[str]) -> str:
-        """[steps, batch, 4 hidden]: what the input and the biases add to the gates."""
+        """Return the gate contributions of the input and the biases, [steps, batch, 4 hidden]."""
         codes, scale, zero = quantized
         add = self.writer.add
         sums = add("MatMulInteger", codes, self.part(_W), zero, self.part(_W_ZERO))
@@ -80,7 +80,7 @@ class _Direction:
         return self.reversed_steps(gates)
 
     def initial(self, index: int, gates: str) -> str:
-        """A first state of [batch, hidden]: zeros where none is given."""
+        """Return an initial state [batch, hidden]; zeros if not provided."""
         if given := self.part(index):
             return given
         batch = self.writer.add("Shape", gates, start=1, end=2)
@@ -89,7 +89,7 @@ class _Direction:
         return self.writer.add("ConstantOfShape", shape, value=zero)
 
     def run(self, quantized: list[str]) -> list[str]:
-        """All hidden states [steps, batch, hidden], the last one, and the last cell."""
+        """Return all hidden states [steps, batch, hidden], the last one, and the last cell state."""
         gates = self.gates_of_input(quantized)
         weights = [self.part(index) for index in (_R, _R_SCALE, _R_ZERO, _P)]
         states = [self.initial(_H, gates), self.initial(_C, gates)]
@@ -124,7 +124,7 @@ class _Direction:
 
 
 def _cell(step: _Step, values: tuple[str, str, str], weights: list[str], couples: bool) -> tuple[str, str]:
-    """The next hidden state and cell. couples: the forget gate is what the input gate leaves."""
+    """Return the next hidden and cell states. couples: the forget gate is 1 - input gate."""
     h, c, given = values
     recurrent, scale, zero, peepholes = weights
     codes, h_scale, h_zero = step.add("DynamicQuantizeLinear", h, outputs=3)
@@ -147,7 +147,7 @@ def _cell(step: _Step, values: tuple[str, str, str], weights: list[str], couples
 
 
 def dynamic_lstm(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Raises NotExpressible for other activations than the default ones, and for a clip."""
+    """Rewrite a DynamicQuantizeLSTM. Raise NotExpressible for non-default activations, and for a clip."""
     writer = Writer(node, scope)
     direction = str(node.attributes.get("direction", "forward"))
     reverses = _DIRECTIONS.get(direction)
@@ -167,7 +167,7 @@ def dynamic_lstm(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _joined(writer: Writer, results: list[list[str]]) -> Nodes:
-    """Ends with Y [steps, directions, batch, hidden], Y_h and Y_c [directions, batch, hidden], as far as they are wanted."""
+    """Finish with the requested outputs among Y [steps, directions, batch, hidden], Y_h and Y_c [directions, batch, hidden]."""
     outputs = [*writer.node.outputs, "", ""][:3]
     for i, output in enumerate(outputs):
         if not output:

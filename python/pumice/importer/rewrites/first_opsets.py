@@ -1,4 +1,4 @@
-"""Brings nodes of ONNX's operator sets 1 to 6 into the form that set 7 has, from which `opset` goes on."""
+"""Upgrade nodes of opsets 1 to 6 to opset 7; `opset` continues from there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .node_forms import Nodes, Scope, Upgrade, input_of, without
 
 _INT64 = 7  # TensorProto.DataType
 _FAR = np.array([2**62], np.int64)
-_FIRST_FORM = 6  # the first operator set whose nodes do not say which inputs they use up
+_FIRST_FORM = 6  # first opset without consumed_inputs
 _DTYPE_NUMBERS = {
     "FLOAT": 1,
     "UINT8": 2,
@@ -29,23 +29,23 @@ _DTYPE_NUMBERS = {
 
 
 def without_hints(node: NodeRecipe, version: int) -> NodeRecipe:
-    """The node without `consumed_inputs`, by which the first sets told what memory a node may overwrite."""
+    """Drop `consumed_inputs`, by which the first opsets declared which buffers a node may overwrite."""
     if version >= _FIRST_FORM or node.domain or "consumed_inputs" not in node.attributes:
         return node
     return node._replace(attributes=without(node, "consumed_inputs"))
 
 
 def _aligned(node: NodeRecipe, scope: Scope, name: str, axis: int) -> tuple[Nodes, str]:
-    """A value reshaped so that its axes are those of input 0 from `axis` on, with axes of size 1 behind them.
+    """Reshape a value to align with input 0 from `axis` on, appending axes of size 1.
 
-    The rank of input 0 is read from its shape: it need not be known before the model runs.
+    The rank of input 0 is computed from its shape at run time, so it may be unknown here.
     """
     held = scope.constants.get(name)
     if axis < 0:
         if held is None:
             raise NotExpressible(f"axis={axis} with an operand of computed shape")
         if axis + len(held.shape) == 0:
-            return [], name  # these are the last axes, which NumPy aligns as well
+            return [], name  # the trailing axes, which NumPy broadcasting aligns as well
     shape, own, rest, count, ones, target, made = (
         scope.fresh(node, role) for role in ("shape", "own", "rest", "count", "ones", "target", "aligned")
     )
@@ -75,7 +75,7 @@ def _aligned(node: NodeRecipe, scope: Scope, name: str, axis: int) -> tuple[Node
 
 
 def _broadcast(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Arithmetic and comparisons: without `axis` the last axes are aligned, as in the newer form."""
+    """Arithmetic and comparisons: without `axis` the trailing axes are aligned, as in newer opsets."""
     plain = node._replace(attributes=without(node, "broadcast", "axis"))
     axis = node.attributes.get("axis")
     if not node.attributes.get("broadcast", 0) or axis is None or len(node.inputs) < 2:
@@ -87,7 +87,7 @@ def _broadcast(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _slopes(node: NodeRecipe, scope: Scope) -> Nodes:
-    """PRelu, which has one slope, or a slope for each channel."""
+    """PRelu with a single slope or one per channel."""
     if len(node.inputs) < 2:
         return [node]
     held = scope.constants.get(node.inputs[1])
@@ -132,13 +132,13 @@ def _integer(name: str) -> Upgrade:
 
 
 def _direction(node: NodeRecipe, scope: Scope) -> Nodes:
-    if node.attributes.get("direction") == "foward":  # the first set spells its default so
+    if node.attributes.get("direction") == "foward":  # a typo in opset 1's default
         return [node._replace(attributes={**node.attributes, "direction": "forward"})]
     return [node]
 
 
 def _cast(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Cast, whose element type was a name."""
+    """Cast with its element type given by name."""
     to = node.attributes.get("to")
     if isinstance(to, int):
         return [node]
@@ -161,7 +161,7 @@ def _reshape(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _split(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Split, whose sizes could be an input, of floats because the operator then took nothing else."""
+    """Split with its sizes as an input: a float one, since the operator then took only floats."""
     sizes = input_of(node, 1)
     if not sizes:
         return [node._replace(inputs=without_trailing_gaps(node.inputs))]
@@ -173,7 +173,7 @@ def _split(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _tile(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Tile, which repeated one axis; both numbers were of the input's element type."""
+    """Tile along one axis; tiles and axis had the input's element type."""
     if len(node.inputs) != 3:
         raise graph_error("node", node.name, f"expected 3 inputs of Tile, given {node.inputs}")
     shape, rank, axes, tiles, axis, at, repeats = (
@@ -201,7 +201,7 @@ def _selu(node: NodeRecipe, scope: Scope) -> Nodes:
     return [node._replace(attributes={"alpha": 1.6732, "gamma": 1.0507, **node.attributes})]
 
 
-# Operator -> (operator set that brought the change, function for nodes of older sets), oldest change first.
+# Operator -> (opset that introduced the change, function for nodes of older opsets), oldest change first.
 FIRST_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "BatchNormalization": [(7, _not_in_training)],
     "Cast": [(6, _cast)],

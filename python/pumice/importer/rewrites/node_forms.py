@@ -1,4 +1,4 @@
-"""Helpers for bringing a node into another form: the names and constants of its model, and the parts of a node."""
+"""Helpers for rewriting nodes: the names and constants of the model, and access to a node's inputs and attributes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Nodes: TypeAlias = "list[NodeRecipe]"
 
 
 class Scope:
-    """The values of one model: which are constant, what makes the others, which kinds of floats there are."""
+    """The values of one model: its constants, the producers of the others, and its float types."""
 
     def __init__(
         self, constants: dict[str, ConstantRecipe], known: set[str], producers: dict[str, str], float_types: set[str]
     ) -> None:
         self.constants = constants
         self.taken = {*known, *producers}
-        self.producers = producers  # value -> operator that makes it
+        self.producers = producers  # value -> operator that produces it
         self.float_types = float_types
 
     def fresh(self, node: NodeRecipe, role: str) -> str:
-        """A name that no value of the model has."""
+        """Return a name that is unused in the model."""
         name = f"{node.name}/{role}"
         while name in self.taken:
             name += "'"
@@ -33,7 +33,7 @@ class Scope:
         return name
 
     def constant(self, node: NodeRecipe, role: str, value: Array) -> str:
-        """Adds a constant to the model, and gives its name."""
+        """Add a constant to the model and return its name."""
         name = self.fresh(node, role)
         self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
         return name
@@ -43,22 +43,22 @@ Upgrade: TypeAlias = "Callable[[NodeRecipe, Scope], Nodes]"
 
 
 def input_of(node: NodeRecipe, index: int) -> str:
-    """The name of an input; "" where it is left out."""
+    """Return the name of an input; "" if omitted."""
     return node.inputs[index] if index < len(node.inputs) else ""
 
 
 def padded(names: list[str], count: int) -> list[str]:
-    """The names, with "" behind them up to `count`."""
+    """Pad the names with "" to length `count`."""
     return names + [""] * (count - len(names))
 
 
 def without(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
-    """The node's attributes but for these."""
+    """Return the node's attributes except these."""
     return {name: value for name, value in node.attributes.items() if name not in names}
 
 
 def like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tuple[Nodes, str]:
-    """A scalar constant of input 0's element type; a node casts it where the model has floats of several kinds."""
+    """Return a scalar constant of input 0's dtype, with a CastLike node if the model has several float types."""
     if len(scope.float_types) <= 1:
         dtype = next(iter(scope.float_types), "float32")
         return [], scope.constant(node, role, np.array(value, numpy_dtype(dtype)))

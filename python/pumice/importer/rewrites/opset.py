@@ -1,7 +1,7 @@
-"""Brings nodes of older ONNX operator sets into the newest form of their operator.
+"""Upgrade nodes of older opsets to the latest version of their operator.
 
-Only what changed in meaning or in place is here: attributes that became inputs, defaults that changed, operators that were
-renamed. What a newer set merely added (element types, optional inputs and attributes) needs nothing.
+Only breaking changes are handled: attributes that became inputs, changed defaults, renamed operators. Pure additions
+(element types, optional inputs and attributes) need nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _dropout(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Dropout, whose ratio means nothing outside training."""
+    """Dropout at inference: the ratio has no effect."""
     return [node._replace(inputs=node.inputs[:1], attributes=without(node, "ratio", "is_test"))]
 
 
@@ -118,9 +118,7 @@ def _scatter(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Softmax and its like, whose input was a matrix up to operator set 12: the sizes before `axis` by all the
-    others.
-    """
+    """Softmax, LogSoftmax, Hardmax: up to opset 12 the input was flattened to 2D at `axis`."""
     axis = node.attributes.get("axis", 1)
     source = node.inputs[0]
     if axis == -1 or (axis == 1 and scope.producers.get(source) in ("Flatten", "Gemm")):
@@ -161,7 +159,7 @@ def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
-    """GroupNormalization, whose scale and bias had one number for each group."""
+    """GroupNormalization with scale and bias per group instead of per channel."""
     groups = scope.constant(node, "groups", np.array([node.attributes.get("num_groups", 1)], np.int64))
     one = scope.constant(node, "one", np.array([1], np.int64))
     flat = scope.constant(node, "flat", np.array([-1], np.int64))
@@ -184,7 +182,7 @@ def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
-    """OneHot: an index below 0 gave no one, as an index beyond the depth still does."""
+    """OneHot: before opset 11 a negative index gave an all-off row, as an index beyond the depth still does."""
     if len(node.inputs) < 2:
         return [node]
     indices, depth, below, made = (scope.fresh(node, role) for role in ("indices", "depth", "below", "nowhere"))
@@ -198,7 +196,7 @@ def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
     ]
 
 
-# Operator -> (operator set that brought the change, function for nodes of older sets), oldest change first; behind FIRST_UPGRADES.
+# Operator -> (opset that introduced the change, function for older nodes), oldest first; applied after FIRST_UPGRADES.
 LATER_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "BatchNormalization": [(14, _batch_normalization)],
     "Clip": [(11, _clip)],

@@ -1,7 +1,6 @@
-"""Strings of a model as numbers: each has a place in a table, and operators that move tensors move the places.
+"""Replace a model's strings by indices into a table, so that operators that only move tensors work on the indices.
 
-Operators that compute with strings are refused. The empty string has the place 0, because padding and empty loops
-give 0.
+Operators that compute with strings are rejected. The empty string has index 0, because padding and empty loops yield 0.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from ..build.compounds import Kind
 from ..file.recipe import STRING, Attribute, ConstantRecipe, InputRecipe, NodeRecipe, NotExpressible, Recipe
 
 NUMBER = "int64"
-_NO_KEY = "_Unused"  # the answer of ai.onnx.ml's encoders to a key that they do not know
+_NO_KEY = "_Unused"  # default output of ai.onnx.ml's encoders for unknown keys
 
 
 class _Moves(NamedTuple):
-    """The inputs of an operator that may be strings, all or none of them, and whether its results then are."""
+    """The inputs of an operator that may be strings (all or none), and whether its outputs then are."""
 
     inputs: tuple[int, ...] | None = (0,)  # None for every input
     gives: bool = True
@@ -63,10 +62,9 @@ MOVES = {
     "SequenceInsert": _Moves((0, 1)),
     "Where": _Moves((1, 2)),
 }
-# For operators with subgraphs: the first input that the body takes, and the first input of the body that is given
-# one.
+# Operators with subgraphs: index of the first input passed to the body, and of the body input that receives it.
 _BODIES = {"Loop": (2, 2), "Scan": (0, 0), "SequenceMap": (0, 0)}
-# The attribute of integers in which a classifier's labels stand once they are numbers.
+# The integer attribute that holds a classifier's labels after the conversion.
 _CLASSIFIERS = {
     "ai.onnx.ml::LinearClassifier": "classlabels_ints",
     "ai.onnx.ml::SVMClassifier": "classlabels_ints",
@@ -75,7 +73,7 @@ _CLASSIFIERS = {
 
 
 def is_string(dtype: str) -> bool:
-    """Whether a value of this type is, or holds, strings."""
+    """Return whether a value of this type is or contains strings."""
     return Kind.of(dtype).dtype == STRING
 
 
@@ -86,7 +84,7 @@ def _as_number(dtype: str) -> str:
 class _Table:
     def __init__(self) -> None:
         self.places = {"": 0}
-        self.values: dict[str, None] = {}  # the names of all that are strings, in all graphs
+        self.values: dict[str, None] = {}  # names of all string values in all graphs
 
     def place(self, text: str) -> int:
         return self.places.setdefault(text, len(self.places))
@@ -99,7 +97,7 @@ class _Table:
 
 
 class _Graph:
-    """One graph that is being rewritten; `strings` are those of its values that are, or hold, strings."""
+    """A graph being rewritten; `strings` are the names of its values that are or contain strings."""
 
     def __init__(self, recipe: Recipe, table: _Table, outside: set[str]) -> None:
         self.recipe = recipe
@@ -108,9 +106,9 @@ class _Graph:
         self.nodes: list[NodeRecipe] = []
 
     def numbered(self, inputs: list[bool] | None = None) -> Recipe:
-        """The graph with numbers in place of strings.
+        """Return the graph with indices in place of strings.
 
-        inputs: which of its inputs are strings, where the graph around it says so. Raises GraphError.
+        inputs: which inputs are strings, if the enclosing graph knows. Raise GraphError.
         """
         recipe = self.recipe
         for i, value in enumerate(recipe.inputs):
@@ -156,7 +154,7 @@ class _Graph:
         return self.table.constant(value) if isinstance(value, ConstantRecipe) else value
 
     def _made(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """The rewritten node, and which of its outputs are strings. Raises NotExpressible."""
+        """Return the rewritten node, and which of its outputs are strings. Raise NotExpressible."""
         if node.op in _BODIES and node.subgraphs:
             return self._with_body(node)
         if node.op == "If" and node.subgraphs:
@@ -200,7 +198,7 @@ class _Graph:
         body = node.attributes.get("body")
         given = [False] * taken + [name in self.strings for name in node.inputs[first:]]
         if not isinstance(body, Recipe) or len(body.inputs) != len(given):
-            return node, []  # the builder refuses it
+            return node, []  # the builder rejects it
         made, results = self._subgraph(body, given)
         if node.op == "Loop":
             results = results[1:]
@@ -225,7 +223,7 @@ class _Graph:
         return node._replace(attributes=made), both[0]
 
     def _renamed(self, node: NodeRecipe, **names: str) -> NodeRecipe:
-        """The node with strings of attributes as places, in attributes of other names. Raises GraphError."""
+        """Convert string attributes to indices, stored under other attribute names. Raise GraphError."""
         attributes = {name: value for name, value in node.attributes.items() if name not in names}
         for name, other in names.items():
             given = node.attributes.get(name)
@@ -237,7 +235,7 @@ class _Graph:
     # ---- encoders
 
     def _role(self, node: NodeRecipe, role: str) -> tuple[NodeRecipe, bool]:
-        """The node with its keys or its values as numbers, and whether they were strings."""
+        """Return the node with its keys or values as indices, and whether they were strings."""
         if node.attributes.get(f"{role}_strings"):
             return self._renamed(node, **{f"{role}_strings": f"{role}_int64s"}), True
         tensor = node.attributes.get(f"{role}_tensor")
@@ -261,7 +259,7 @@ class _Graph:
         return node, [gives]
 
     def _by_classes(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """LabelEncoder of operator set 1, where the number of a class is its place in the list."""
+        """LabelEncoder of opset 1, which maps a class to its position in the list."""
         given = node.attributes["classes_strings"]
         numbers = list(range(len(given))) if isinstance(given, list) else []
         attributes = {**node.attributes, "cats_strings": given, "cats_int64s": numbers}
@@ -269,7 +267,7 @@ class _Graph:
         return self.category_mapper(node._replace(attributes=attributes))
 
     def category_mapper(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """CategoryMapper, which maps strings to integers or back, by what it is given."""
+        """CategoryMapper, which maps strings to integers or back, depending on its input."""
         of_strings = any(name in self.strings for name in node.inputs)
         roles = ("keys", "values") if of_strings else ("values", "keys")
         made = self._renamed(node, cats_strings=f"{roles[0]}_int64s").attributes
@@ -298,7 +296,7 @@ _ENCODERS = {
 
 
 def without_strings(recipe: Recipe) -> Recipe:
-    """The recipe with numbers in place of strings, with the table of strings and the names of values that are some."""
+    """Return the recipe with indices in place of strings, plus the string table and the names of string values."""
     table = _Table()
     made = _Graph(recipe, table, set()).numbered()
     return made._replace(strings=list(table.places) if table.values else (), string_values=list(table.values))

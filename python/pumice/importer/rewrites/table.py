@@ -1,7 +1,7 @@
-"""The table of rewrites: operators that become other nodes of ONNX, and by which functions.
+"""The table of rewrites: which operators become other ONNX nodes, and by which functions.
 
-Strings have a table of their own (MOVES in strings.py), which has no functions: it names the operators that only move elements, and are
-what they were on a string's number.
+Strings have their own table without functions (MOVES in strings.py): it lists the operators that only move elements and
+therefore work unchanged on string indices.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from .first_opsets import FIRST_UPGRADES, without_hints
 from .node_forms import Nodes, Scope, Upgrade, input_of
 from .opset import LATER_UPGRADES
 
-OLDEST, NEWEST = 1, 28  # operator sets of ONNX that are read
+OLDEST, NEWEST = 1, 28  # supported range of ONNX opsets
 CONTRIB_DOMAIN = "com.microsoft"
 
-# Operator of ONNX -> (operator set that brought the change, function for nodes of older sets), oldest change first.
+# ONNX operator -> (opset that introduced the change, function for nodes of older opsets), oldest change first.
 UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     name: [*FIRST_UPGRADES.get(name, ()), *LATER_UPGRADES.get(name, ())]
     for name in sorted({*FIRST_UPGRADES, *LATER_UPGRADES})
 }
-# Operator of ONNX Runtime's own domain -> function.
+# ONNX Runtime contrib operator -> function.
 CONTRIB: dict[str, Upgrade] = {**FLOAT_NODES, **QUANTIZED_NODES}
 
 
 def rewritten(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
-    """The node as nodes of ONNX in their newest form; itself where the table has nothing for it.
+    """Return the node as ONNX nodes at the latest opset; unchanged if the table has no entry.
 
-    version: of the model's operator set of ONNX. Raises NotExpressible, GraphError.
+    version: the model's ONNX opset. Raise NotExpressible, GraphError.
     """
     return [made for newest in _upgraded(node, version, scope) for made in _of_onnx(newest, scope)]
 
@@ -46,6 +46,6 @@ def _upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
 
 
 def _of_onnx(node: NodeRecipe, scope: Scope) -> Nodes:
-    own = node.op == "SimplifiedLayerNormalization" and not node.domain  # ONNX Runtime writes it into ONNX's domain
+    own = node.op == "SimplifiedLayerNormalization" and not node.domain  # ONNX Runtime emits it in ONNX's domain
     known = CONTRIB.get(node.op) if node.domain == CONTRIB_DOMAIN or own else None
     return known(node, scope) if known else [node]
