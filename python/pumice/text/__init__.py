@@ -1,4 +1,4 @@
-"""Language models from an exported folder to text: `Generator(folder)("Once there was")`. Needs the package tokenizers, `pumice[text]`."""
+"""Text generation from an exported model folder: `Generator(folder)("Once there was")`. Requires the tokenizers package, `pumice[text]`."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ from .rows import Timing as Timing
 
 EXAMPLE = _os.path.join(
     _os.path.dirname(_os.path.dirname(__file__)), "data", "story"
-)  # the folder of a small decoder of stories
+)  # folder of a small story model
