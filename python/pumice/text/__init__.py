@@ -10,6 +10,4 @@ from .generator import Generator as Generator
 from .generator import Session as Session
 from .rows import Timing as Timing
 
-EXAMPLE = _os.path.join(
-    _os.path.dirname(_os.path.dirname(__file__)), "data", "story"
-)  # folder of a small story model
+EXAMPLE = _os.path.join(_os.path.dirname(_os.path.dirname(__file__)), "data", "story")  # folder of a small story model

@@ -39,10 +39,7 @@ _SETTING = np.dtype(
     ]
 )
 _BUCKETS = (8, 32, 128, 512, 2048)  # prefill chunk sizes, in tokens
-_STRETCHES, _LEAST_STRETCH = (
-    128,
-    1024,
-)  # workgroups per sequence in the top-k search, and minimum vocabulary entries of each
+_STRETCHES, _LEAST_STRETCH = 128, 1024  # top-k search: workgroups per sequence, minimum vocabulary entries of each
 Way = Literal["greedy", "drawn"]  # sampling mode: argmax for every sequence, or by each sequence's parameters
 _FEW = 128  # chunks below this size hardly get faster
 
