@@ -1,8 +1,8 @@
-"""A program that validates small models with faulty shaders: the engine reads its shaders once a process, so every task gets a process.
+"""A program that validates small models with faulty shaders: the engine reads shaders once per process, so each task gets a process.
 
-Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`
-and `precision`; `fault`, `limits` and `mode` may be left out. Each is run in a fork of this process, which has imported everything and
-started no device. The results go to the standard output, one line of JSON each.
+Tasks are read from standard input as a JSON list of objects with `folder` (replacement shaders; empty: none), `sample` and `precision`, and
+optionally `fault`, `limits` and `mode`. Each runs in a fork of this process, which has all imports but no open device. Results are written
+to standard output, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fault_models import SAMPLES
 
 
 def validated(task: dict[str, Any]) -> dict[str, Any]:
-    """What a validation says: its state, the first row that is wrong, which nodes and outputs are, and the members of wrong kernels."""
+    """Return a validation's state, the first wrong row, the wrong nodes and outputs, and the members of wrong kernels."""
     sample = SAMPLES[task["sample"]]()
     source, mode = sample.proto.SerializeToString(), task.get("mode", "both")
     context = pumice.Context(limits=task["limits"]) if task.get("limits") else None
@@ -39,7 +39,7 @@ def validated(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_fork(task: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
-    """The line that a process of its own, with the task's shaders, makes of a task."""
+    """Run a task in a forked process with the task's shaders; return its output line."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
@@ -61,7 +61,7 @@ def in_fork(task: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]
 
 
 def answers(program: str, tasks: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]:
-    """What a program like this one says of each task. environment: variables that are set for it."""
+    """Run a program like this one on the tasks; return its results. environment: additional variables."""
     done = subprocess.run(
         [sys.executable, program],
         input=json.dumps(tasks),

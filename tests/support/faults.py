@@ -1,4 +1,4 @@
-"""The faults of which a validation must find each: texts of shaders, and what takes their place."""
+"""Faults that validation must find: shader source texts and their replacements."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
-    only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is.
-    `fp16`: whether it shows in halves too: these have no bit 31, which one turns, 11 bits hide a reciprocal of 12, and weights have no
-    other precision. `count`: how often the text stands in the shader; all of them are replaced.
+    """One fault. `node`: the node to be named. `spared`: a sample that the fault does not affect, because it needs certain sizes or values.
+    `fused_alone`: the fault is in fused code only, so the kernel is wrong but no single node is. `fp16`: whether it shows in fp16 too,
+    which has no bit 31 to flip, hides a 12-bit reciprocal with its 11 bits, and has no other weight precision. `count`: occurrences of the
+    text in the shader; all are replaced.
     """
 
     number: int
@@ -372,11 +372,11 @@ FAULTS = [
     ),
 ]
 
-# Faults that no text of a shader makes, and why.
+# Faults that cannot be made by editing a shader, and why.
 
 
 class PlanFault(NamedTuple):
-    """A fault of plans, which `PUMICE_FAULT` puts there. `node`: which has to be a member of the first wrong kernel."""
+    """A fault of plans, enabled with `PUMICE_FAULT`. `node`: must be a member of the first wrong kernel."""
 
     number: int
     name: str
@@ -388,7 +388,7 @@ class PlanFault(NamedTuple):
 PLAN_FAULTS = [
     PlanFault(24, "second fold of the grid not computed", "fold", "first", {"maxComputeWorkGroupCount": 3}),
     PlanFault(28, "stale temporary", "stale", "second"),
-    # Nothing waits for the third convolution, so that its result is looked at before it is there.
+    # Nothing waits for the third convolution, so its result is read too early.
     PlanFault(29, "missing barrier between two dispatches", "order", "third"),
     PlanFault(30, "in-place where it must not be", "in place", "second"),
     PlanFault(31, "cache of another shape used", "steps", "first"),
