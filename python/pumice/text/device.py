@@ -339,7 +339,7 @@ class Seen:
 
 
 def bucket_of(count: int, room: int) -> int:
-    """Return the prefill chunk size for `count` tokens: the smallest that holds them, unless it is more than twice as large."""
+    """Return the prefill chunk size for `count` tokens: the smallest that holds them, unless it exceeds both twice `count` and 128."""
     if count == 1:
         return 1
     fitting = [one for one in _BUCKETS if one <= room] or [1]

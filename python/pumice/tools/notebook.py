@@ -174,7 +174,7 @@ class GlslMagics(Magics):
         namespace = self.shell.user_ns
         return {
             str(one.arg): eval(compile(ast.Expression(one.value), option, "eval"), namespace) for one in tree.keywords
-        }  # named like a cell
+        }  # evaluated like a cell
 
     def _profile(self, kernel: Kernel, text: str) -> Profile:
         """Profile one call, after a warm-up call."""
