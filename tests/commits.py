@@ -1,4 +1,4 @@
-"""Checks the subjects and bodies of commits: `python tests/commits.py`, a part of ./dev lint. CONTRIBUTING.md has the rule."""
+"""Check the subjects and bodies of commits: `python tests/commits.py`, part of ./dev lint. CONTRIBUTING.md has the rule."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST_LETTERS = 72  # of a subject
-MOST_COMMITS = 20  # that are read where no upstream branch tells which are new
-BEGIN = datetime(2026, 11, 27, 13, tzinfo=timezone.utc)  # commits from before the check are left as they are
+MOST_LETTERS = 72  # maximum subject length
+MOST_COMMITS = 20  # commits to check without an upstream branch
+BEGIN = datetime(2026, 11, 27, 13, tzinfo=timezone.utc)  # older commits predate the check
 _FORMAT = "%h%x1f%ct%x1f%p%x1f%s%x1f%b%x1e"
 
 
 class Commit(NamedTuple):
-    """A commit: its short name, when it was made, how many parents it has, its subject and its body."""
+    """A commit: short hash, time, number of parents, subject and body."""
 
     name: str
     made: datetime
@@ -25,7 +25,7 @@ class Commit(NamedTuple):
     body: str
 
     def complaints(self) -> list[str]:
-        """What is wrong with it, a sentence each."""
+        """Return the problems of the commit, a sentence each."""
         place = f"commit {self.name}, '{self.subject}'"
         found = []
         if len(self.subject) > MOST_LETTERS:
@@ -36,13 +36,13 @@ class Commit(NamedTuple):
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git writes; "" where it fails."""
+    """Return git's output; "" if it fails."""
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else ""
 
 
 def new_commits(folder: Path) -> list[Commit]:
-    """The commits that the upstream branch has not; the last MOST_COMMITS where there is none. Those from before BEGIN are left out."""
+    """Return the commits missing upstream, or the last MOST_COMMITS without an upstream. Commits before BEGIN are skipped."""
     upstream = git(folder, "rev-parse", "--abbrev-ref", "@{upstream}").strip()
     which = [f"{upstream}..HEAD"] if upstream else ["-n", str(MOST_COMMITS), "HEAD"]
     commits = []
@@ -55,12 +55,12 @@ def new_commits(folder: Path) -> list[Commit]:
 
 
 def complaints(folder: Path) -> list[str]:
-    """What is wrong with the new commits of a checkout; nothing where the folder is none."""
+    """Return the problems of a checkout's new commits; nothing if the folder is not a checkout."""
     return [complaint for one in new_commits(folder) for complaint in one.complaints()]
 
 
 def main(folder: Path = ROOT) -> int:
-    """Prints what is wrong; 1 where something is, else 0."""
+    """Print the problems; return 1 if there are any, else 0."""
     found = complaints(folder)
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0

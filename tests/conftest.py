@@ -1,4 +1,4 @@
-"""Fixtures of the suite: one context a worker, and a failure wherever the Khronos validation layer speaks."""
+"""Fixtures of the test suite: one context per worker, and a failure on any message of the Khronos validation layer."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from features import lacking_features, need_features
 from pumice import dv
 from validation_texts import unexpected
 
-pytest_plugins = ("pytester",)  # it runs other pytests, for the tests of pumice's plugin
+pytest_plugins = ("pytester",)  # runs pytest in subprocesses, for the tests of pumice's plugin
 
 ROOT = Path(__file__).resolve().parent.parent
-PIPELINES: set[str] = set()  # pipelines of all workers; those of subprocesses are not among them
+PIPELINES: set[str] = set()  # pipelines of all workers, without subprocesses
 SHARED_MODELS = ROOT.parent / "shared" / "models"
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` looks at the markers
+@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` filters by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a run of the default tier, large sweeps are sampled; not where tests are named by an id or by -k."""
+    """Sample large sweeps in runs of the default tier, unless tests are selected by id or -k."""
     is_named = config.option.keyword or any("::" in argument for argument in config.args)
     if "not slow" in config.option.markexpr and not is_named:
         mark_slow(items)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells which pipelines it had its driver compile."""
+    """Report a worker's compiled pipelines."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["pipelines"] = pumice.distinct_pipelines()
 
@@ -49,9 +49,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """A test that a device refuses for a feature that it lacks is skipped by that feature's name; any other refusal fails it.
+    """Skip a test rejected for a missing device feature, naming the feature; fail on any other rejection.
 
-    The software driver that the tests run on where nothing else is asked for has the features that the engine computes with.
+    The default software driver has every feature that the engine computes with.
     """
     try:
         return (yield)
@@ -64,7 +64,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def trimmed_memory() -> Iterator[None]:
-    """Gives the system back what software drivers have freed: their compiler leaves holes that glibc keeps."""
+    """Return memory freed by software drivers to the system: their compiler fragments glibc's heap."""
     yield
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
@@ -72,7 +72,7 @@ def trimmed_memory() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def validation() -> Iterator[None]:
-    """Fails a test during which the validation layer said anything."""
+    """Fail a test during which the validation layer reported anything."""
     pumice.take_validation_messages()
     yield
     messages = unexpected(pumice.take_validation_messages())
@@ -87,14 +87,14 @@ def context(pumice_context: pumice.Context) -> pumice.Context:
 
 @pytest.fixture(scope="module", params=["shared", "separate"])
 def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
-    """The host maps the device's memory itself, or copies of it."""
+    """A dv context whose memory is host-mapped, or mirrored on the host."""
     with dv.Context(pumice_context, separate=request.param == "separate") as made:
         yield made
 
 
 @pytest.fixture(scope="module", params=["unified", "separate"])
 def staging_device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The host writes the device's memory itself, or stages all transfers as on a discrete device."""
+    """A context that writes device memory directly, or stages all transfers as on a discrete GPU."""
     without = ["unifiedMemory"] if request.param == "separate" else []
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as context:
         yield context
@@ -102,7 +102,7 @@ def staging_device(request: pytest.FixtureRequest, pumice_context: pumice.Contex
 
 @pytest.fixture
 def shared_models() -> Path:
-    """The folder of pretrained models that the checkout may have beside it."""
+    """The folder of pretrained models next to the checkout, if present."""
     if not SHARED_MODELS.is_dir():
         pytest.skip(f"no folder {SHARED_MODELS.relative_to(ROOT.parent)} beside the checkout")
     return SHARED_MODELS
@@ -110,21 +110,21 @@ def shared_models() -> Path:
 
 @pytest.fixture(scope="session")
 def plugin_arguments() -> list[str]:
-    """Arguments that give the plugin to another pytest: a development build has no entry point."""
+    """Arguments that load the plugin in another pytest: a development build has no entry point."""
     points = importlib.metadata.entry_points(group="pytest11")
     return [] if any(point.name == "pumice" for point in points) else ["-p", "pumice.pytest_plugin"]
 
 
 @pytest.fixture(scope="module")
 def paired(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A context of the same device on which pairs of words stand for 64-bit integers."""
+    """A context on the same device that emulates 64-bit integers with word pairs."""
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["shaderInt64"]) as context:
         yield context
 
 
 @pytest.fixture(scope="module", params=["words", "counts"])
 def skipping_device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """Dispatches are skipped by predicate words, or by group counts of zero where the device has no conditional rendering."""
+    """A context that skips dispatches with predicates, or with zero group counts if there is no conditional rendering."""
     if request.param == "words":
         need_features(pumice_context, "conditionalRendering")
         yield pumice_context
@@ -137,14 +137,14 @@ def skipping_device(request: pytest.FixtureRequest, pumice_context: pumice.Conte
 
 @pytest.fixture(scope="module")
 def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device for which the kernels of CPU drivers are not taken."""
+    """A context that does not select the CPU kernel variants."""
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
         yield made
 
 
 @pytest.fixture
 def empty_store(context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of measurements of the test's own, and the device under test."""
+    """An empty measurement store for the test, on the device under test."""
     monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")

@@ -1,4 +1,4 @@
-"""The generated pages of docs/: rules.md, glsl.md and reference.md, and the tables of nnapi.md and from_directml.md.
+"""Generate pages of docs/: rules.md, glsl.md and reference.md, and the tables of nnapi.md and from_directml.md.
 
 python tests/documents.py --write
 """
@@ -60,7 +60,7 @@ def rules() -> str:
 
 # ---- docs/glsl.md
 
-# The columns of the tables, each with the compile options of one mode.
+# Table columns, each with the compile options of one mode.
 MODES: dict[str, dict[str, Any]] = {
     "fp32": {},
     "fp16": {"storage": "fp16"},
@@ -106,7 +106,7 @@ INTEGER_TYPES = {
     "lint16vec4": "shared memory: 16-bit vector of 4",
 }
 
-# Sections of the page, patterns of function names, and what the functions do, in the order of the page.
+# Sections of the page, patterns of function names, and what the functions do, in page order.
 FLOATS = "Float buffers"
 INTEGERS = "Integer buffers"
 SHARED = "Shared memory and matrices"
@@ -184,14 +184,14 @@ SWITCHES = {
 
 
 def macros(**options: Any) -> dict[str, str]:
-    """The public macros of a preamble: name with its arguments -> text."""
+    """Return the public macros of a preamble: name with arguments -> definition."""
     text = pumice.ShaderOptions(**options).preamble.replace("\\\n", " ")
     found = re.findall(r"^#define (\w+(?:\([^)]*\))?) ?(.*)$", text, re.MULTILINE)
     return {name: value for name, value in found if not name.lower().startswith("pm_")}
 
 
 def all_macros() -> dict[str, str]:
-    """The public macros of every mode, each with one of its texts."""
+    """Return the public macros of all modes, each with one of its definitions."""
     found: dict[str, str] = {}
     for generation in ("current", "2024"):
         for mode in MODES.values():
@@ -219,7 +219,7 @@ def types(meanings: dict[str, str], modes: dict[str, dict[str, Any]]) -> str:
 
 
 def meaning_of(name: str) -> tuple[str, str] | None:
-    """The section and the meaning of a function."""
+    """Return the section and description of a function."""
     for section, pattern, meaning in FUNCTIONS:
         if re.fullmatch(pattern, name):
             counted = re.search(r"_(?:ld|st|cp|sm)([1248])$", name)
@@ -317,15 +317,15 @@ def glsl() -> str:
     return "\n".join(parts)
 
 
-# ---- docs/nnapi.md: written by hand but for its last section
+# ---- docs/nnapi.md: handwritten except for its last section
 
 TABLE = "## Operation by operation\n"
 OPERATORS = "## Operator by operator\n"
 
 
 def becomes(name: str) -> str:
-    """The operators of the nodes that an operation becomes in its commonest form, in their order."""
-    for folder in ("support", "nnapi"):  # pytest knows the first alone
+    """Return the operators that an operation expands to in its most common form, in order."""
+    for folder in ("support", "nnapi"):  # pytest only knows the first
         if (path := str(Path(__file__).resolve().parent / folder)) not in sys.path:
             sys.path.append(path)
     from test_nnapi_unknown_shapes import CALLS
@@ -357,7 +357,7 @@ def nnapi() -> str:
     return head + TABLE + "\n" + said + table(("operation", "feature level", "nodes"), rows)
 
 
-# ---- docs/from_directml.md: written by hand but for its last section
+# ---- docs/from_directml.md: handwritten except for its last section
 
 
 def directml() -> str:

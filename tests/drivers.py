@@ -1,15 +1,15 @@
-"""Run the tests on every software driver that this machine can have, and report the results of each.
+"""Run the tests on every software driver available to this machine, and report the results of each.
 
-    ./dev test --drivers [--only NAME] [--rest] [--write] [ARGS]
+./dev test --drivers [--only NAME] [--rest] [--write] [ARGS]
 
-ARGS go to pytest. `--only` runs the drivers whose names contain NAME. `--rest` runs the tests that have neither passed nor been
-skipped in the kept reports: the remainder of an interrupted run, and tests that failed. `--write` puts the table of all kept reports
-at the end of docs/drivers.md; with `--only none` it runs nothing.
+ARGS go to pytest. `--only` runs the drivers whose names contain NAME. `--rest` runs the tests that have neither passed nor been skipped in
+the kept reports: the remainder of an interrupted run, and failed tests. `--write` writes the table of all kept reports to the end of
+docs/drivers.md; with `--only none` it runs nothing.
 
 The drivers are the installed lavapipe at three vector widths (subgroups of 4, 8 and 16), the newer lavapipe of the distribution's
-backports, SwiftShader from the package of Chromium, and those in PUMICE_TEST_DRIVERS: manifests, separated by colons.
-Packages are downloaded to build/drivers and unpacked there; nothing is installed. A missing driver is reported with the reason.
-Reports are kept in build/drivers/reports, one folder per driver, until a run without `--rest` starts there.
+backports, SwiftShader from the Chromium package, and the colon-separated manifests in PUMICE_TEST_DRIVERS. Packages are downloaded to
+build/drivers and unpacked there; nothing is installed. A missing driver is reported with the reason. Reports are kept in
+build/drivers/reports, one folder per driver, until the next run without `--rest`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FOLDER = ROOT / "build" / "drivers"
 PAGE = ROOT / "docs" / "drivers.md"
 HEADING = "## Test results on software drivers"
 WIDTHS = (128, 256, 512)
-NO_TESTS = 5  # pytest's exit status where nothing is left to run
+NO_TESTS = 5  # pytest's exit status if no tests were selected
 
 
 class AbsentError(Exception):
-    """A driver that this machine cannot have, with the reason."""
+    """Raised for a driver that is unavailable on this machine, with the reason."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """One way to run the tests."""
+    """One driver configuration for the tests."""
 
     name: str
     manifest: Path
@@ -69,11 +69,11 @@ class Driver:
         return {**os.environ, **chosen, **caches, **self.variables}
 
 
-# ---- which drivers there are
+# ---- available drivers
 
 
 def drivers(absent: list[str]) -> Iterator[Driver]:
-    """The drivers that can be had; the others' names and reasons are added to `absent`."""
+    """Yield the available drivers; add the names of the others with reasons to `absent`."""
     installed = os.environ.get("VK_DRIVER_FILES", "")
     if installed:
         for width in WIDTHS:
@@ -89,7 +89,7 @@ def drivers(absent: list[str]) -> Iterator[Driver]:
 
 
 def newer_lavapipe() -> Path:
-    """The manifest of the lavapipe in the distribution's backports."""
+    """Return the manifest of the lavapipe in the distribution's backports."""
     lists = FOLDER / "apt"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     sources = FOLDER / "backports.list"
@@ -101,19 +101,19 @@ def newer_lavapipe() -> Path:
 
 
 def releases() -> list[tuple[str, str]]:
-    """Addresses and names of the releases that apt has its packages from."""
+    """Return the addresses and names of apt's package releases."""
     listed = command("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Identifier: Packages", why="")
     pairs = {tuple(line.split()) for line in listed.splitlines() if len(line.split()) == 2}
     return sorted((address, release) for address, release in pairs if "-" not in release)
 
 
 def swiftshader() -> Path:
-    """The manifest of the SwiftShader that Chromium comes with."""
+    """Return the manifest of the SwiftShader shipped with Chromium."""
     return manifest("swiftshader", unpacked("chromium-common", "libvk_swiftshader.so", []), "1.3.0")
 
 
 def unpacked(package: str, file: str, options: list[str]) -> Path:
-    """The file of a package, which is downloaded unless it was before."""
+    """Return a file of a package, downloading it if necessary."""
     folder = FOLDER / f"{package}-{file}"
     if not folder.is_dir():
         loading = FOLDER / "loading"
@@ -137,7 +137,7 @@ def manifest(name: str, library: Path, version: str) -> Path:
 
 
 def command(*words: str, why: str, folder: Path | None = None) -> str:
-    """The output of a command. Raises AbsentError with `why` where it cannot run or fails."""
+    """Return the output of a command. Raise AbsentError with `why` if it cannot run or fails."""
     try:
         return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
     except OSError as error:
@@ -152,17 +152,17 @@ def command(*words: str, why: str, folder: Path | None = None) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the kept reports of one driver say; of a test that ran twice the later run counts."""
+    """Combined results of one driver's kept reports; later runs override earlier ones."""
 
     device: str
-    runs: tuple[str, ...]  # day and commit of each
+    runs: tuple[str, ...]  # date and commit of each
     results: dict[Case, str]  # "passed", "failed", or the reason of a skip
 
     def count(self, kind: str) -> int:
         return sum(result == kind for result in self.results.values())
 
     def of(self, tests: set[Case]) -> Outcome:
-        """What is said of these tests alone: results of tests that have been renamed or deleted since are left out."""
+        """Keep only these tests: results of renamed or deleted tests are dropped."""
         return replace(
             self, results={case: result for case, result in self.results.items() if case in tests or not case[0]}
         )
@@ -173,7 +173,7 @@ class Outcome:
 
 
 def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
-    """Runs the tests on a driver and keeps their report. Returns the exit status of pytest."""
+    """Run the tests on a driver and keep the report. Return pytest's exit status."""
     for name in ("MESA_SHADER_CACHE_DIR", "PUMICE_CACHE_DIR"):
         Path(driver.environment[name]).mkdir(parents=True, exist_ok=True)
     shown = [sys.executable, "-c", "import pumice; d = pumice.devices()[0]; print(d.name, d.driver_info, sep=', ')"]
@@ -200,20 +200,20 @@ def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
 
 
 def outcome(reports: Path) -> Outcome:
-    """What the reports in a folder say together."""
+    """Combine the reports in a folder."""
     results: dict[Case, str] = {}
     facts = []
     for report in sorted(reports.glob("*.xml")):
         facts.append(json.loads(report.with_suffix(".json").read_text()))
         results.update(results_of(report))
     ran = {module for module, _ in results}
-    # A file that a run could not import is one skip without a module of its own; its tests may have run later.
+    # A file that failed to import is one skip without a module; its tests may have run later.
     kept = {case: result for case, result in results.items() if case[0] or case[1] not in ran}
     return Outcome(facts[-1]["device"] if facts else "", tuple(fact["run"] for fact in facts), kept)
 
 
 def results_of(report: Path) -> Iterator[tuple[Case, str]]:
-    """Each case of a report of pytest's and its result."""
+    """Yield each case of a pytest report and its result."""
     for case in ElementTree.parse(report).iter("testcase"):
         skipped = case.find("skipped")
         went_wrong = any(case.find(kind) is not None for kind in ("failure", "error"))
@@ -222,7 +222,7 @@ def results_of(report: Path) -> Iterator[tuple[Case, str]]:
 
 
 def collected() -> set[Case]:
-    """Every test of the default tier."""
+    """Return all tests of the default tier."""
     words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "not slow"]
     listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     return {case_of(line) for line in listed.splitlines() if "::" in line}
@@ -232,7 +232,7 @@ def collected() -> set[Case]:
 
 
 def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -> str:
-    """The part of the page that this program writes."""
+    """Return the generated section of the page."""
     lines = [
         HEADING,
         "",
@@ -257,12 +257,12 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -
 
 
 def is_of_driver(reason: str) -> bool:
-    """Whether a test was skipped for something that the driver lacks."""
+    """Return whether a test was skipped because the driver lacks something."""
     return "needs" in reason or "lacks" in reason
 
 
 def page(written: str, text: str) -> str:
-    """The page `written` with its section replaced by `text`, or with `text` at its end where it has none."""
+    """Return the page `written` with its section replaced by `text`, or with `text` appended."""
     before, _, _ = written.partition(HEADING)
     return before.rstrip() + "\n\n" + text
 

@@ -1,13 +1,15 @@
-"""Validate right models in three precisions, and list every tensor that validation calls wrong or leaves unproved.
+"""Validate correct models in three precisions, and list every tensor that validation reports as wrong or unproved.
 
-python tests/false_alarms.py --results alarms.jsonl                          1,000 random models, ONNX's node tests, the corpus
+python tests/false_alarms.py --results alarms.jsonl
+    1,000 random models, ONNX's node tests, the corpus
 python tests/false_alarms.py --results alarms.jsonl --random 0:20 --sources random
-python tests/false_alarms.py --results alarms.jsonl --table                  the table of what there is
+python tests/false_alarms.py --results alarms.jsonl --table
+    the table of the results so far
 
-Each model has a line when it begins and one with its result. A second run with the same file continues the first. A model is right if its
+Each model has a line when it begins and one with its result. A second run with the same file continues the first. A model is correct if its
 fp32 results agree with an independent implementation: random models with ONNX Runtime or onnx's reference node by node, node tests with
-their expected outputs, the corpus with ONNX Runtime. Models that are not right in this sense are listed and not counted. The exit status is
-1 if a verdict is wrong.
+their expected outputs, the corpus with ONNX Runtime. Models that do not agree are listed but not counted. The exit status is 1 if a verdict
+is wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from random_models import random_model, run_seed  # noqa: E402
 SOURCES = ("random", "node", "corpus")
 PRECISIONS = ("fp32", "fp16", "bf16")
 NOT_RUN = ("sklearn_dictionaries",)
-LOOSE = 10.0  # times the corpus' own tolerance
+LOOSE = 10.0  # multiple of the corpus' own tolerance
 REFUSALS = (pumice.UnsupportedError, pumice.base.errors.InputError, pumice.BindingError, TimeoutError)
 
 
@@ -88,7 +90,7 @@ def corpus_subject(name: str, context: pumice.Context) -> Subject:
             error = corpus_run.worst_error(stored, model, corpus_run.reference(stored.model))
         if error > LOOSE * corpus_run.tolerance(stored):
             fault = f"error {error:.2g}"
-    except Exception as problem:  # ONNX Runtime does not run every model
+    except Exception as problem:  # ONNX Runtime does not support every model
         fault = f"{type(problem).__name__}: {problem}"
         lacking = lacking_features(str(problem), context) if isinstance(problem, pumice.UnsupportedError) else []
     return Subject(stored.model, [arrays(stored.inputs, sizes) for sizes in stored.sizes], fault, lacking)
@@ -118,7 +120,7 @@ def row_text(row: Any) -> str:
 
 
 def reason_of(row: Any) -> str:
-    """Why a row is unproved, without names and numbers."""
+    """Return why a row is unproved, without names and numbers."""
     text = row.note or ("follows from unproved nodes" if row.unproved else "no bound")
     return f"{row.op}: " + re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", text))[:160]
 
@@ -169,7 +171,7 @@ def results_of(source: str, name: str, precisions: list[str], context: pumice.Co
                 }
             else:
                 line |= validated(subject, precision, context)
-        except Exception as error:  # the others are validated all the same
+        except Exception as error:  # continue with the other models
             line |= {"state": "error", "reason": f"{type(error).__name__}: {error}"[:300]}
         yield {**line, "seconds": round(time.perf_counter() - begin, 2)}
 
@@ -178,7 +180,7 @@ def results_of(source: str, name: str, precisions: list[str], context: pumice.Co
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The results so far. A model that was begun twice and has no result ended the process; one that was begun once is run again."""
+    """Return the results so far. A model that began once without a result runs again; after two, it crashed the process."""
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
     begun: Counter[tuple[str, ...]] = Counter()
     for text in path.read_text().splitlines() if path.exists() else ():
@@ -197,7 +199,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def run(options: argparse.Namespace, context: pumice.Context) -> None:
     seeds = range(*map(int, options.random.split(":")))
     work = [(source, name) for source in options.sources.split(",") for name in all_names(source, seeds)]
-    random.Random(0).shuffle(work)  # a part of the work is a sample of all
+    random.Random(0).shuffle(work)  # a prefix of the work is then a random sample
     part, parts = map(int, options.part.split("/"))
     work = work[part - 1 :: parts]
     done = {(one["source"], one["name"], one["precision"]) for one in read_lines(options.results)}
@@ -215,7 +217,7 @@ def run(options: argparse.Namespace, context: pumice.Context) -> None:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Markdown: models by state, then every wrong verdict, then the reasons of what is unproved or has no verdict."""
+    """Return Markdown: models by state, every wrong verdict, and reasons of unproved tensors and missing verdicts."""
     states: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     text = [

@@ -1,10 +1,10 @@
-"""Faults of single dispatches of five models: how many of those that change a bit a validation finds, and at which node.
+"""Inject faults into single dispatches of five models; count how many effective ones validation finds, and at which node.
 
 python tests/fault_table.py results.jsonl
 python tests/fault_table.py results.jsonl --table
 
-The first goes on where an earlier run ended; it takes half an hour. The second prints the tables of docs/evidence.md. The exit status is 1
-if a limit is missed. It needs lavapipe, g++ and the Vulkan headers.
+The first form resumes an earlier run; a full run takes half an hour. The second prints the tables of docs/evidence.md. The exit status is 1
+if a limit is missed. Requires lavapipe, g++ and the Vulkan headers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from layer_models import LAYER_MODELS  # noqa: E402
 
 AT_NODE = 0.95
 ALWAYS = [[1, 0]]
-SOME_RUNS = [[2, 0], [2, 1], [3, 0], [3, 1], [3, 2]]  # period and phase of the submissions that have a fault
-# What a fault of these kinds does depends on nothing that earlier runs left in memory.
+SOME_RUNS = [[2, 0], [2, 1], [3, 0], [3, 1], [3, 2]]  # period and phase of the faulty submissions
+# Effects of these fault kinds do not depend on what earlier runs left in memory.
 STEADY = ("weights", "overwrite")
-EVERY = 4  # of those faults every fourth is tried in some runs too, and every eighth with 20 runs
+EVERY = 4  # every fourth such fault is also tried in only some runs, every eighth with 20 runs
 REPEAT = 20
 SECONDS = 180
 TEXTS = {
@@ -47,7 +47,7 @@ TEXTS = {
 
 
 def run(records: Records, workers: Workers, every: int) -> None:
-    """Try every fault of every model, or every so many, and some of them in a share of the runs."""
+    """Try every fault of every model, or every n-th, and some of them in a fraction of the runs."""
     for precision in layer_faults.PRECISIONS:
         for model in LAYER_MODELS:
             subject = {"model": model, "precision": precision}
@@ -60,7 +60,7 @@ def run(records: Records, workers: Workers, every: int) -> None:
 
 
 def try_fault(records: Records, worker: Worker, task: dict[str, Any], steady: list[int]) -> None:
-    """Try one fault in every run; one that is among `steady`, by number, perhaps in a share of the runs too."""
+    """Try a fault in every run; if its number is in `steady`, possibly also in a fraction of the runs."""
     answer = records.ask(worker, **task, repeat=0, shares=ALWAYS)
     place = steady.index(task["number"]) if task["number"] in steady and answer.get("effect") else 1
     if place % EVERY == 0:
@@ -70,7 +70,7 @@ def try_fault(records: Records, worker: Worker, task: dict[str, Any], steady: li
 
 
 def judged(records: Records, repeat: int, always: bool) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each fault with an effect, and each of its validations."""
+    """Yield each fault with an effect, and each of its validations."""
     for record in records.answers.values():
         task = record["task"]
         if task.get("repeat") == repeat and (task["shares"] == ALWAYS) is always and record.get("effect"):
@@ -78,12 +78,12 @@ def judged(records: Records, repeat: int, always: bool) -> Iterator[tuple[dict[s
 
 
 def is_red(one: dict[str, Any]) -> bool:
-    """Whether a validation does not pass: it is wrong, or unproved because runs differ."""
+    """Return whether a validation does not pass: wrong, or unproved because runs differ."""
     return one["state"] != "right"
 
 
 def rows(records: Records, key: Callable[[dict[str, Any]], str]) -> Iterator[str]:
-    """A row for each group of faults that are in every run: how many have an effect, are found, and are found at the node."""
+    """Yield a row per group of faults present in every run: how many have an effect, are found, and are found at the node."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record, one in judged(records, 0, True):
         groups[key(record)].append(one)
@@ -110,7 +110,7 @@ def tables(records: Records) -> Iterator[str]:
 
 
 def misses(records: Records) -> Iterator[str]:
-    """A line for each validation that misses a fault or accuses another node."""
+    """Yield a line for each validation that misses a fault or blames another node."""
     for always, repeat in ((True, 0), (False, 0), (False, REPEAT)):
         for record, one in judged(records, repeat, always):
             if (always and not (is_red(one) and one["at"])) or (not always and one["seen"] and one["state"] == "right"):
@@ -122,7 +122,7 @@ def misses(records: Records) -> Iterator[str]:
 
 
 def missed(records: Records) -> bool:
-    """Whether a limit is missed."""
+    """Return whether a limit is missed."""
     always = [one for _, one in judged(records, 0, True)]
     some = [one for repeat in (0, REPEAT) for _, one in judged(records, repeat, False) if one["seen"]]
     at = sum(is_red(one) and one["at"] for one in always)

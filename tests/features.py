@@ -10,13 +10,13 @@ import pumice
 
 
 def need_features(context: pumice.Context, *features: str) -> None:
-    """Skips the test where the device lacks one of these."""
+    """Skip the test if the device lacks one of these."""
     if lacking := [feature for feature in features if not context.feature(feature)]:
         pytest.skip(f"the device lacks {', '.join(lacking)}")
 
 
 def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
-    """The features that a refusal names, where each is known to the device and none is there."""
+    """Return the features named by an error if the device knows them all and has none of them."""
     named = sorted(set(re.findall(r"needs the feature (\w+)", refusal)))
     return named if all(context.info.features.get(one) is False for one in named) else []
 

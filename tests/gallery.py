@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gallery.md"
 IMAGES = ROOT / "docs" / "images"
 MOST_BYTES = 60_000
-WIDTH = 640  # pixels of a picture, at most
-MOST_LINES, MOST_COLUMNS = 18, 96  # of text in a picture
+WIDTH = 640  # maximum picture width in pixels
+MOST_LINES, MOST_COLUMNS = 18, 96  # limits of text in a picture
 HEAD = """# Gallery of the notebooks
 
 The notebooks run from top to bottom on any device, and each checks its own results. To open them, run `./dev notebook`; start with
@@ -37,7 +37,7 @@ The notebooks run from top to bottom on any device, and each checks its own resu
 class Notebook:
     path: Path
     title: str
-    words: str  # the paragraph that it begins with
+    words: str  # first paragraph
 
     @property
     def picture(self) -> Path:
@@ -70,7 +70,7 @@ def page() -> str:
 
 
 def run(path: Path) -> tuple[list[bytes], list[str]]:
-    """The pictures (PNG) and the texts that a notebook's cells show, each in its order. Raises what a cell raises."""
+    """Return the pictures (PNG) and texts that a notebook's cells display, in order. Raise a cell's errors."""
     shells: Any = import_module("IPython.core.interactiveshell")
     capture: Any = import_module("IPython.utils.capture")
     config: Any = import_module("traitlets.config").Config
@@ -99,7 +99,7 @@ def run(path: Path) -> tuple[list[bytes], list[str]]:
 
 
 def figures() -> list[bytes]:
-    """The figures of matplotlib that a cell has left, as PNG."""
+    """Return the open matplotlib figures of a cell as PNG."""
     if "matplotlib.pyplot" not in sys.modules:
         return []
     pyplot: Any = sys.modules["matplotlib.pyplot"]
@@ -113,7 +113,7 @@ def figures() -> list[bytes]:
 
 
 def drawn(text: str) -> bytes:
-    """A text as a picture, in letters of one width; what is too long or too wide is cut off."""
+    """Render a text as a picture in a monospaced font; excess lines and columns are cut off."""
     image: Any = import_module("PIL.Image")
     draw: Any = import_module("PIL.ImageDraw")
     fonts: Any = import_module("PIL.ImageFont")
@@ -137,7 +137,7 @@ def png_of(made: Any) -> bytes:
 
 
 def small(png: bytes) -> bytes:
-    """The same picture with at most WIDTH columns and MOST_BYTES bytes."""
+    """Shrink a picture to at most WIDTH columns and MOST_BYTES bytes."""
     image: Any = import_module("PIL.Image")
     with image.open(io.BytesIO(png)) as opened:
         made = opened.convert("RGB")
@@ -150,7 +150,7 @@ def small(png: bytes) -> bytes:
 
 
 def picture_of(one: Notebook) -> bytes:
-    """The last picture that a notebook shows, else its longest text."""
+    """Return the last picture that a notebook displays, else its longest text."""
     pictures, texts = run(one.path)
     if pictures:
         return small(pictures[-1])

@@ -1,10 +1,10 @@
-"""Mutants of the engine's kernels, one instruction of SPIR-V each: how many of those that change a bit a validation kills, and where.
+"""Mutate the engine's kernels, one SPIR-V instruction at a time; count how many effective mutants validation kills, and where.
 
 python tests/mutants.py results.jsonl
 python tests/mutants.py results.jsonl --table
 
-The first goes on where an earlier run ended; it takes an hour for 2,000. --mutants: of each kernel. The second prints the table of
-docs/evidence.md. The exit status is 1 if fewer are killed than there have to be. It needs lavapipe, g++ and the Vulkan headers.
+The first form resumes an earlier run; it takes an hour for 2,000 mutants. --mutants: number per kernel. The second prints the table of
+docs/evidence.md. The exit status is 1 if fewer are killed than required. Requires lavapipe, g++ and the Vulkan headers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from layer_faults import PRECISIONS  # noqa: E402
 KILLED = 0.99
 SEED = 1
 SECONDS = 180
-# A mutant that changes no result by more than so many times its largest number computes the same, rounded elsewhere: one unit in the last
-# place of float32 is 2^-23, of float16 2^-10.
+# A mutant that changes no result by more than this fraction of its maximum only rounds differently: one ulp of float32 is 2^-23, of float16
+# 2^-10.
 ROUNDING = {"fp32": 2.0**-21, "fp16": 2.0**-9}
 
 
 def run(records: Records, workers: Workers, per_kernel: int) -> None:
-    """Try mutants of each kernel, in the first model that has it."""
+    """Try mutants of each kernel, in the first model that uses it."""
     subjects = [{"model": one, "precision": precision} for precision in PRECISIONS for one in mutant_trials.MODELS]
     answers = workers.each(subjects, lambda worker, task: records.ask(worker, **task))
     modules: dict[int, dict[str, Any]] = {}
@@ -47,7 +47,7 @@ def run(records: Records, workers: Workers, per_kernel: int) -> None:
 
 
 def try_mutants(records: Records, worker: Worker, task: dict[str, Any], count: int) -> None:
-    """Try so many mutants of a kernel, or all that it has."""
+    """Try this many mutants of a kernel, or all that exist."""
     for number in range(count):
         if records.ask(worker, **task, number=number).get("ended"):
             break
@@ -58,7 +58,7 @@ def is_mutant(record: dict[str, Any]) -> bool:
 
 
 def table(records: Records) -> Iterator[str]:
-    """By kind of mutant: how many there are, how many change a bit, and how many of these are killed, and at their node."""
+    """Return by kind of mutant: how many there are, change a bit, are killed, and are killed at their node."""
     kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in filter(is_mutant, records.answers.values()):
         kinds[record.get("kind", "crashed or timed out")].append(record)
@@ -83,7 +83,7 @@ def only_rounds(record: dict[str, Any]) -> bool:
 
 
 def survivors(records: Records) -> Iterator[str]:
-    """A line for each mutant that changes more than roundings and survives, or is found elsewhere."""
+    """Yield a line for each mutant that changes more than rounding and survives, or is found elsewhere."""
     for record in records.answers.values():
         if not record.get("effect") or (is_killed(record) and record["at"]):
             continue
@@ -95,7 +95,7 @@ def survivors(records: Records) -> Iterator[str]:
 
 
 def worker_of(layer: Path) -> Worker:
-    """A process that tries mutants. The driver compiles each of them once, for which optimizing it takes too long."""
+    """Return a process that tries mutants. Each is compiled once, so the driver's optimiser is off."""
     return Worker(mutant_trials.__file__, layer, SECONDS, GALLIVM_PERF="nopt")
 
 

@@ -1,7 +1,7 @@
-"""The node tests of the `onnx` package, one after the other: what passes, what is refused and why, and what is wrong.
+"""Run the node tests of the `onnx` package: which pass, which are unsupported and why, and which are wrong.
 
-python tests/onnx_node_tests.py            counts, and all that is wrong
-python tests/onnx_node_tests.py --write    docs/onnx_node_tests.md too
+python tests/onnx_node_tests.py            prints counts and all failures
+python tests/onnx_node_tests.py --write    also writes docs/onnx_node_tests.md
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pumice import BindingError, GraphError, UnsupportedError
 from tested_commit import commit_line
 
 PAGE = Path(__file__).parents[1] / "docs" / "onnx_node_tests.md"
-# Expected to be what float32 leaves of a zero among numbers of up to 45: the transform of ours gives the zero.
+# Expected values contain float32 rounding of a zero among numbers of up to 45; our transform returns zero.
 LEFT_OVER = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
 PASSED, RANDOM, REFUSED, WRONG = "passed", "random", "refused", "wrong"
 
@@ -39,7 +39,7 @@ class Outcome:
 
 @functools.cache
 def all_tests() -> dict[str, Any]:
-    """The node tests by name. Their generators compute with NaN and infinities, of which NumPy warns."""
+    """Return the node tests by name. Their generators compute with NaN and infinities, of which NumPy warns."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -52,7 +52,7 @@ def first_line(error: BaseException) -> str:
 
 
 def compare(wanted: Any, given: Any, test: Any) -> None:
-    """Compares results as the package's own runner does, which compares no sequences of scalars."""
+    """Compare results like the package's own runner, which does not compare sequences of scalars."""
     if not isinstance(wanted, list):
         atol = LEFT_OVER.get(test.name, test.atol)
         Runner.assert_similar_outputs([wanted], [given], rtol=test.rtol, atol=atol)
@@ -63,7 +63,7 @@ def compare(wanted: Any, given: Any, test: Any) -> None:
 
 
 def are_alike(wanted: list[Any], given: list[Any]) -> bool:
-    """All that can be said of random numbers."""
+    """Return whether dtypes and shapes match, the only check possible for random numbers."""
     return all(one.dtype == other.dtype and one.shape == other.shape for one, other in zip(wanted, given, strict=True))
 
 
@@ -98,7 +98,7 @@ def outcomes(names: Iterable[str]) -> Iterator[Outcome]:
     for name in names:
         try:
             yield run(all_tests()[name])
-        except Exception as error:  # every test has its line
+        except Exception as error:  # report every test
             yield Outcome(name, WRONG, f"{type(error).__name__}: {first_line(error)}")
 
 

@@ -1,6 +1,6 @@
-"""Random expressions of operations that are exact, each with its value by NumPy, operation by operation.
+"""Random expressions of exact operations, checked against NumPy operation by operation.
 
-python tests/random_expressions.py --seeds 0:1000 --jobs 4      16 expressions a seed, fused and not fused
+python tests/random_expressions.py --seeds 0:1000 --jobs 4      16 expressions per seed, fused and unfused
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from onnx import TensorProto
 import pumice
 from random_nodes import workers
 
-AT_ONCE = 16  # expressions of a graph
+AT_ONCE = 16  # expressions per graph
 Array = npt.NDArray[Any]
 F32 = np.float32
 
-# Numbers that a driver would fold which takes float32 for real numbers: they absorb others, cancel, or are powers of
-# two.
+# Numbers that expose float folding as if with real numbers: they absorb others, cancel, or are powers of two.
 NUMBERS = (
     12582912.0,
     -12582912.0,
@@ -46,7 +45,7 @@ NUMBERS = (
 
 
 def larger(a: Array, b: Array) -> Array:
-    """The larger operand as the engine's Max has it: NaN where either is, of equals the second."""
+    """Return the maximum as the engine's Max: NaN if either is NaN, the second of equal values."""
     return np.where((a > b) | (a != a), a, b).astype(a.dtype)
 
 
@@ -55,7 +54,7 @@ def smaller(a: Array, b: Array) -> Array:
 
 
 def to_int32(a: Array) -> Array:
-    """Saturated; 0 for NaN."""
+    """Convert with saturation; NaN becomes 0."""
     inside = np.where((a != a) | (a >= 2.0**31) | (a <= -(2.0**31)), 0, a).astype(np.int32)
     ends = np.where(a >= 2.0**31, 2**31 - 1, np.where(a <= -(2.0**31), -(2**31), 0))
     return np.where((a >= 2.0**31) | (a <= -(2.0**31)), ends, inside).astype(np.int32)
@@ -90,7 +89,7 @@ LEAST = float(np.finfo(F32).tiny)
 
 @dataclass
 class Term:
-    """A value of the graph and what NumPy makes of it."""
+    """A value of the graph and NumPy's result for it."""
 
     value: Any
     array: Array
@@ -101,7 +100,7 @@ class Term:
 
 @dataclass
 class Maker:
-    """Expressions over a few inputs. `fold`: the inputs are constants, so that the host computes."""
+    """Builds expressions over a few inputs. `fold`: the inputs are constants, so the host evaluates them."""
 
     random: np.random.Generator
     size: int = 64
@@ -123,7 +122,7 @@ class Maker:
         return Term(self.graph.input(name, "float32", [self.size]), array, name)
 
     def numbers(self) -> Array:
-        """Numbers of all sizes, with ties, equals and integers; no denormal ones, which a device may flush."""
+        """Return numbers of all magnitudes, with ties, duplicates and integers; no denormals, which a device may flush."""
         x = self.random.standard_normal(self.size) * np.exp2(self.random.integers(-6, 7, self.size))
         x[::5] = np.round(x[::5] * 2) / 2
         x[1::7] = self.random.choice([0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 1e-30, 16777216.0, 0.5], x[1::7].size)
@@ -142,7 +141,7 @@ class Maker:
         return Term(value, array, f"{op}({', '.join(term.text for term in terms)})", op, terms)
 
     def undone(self, x: Term) -> tuple[str, Term, Term] | None:
-        """An operation that undoes the last one where numbers are real: a driver that thinks so drops both."""
+        """Return an operation that would cancel the last one with real numbers: a driver that assumes so drops both."""
         if x.op not in UNDONE:
             return None
         a, b = x.operands
@@ -152,7 +151,7 @@ class Maker:
         return (x.op, a, x) if left else (UNDONE[x.op], x, b)
 
     def step(self, terms: list[Term]) -> Term:
-        """One more operation, mostly on the latest term."""
+        """Add one operation, usually on the latest term."""
         x = terms[-1] if self.random.random() < 0.8 else self.pick(terms)
         kind = self.random.random()
         if kind < 0.3 and (undone := self.undone(x)):
@@ -179,7 +178,7 @@ class Maker:
         return self.node("Cast", half.array.astype(F32), half, to=TensorProto.FLOAT)
 
     def expression(self, name: str, behind: Callable[[Maker, Term], Term] | None = None) -> None:
-        """A chain that the engine can make one kernel of. No step of it gives a number that some devices flush."""
+        """Add a chain that the engine can fuse into one kernel. No intermediate value is a denormal."""
         terms = list(self.inputs)
         if behind:
             terms = [behind(self, self.pick(self.inputs))]
@@ -196,7 +195,7 @@ class Maker:
         self.outputs[name] = last
 
     def wrong(self, context: pumice.Context, fuse: bool) -> list[str]:
-        """The expressions whose values have other bits than NumPy's; NaNs are alike."""
+        """Return the expressions whose values are not bit-identical to NumPy's; all NaNs are equal."""
         results = self.graph.compile(context, fuse=fuse)(self.given)
         found = []
         for name, term in self.outputs.items():
@@ -215,11 +214,11 @@ class Maker:
         return found
 
 
-# ---- a seed: a graph of expressions, in one of the ways that the engine computes them
+# ---- a seed: a graph of expressions, for one of the engine's code paths
 
 
 def behind_maximum(maker: Maker, x: Term) -> Term:
-    """A reduction that is exact, so that the chain is applied by its kernel."""
+    """Add an exact reduction, so that the chain is fused into its kernel."""
     whole = maker.node("Unsqueeze", x.array, x, Term(maker.graph.constant(np.array([1])), np.array([1]), "1"))
     return maker.node(
         "ReduceMax", x.array, whole, Term(maker.graph.constant(np.array([1])), np.array([1]), "1"), keepdims=0
@@ -253,7 +252,7 @@ def wrong_expressions(context: pumice.Context, seed: int, way: str, count: int =
     ]
 
 
-# ---- from the command line
+# ---- command line
 
 
 @dataclass

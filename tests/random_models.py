@@ -1,4 +1,4 @@
-"""Random small ONNX models: fused, not fused and node by node, beside ONNX Runtime and onnx's reference.
+"""Random small ONNX models: fused, unfused and node by node, compared with ONNX Runtime and onnx's reference.
 
 python tests/random_models.py --seeds 0:1000 --jobs 4
 """
@@ -22,7 +22,7 @@ from random_nodes.maker import is_float
 from random_nodes.oracle import Array, Data, RefusedError, describe, epsilon, same
 
 OPSETS = (18, 20, 21, 21, 22, 23, 24, 26)
-ULPS = 64  # tolerance in units in the last place of the sum of what a result adds up
+ULPS = 64  # tolerance in ulp of the sum of the magnitudes added
 LOOSE = {"float16": 3e-2, "float32": 1e-3, "float64": 1e-6}
 
 
@@ -33,12 +33,12 @@ class Result:
     disputed: list[str] = field(default_factory=list)
     operators: collections.Counter[str] = field(default_factory=collections.Counter)
     skipped: collections.Counter[str] = field(default_factory=collections.Counter)
-    lacking: list[str] = field(default_factory=list)  # features of the device, for want of which the model is refused
+    lacking: list[str] = field(default_factory=list)  # missing device features that make the model unsupported
     calls: int = 0
 
 
 def random_model(seed: int, only: str | None = None) -> tuple[Maker, collections.Counter[str]]:
-    """A model of 3 to 12 nodes, and what could not be added to it."""
+    """Return a model of 3 to 12 nodes, and what could not be added to it."""
     random = np.random.default_rng(seed)
     symbolic = bool(random.random() < 0.4)
     opset = int(random.choice(OPSETS))
@@ -58,7 +58,7 @@ def random_model(seed: int, only: str | None = None) -> tuple[Maker, collections
 
 
 def terms_of(made: Made, reads: list[Data]) -> Array | float:
-    """The size of what each element of the result is added up from."""
+    """Return the sum of the magnitudes that are added for each element of the result."""
     if not made.sums:
         return 0.0
     try:
@@ -68,7 +68,7 @@ def terms_of(made: Made, reads: list[Data]) -> Array | float:
 
 
 def apart(got: Data, expected: Data, allowed: Any) -> bool:
-    """Whether values of floating point differ by more than allowed, or are of another kind."""
+    """Return whether float values differ by more than allowed, or the kinds differ."""
     if isinstance(got, list) or isinstance(expected, list):
         if not isinstance(got, list) or not isinstance(expected, list) or len(got) != len(expected):
             return True
@@ -88,13 +88,13 @@ def largest(data: Data) -> float:
 
 
 def sensitivity(made: Made, reads: list[Data], at: int, expected: Array) -> Array:
-    """How far the result moves where what is read moves by a few units in the last place."""
+    """Return how much the result changes if the inputs change by a few ulp."""
     random = np.random.default_rng(1)
     most = np.zeros(expected.shape)
-    for _ in range(8):  # of two elements half of the draws move both alike
+    for _ in range(8):  # half of the draws move two elements in the same direction
         moved = []
         for k, one in enumerate(reads):
-            # Scales of a Resize are no operand: with others the result has another shape.
+            # Do not perturb the scales of a Resize: they change the result's shape.
             if is_float(one) and not isinstance(one, list) and (k == 0 or made.node.op_type != "Resize"):
                 step = 2 * epsilon(one.dtype) * np.abs(one).max(initial=0)
                 one = (one.astype(np.float64) + random.choice([-1, 1], one.shape) * step).astype(one.dtype)
@@ -109,7 +109,7 @@ def sensitivity(made: Made, reads: list[Data], at: int, expected: Array) -> Arra
 
 
 def wrong(made: Made, at: int, got: Data, expected: Data, reads: list[Data]) -> bool:
-    """Whether one output of a node is not what its oracle has."""
+    """Return whether an output of a node differs from its oracle."""
     value = made.results[at]
     if value.exact or not is_float(expected):
         return not same(got, expected)
@@ -127,7 +127,7 @@ def wrong(made: Made, at: int, got: Data, expected: Data, reads: list[Data]) -> 
 
 
 def check_nodes(m: Maker, call: int, found: dict[str, Data], result: Result) -> None:
-    """Every node beside its oracle, on what the engine gave to it."""
+    """Compare every node with its oracle, given the engine's inputs to it."""
     for made in m.nodes:
         here = [found.get(one.name, one.data[call]) for one in made.reads]
         unchanged = all(same(one, value.data[call]) for one, value in zip(here, made.reads, strict=True))
@@ -165,7 +165,7 @@ def label(made: Made) -> str:
 
 
 def noise(m: Maker, call: int) -> dict[str, float]:
-    """How far each value of the model moves where every rounding differs, as measured on six draws."""
+    """Return how far each value moves if every rounding differs, measured over six draws."""
     random = np.random.default_rng(2)
     moved: dict[str, float] = {}
     for _ in range(6):
@@ -192,7 +192,7 @@ def noise(m: Maker, call: int) -> dict[str, float]:
 
 
 def check_whole(m: Maker, call: int, found: dict[str, Data], result: Result, way: str) -> None:
-    """A model's own outputs beside what its nodes have one by one, to a loose bound."""
+    """Compare the model's outputs with those of its nodes run one by one, within a loose bound."""
     moved: dict[str, float] | None = None
     loose: dict[str, float] = {}
     for made in m.nodes:
@@ -221,7 +221,7 @@ def outputs_of(model: pumice.Model, given: dict[str, Array]) -> dict[str, Data]:
 
 
 def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Result:
-    """One model. An error of the engine is a failure of this model, and no more."""
+    """Test one model. An engine error counts as a failure of this model only."""
     result = Result(seed)
     m, skipped = random_model(seed, only)
     for text in skipped:
@@ -264,7 +264,7 @@ def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Res
     return result
 
 
-# ---- from the command line
+# ---- command line
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
-"""Random ONNX models whose sizes are not known before a call, called with sizes that are legal and with sizes that are not.
+"""Random ONNX models with sizes unknown before a call, called with legal and illegal sizes.
 
 python tests/random_sizes.py --seeds 0:1000 --jobs 4
 
-A call with legal sizes gives what the oracles give; any other raises one of the engine's own errors.
+A call with legal sizes must return the oracles' results; any other must raise one of the engine's errors.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from random_nodes.maker import Value, is_float, tame
 from random_nodes.oracle import Array, Data, RefusedError, describe, same, words
 
 BINDINGS = 8
-# Their results are bounded by nothing but what they are given.
+# The values of their results are limited only by their inputs.
 INDEXED = words("Gather GatherElements GatherND ScatterElements ScatterND OneHot")
-WITHOUT = frozenset({"float16"})  # is kept in more bits between nodes, which a step function would show
-# Operators whose operands are made for one set of sizes: ONNX says nothing of them with others.
+WITHOUT = frozenset({"float16"})  # kept at higher precision between nodes, which would show in step functions
+# Operators whose operands fit only one set of sizes; ONNX does not define others.
 LEFT_OUT = words("MaxUnpool MaxRoiPool RoiAlign NonMaxSuppression TensorScatter Attention MelWeightMatrix")
-# Nodes that leave some of their operands unread.
+# Nodes that do not read some of their operands.
 PASSED_BY = words(
     "SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence ConcatFromSequence"
     " Shape Size EyeLike CastLike If Loop Scan Split Dropout ConstantOfShape Unique TopK"
 )
-FILTERED = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}  # and which input has the filters
+FILTERED = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}  # operator: index of the filter input
 SCATTERED = words("ScatterElements ScatterND")
 UNSAID_OF_NOTHING = words("GroupNormalization LSTM GRU RNN DynamicQuantizeLinear InstanceNormalization")
-# Refused for what they are given, elements or none.
+# Rejected for empty inputs.
 REFUSED_OF_NOTHING = words(
     "GlobalMaxPool GlobalLpPool GlobalAveragePool MaxPool LpPool AveragePool Conv ConvInteger QLinearConv"
 )
 
 
-MOST_TEXT = 900  # characters of what is told of a failure
+MOST_TEXT = 900  # maximum length of a failure message
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Result:
 
 
 def random_graph(seed: int) -> Maker:
-    """A few nodes whose inputs say little of their sizes."""
+    """Return a few nodes whose inputs declare little about their sizes."""
     random = np.random.default_rng([seed, 1])
     m = Maker(random, opset=21, calls=1, without=WITHOUT, unnamed=float(random.choice([0.0, 0.5, 1.0, 1.0])))
     names = sorted(set(OPERATORS) - LEFT_OUT)
@@ -72,13 +72,13 @@ def random_graph(seed: int) -> Maker:
     for value, declared in m.inputs:
         for axis, size in enumerate(declared):
             if isinstance(size, int) and (size == 0 or m.chance(0.75)):
-                # A declared 0 says that the size is unknown: so converters wrote it.
+                # A declared 0 means unknown, a convention of converters.
                 declared[axis] = m.named((size,)) if size and value.data[0].size > 1 else None
     return m
 
 
 def other_sizes(m: Maker, binding: int) -> dict[str, Array]:
-    """The inputs with an axis or two of other sizes; the first binding is the one that the model was made with."""
+    """Return the inputs with other sizes in one or two axes; binding 0 has the original sizes."""
     given = m.given(0)
     if binding == 0 or not given:
         return given
@@ -87,7 +87,7 @@ def other_sizes(m: Maker, binding: int) -> dict[str, Array]:
     if not axes:
         return given
     if m.chance(0.5):
-        # Every axis of one size gets another, as a name for it would have it.
+        # Every axis of one size gets the same new size, as if they shared a symbolic name.
         old = m.one([sizes[name][axis] for name, axis in axes])
         new = m.one([1, 2, 3, 4, 6, 7, 0 if m.chance(0.2) else 5])
         for name, axis in axes:
@@ -99,19 +99,19 @@ def other_sizes(m: Maker, binding: int) -> dict[str, Array]:
             sizes[name][axis] = m.one([1, 2, 3, 4, 5, 7, sizes[name][axis] + 1, max(sizes[name][axis] - 1, 0)])
     if m.chance(0.03):
         name = m.one(list(sizes))
-        sizes[name] = sizes[name][:-1] if m.chance(0.5) else [*sizes[name], 1]  # another rank
+        sizes[name] = sizes[name][:-1] if m.chance(0.5) else [*sizes[name], 1]  # a different rank
     return {name: filled(array, sizes[name]) for name, array in given.items()}
 
 
 def filled(array: Array, shape: list[int]) -> Array:
-    """An array of a shape, filled with the numbers of another one over and over."""
+    """Return an array of a shape, filled by repeating the elements of another."""
     if array.size == 0:
         return np.ones(shape, array.dtype)
     return np.asarray(np.resize(array, shape), array.dtype)
 
 
 def declared_otherwise(m: Maker, given: dict[str, Array]) -> bool:
-    """Whether the inputs are not as the file says: of other sizes, or of two sizes for one name."""
+    """Return whether the inputs violate the declared shapes: other sizes, or two sizes for one name."""
     names: dict[str, int] = {}
     for value, declared in m.inputs:
         shape = given[value.name].shape
@@ -124,7 +124,7 @@ def declared_otherwise(m: Maker, given: dict[str, Array]) -> bool:
 
 
 class UndecidedError(Exception):
-    """The oracles disagree about what is legal, or the values are none that can be compared."""
+    """Raised if the oracles disagree about legality, or the values cannot be compared."""
 
 
 def is_empty(data: Data) -> bool:
@@ -132,7 +132,7 @@ def is_empty(data: Data) -> bool:
 
 
 def unsaid(node: NodeProto, reads: dict[str, Data]) -> str:
-    """Why ONNX says nothing of the result of a node, though the oracles have one; empty where it does."""
+    """Return why ONNX does not define a node's result although the oracles compute one; empty if it does."""
     if node.op_type in UNSAID_OF_NOTHING and any(is_empty(one) for one in reads.values()):
         return "nothing to compute with, of which ONNX says nothing"
     if node.op_type in FILTERED and 0 in np.shape(reads[node.input[FILTERED[node.op_type]]])[2:]:
@@ -144,7 +144,7 @@ def unsaid(node: NodeProto, reads: dict[str, Data]) -> str:
 
 
 def writes_twice(node: NodeProto, x: Array, indices: Array) -> bool:
-    """Whether a scatter has two updates of one element; shapes and indices that cannot be are the oracles' to refuse."""
+    """Return whether a scatter updates an element twice; invalid shapes and indices are left to the oracles."""
     if node.op_type == "ScatterND":
         depth = indices.shape[-1]
         sizes = np.asarray(x.shape[:depth])
@@ -162,7 +162,7 @@ def writes_twice(node: NodeProto, x: Array, indices: Array) -> bool:
 
 
 def expected_of(m: Maker, given: dict[str, Array]) -> tuple[dict[str, Data], str]:
-    """All values by the oracles, and where the sizes are not legal why. Raises UndecidedError."""
+    """Return all values by the oracles, and the reason if the sizes are illegal. Raise UndecidedError."""
     values: dict[str, Data] = {**given, **{one.name: one.data[0] for one in m.constants}}
     for made in m.nodes:
         reads = [values[one.name] for one in made.reads]
@@ -178,7 +178,7 @@ def expected_of(m: Maker, given: dict[str, Array]) -> tuple[dict[str, Data], str
             except RefusedError:
                 of_nothing = any(is_empty(one) for one in reads) and made.node.op_type not in REFUSED_OF_NOTHING
                 if not is_needed(m, made.node.name) or made.oracle.refusal or of_nothing:
-                    # Nothing needs it, the oracles do not have it, or there is nothing in it to be wrong.
+                    # The node is unused, the oracles do not support it, or its result is empty.
                     raise UndecidedError("no word that counts") from error
                 return {}, f"{label(made)} of {shapes(reads)}: {error}"
             raise UndecidedError(f"{label(made)} of {shapes(reads)}: {error}") from error
@@ -194,7 +194,7 @@ def expected_of(m: Maker, given: dict[str, Array]) -> tuple[dict[str, Data], str
 
 
 def is_needed(m: Maker, label_of: str) -> bool:
-    """Whether what a node computes reaches an output, and not only its shape or its place in a list: what does not is never computed."""
+    """Return whether a node's values reach an output, not just its shape or list position; others are never computed."""
     shown = {one.name for one in m.model().graph.output}
     needed: set[str] = set()
     for made in reversed(m.nodes):
@@ -221,7 +221,7 @@ def differs(value: Value, got: Data, expected: Data) -> bool:
 
 
 def disputed_somewhere(m: Maker, given: dict[str, Array]) -> bool:
-    """Whether the oracles themselves give two answers for a node of the model."""
+    """Return whether the oracles disagree about a node of the model."""
     values: dict[str, Data] = {**given, **{one.name: one.data[0] for one in m.constants}}
     for made in m.nodes:
         reads = [values[one.name] for one in made.reads]
@@ -237,7 +237,7 @@ def disputed_somewhere(m: Maker, given: dict[str, Array]) -> bool:
 
 
 def is_limit(refusal: str, context: pumice.Context) -> bool:
-    """Whether a refusal at load names what is beyond the device, or beyond what is known before a call: a rank that no trial tells."""
+    """Return whether a load error names a device limit or a rank that is unknown before a call."""
     return bool(lacking_features(refusal, context)) or refusal.endswith("of a tensor of unknown rank")
 
 
@@ -296,7 +296,7 @@ def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
     return result
 
 
-# ---- from the command line
+# ---- command line
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The page docs/reference.md: every public name with its signature and its docstring, read from the sources without an import."""
+"""Generate docs/reference.md: every public name with its signature and docstring, parsed from the sources without importing them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "pumice"
 
-# The sections of the page, each with names of the package; one with a dot is of a module.
+# Sections of the page, each with names of the package; a dotted name belongs to a module.
 TOPICS: dict[str, str] = {
     "Devices and contexts": """devices default_context Context DeviceInfo MatrixShape MemoryCounts DriverQuirk PrecisionSupport
         precision_support device_macros""",
@@ -58,7 +58,7 @@ SHOWN = {
 
 
 class Found(NamedTuple):
-    """A definition and the file that it stands in."""
+    """A definition and its file."""
 
     file: Path
     node: ast.AST
@@ -70,7 +70,7 @@ def tree(file: Path) -> ast.Module:
 
 
 def file_of(module: str) -> Path:
-    """The file of a module, named from the package on with dots; the extension has its stub."""
+    """Return the file of a module, dotted from the package on; for the extension, its stub."""
     if module == "_pumice":
         return PACKAGE / "_pumice.pyi"
     base = PACKAGE.joinpath(*module.split(".")) if module else PACKAGE
@@ -78,7 +78,7 @@ def file_of(module: str) -> Path:
 
 
 def statements(module: ast.Module) -> Iterator[ast.stmt]:
-    """The statements of a module, with those that are for a type checker alone."""
+    """Return the statements of a module, including those only for type checkers."""
     for one in module.body:
         if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test):
             yield from one.body
@@ -87,7 +87,7 @@ def statements(module: ast.Module) -> Iterator[ast.stmt]:
 
 
 def imported_from(file: Path, one: ast.ImportFrom) -> str | None:
-    """The module of the package that an import names; None for other packages."""
+    """Return the package module that an import names; None for other packages."""
     if not one.level:
         name = one.module or ""
         return name.removeprefix("pumice").lstrip(".") if name.split(".")[0] == "pumice" else None
@@ -98,8 +98,8 @@ def imported_from(file: Path, one: ast.ImportFrom) -> str | None:
 
 
 def find(file: Path, name: str) -> list[Found]:
-    """The definitions of a name, overloads each; empty where it is of another package."""
-    if "." in name:  # of a module that the file imports whole, as _pumice.Kernel
+    """Return the definitions of a name, one per overload; empty if it is from another package."""
+    if "." in name:  # in a module imported as a whole, such as _pumice.Kernel
         module, _, name = name.rpartition(".")
         return find(file_of(module), name) if module == "_pumice" else []
     found: list[Found] = []
@@ -121,7 +121,7 @@ def assigned(one: ast.Assign | ast.AnnAssign) -> list[str]:
 
 
 def names_of(module: str) -> list[str]:
-    """The public names of a module: its __all__, or what a package imports under its own name, or else what a module defines."""
+    """Return the public names of a module: its __all__, else a package's explicit re-exports, else the module's definitions."""
     file, body = file_of(module), list(statements(tree(file_of(module))))
     for one in body:
         if isinstance(one, ast.Assign) and assigned(one) == ["__all__"]:
@@ -161,7 +161,7 @@ def code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
-MARKUP = re.compile(r"[\\`*\[\]<|~$&{}]|(?<!\w)_|_(?!\w)|^[#>]")  # an underscore within a word is none
+MARKUP = re.compile(r"[\\`*\[\]<|~$&{}]|(?<!\w)_|_(?!\w)|^[#>]")  # underscores inside words are not markup
 
 ARGUMENT = re.compile(
     r"\n *(?=(?:[a-z]\w*(?:, | and ))*[a-z]\w*: |Raises? )"
@@ -169,13 +169,13 @@ ARGUMENT = re.compile(
 
 
 def as_text(line: str) -> str:
-    """A docstring's line with what Markdown would read as markup escaped, but for code in backquotes."""
+    """Escape Markdown markup in a line of a docstring, except in backquoted code."""
     parts = re.split(r"(`[^`]+`)", line)
     return "".join(one if number % 2 else MARKUP.sub(r"\\\g<0>", one) for number, one in enumerate(parts))
 
 
 def paragraphs(docstring: str | None, indent: str = "") -> str:
-    """A docstring as Markdown: text as text, what is indented as it stands."""
+    """Convert a docstring to Markdown; indented blocks stay verbatim."""
     blocks = []
     for block in re.split(r"\n\s*\n", docstring or ""):
         lines = block.splitlines()
@@ -183,7 +183,7 @@ def paragraphs(docstring: str | None, indent: str = "") -> str:
             blocks.append("\n".join([f"{indent}```text", *(indent + line[4:] for line in lines), f"{indent}```"]))
         elif lines:
             text = "\n".join(indent + re.sub(r"^([-+]|\d+[.)]) ", r"\\\g<0>", as_text(line.strip())) for line in lines)
-            blocks.append(ARGUMENT.sub(r"\\\g<0>", text))  # a backslash at the end of a line breaks it
+            blocks.append(ARGUMENT.sub(r"\\\g<0>", text))  # a trailing backslash is a line break
     return "\n\n".join(blocks)
 
 
@@ -199,7 +199,7 @@ def signature(node: ast.FunctionDef, name: str, bound: bool) -> str:
         plain = arguments.posonlyargs or arguments.args
         if bound and plain and plain[0].arg in ("self", "cls"):
             plain.pop(0)
-        if arguments.kwarg and arguments.kwarg.arg == "unknown":  # refuses names that there are not
+        if arguments.kwarg and arguments.kwarg.arg == "unknown":  # rejects unknown names
             arguments.kwarg = None
         text = ast.unparse(arguments)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
@@ -211,7 +211,7 @@ def decorators(node: ast.FunctionDef) -> set[str]:
 
 
 def functions(found: list[Found], name: str, bound: bool = False) -> list[str]:
-    """The signatures of a function: those of its overloads where it has some."""
+    """Return the signatures of a function, one per overload."""
     nodes = [one.node for one in found if isinstance(one.node, ast.FunctionDef)]
     overloads = [one for one in nodes if "overload" in decorators(one)]
     return [signature(one, name, bound) for one in overloads or nodes]
@@ -223,7 +223,7 @@ def docstrings(nodes: list[ast.AST]) -> str:
 
 
 def with_bases(found: Found, public: set[str]) -> Iterator[Found]:
-    """A class and those of its bases that have no place of their own on the page."""
+    """Yield a class and those of its bases that have no entry on the page."""
     yield found
     assert isinstance(found.node, ast.ClassDef)
     for base in found.node.bases:
@@ -234,7 +234,7 @@ def with_bases(found: Found, public: set[str]) -> Iterator[Found]:
 
 
 def attributes(found: Found) -> dict[str, str]:
-    """The fields of a class and what its __init__ sets, each with its type and the comment behind it."""
+    """Return the fields of a class and the attributes set in __init__, each with its type and trailing comment."""
     assert isinstance(found.node, ast.ClassDef)
     lines, told = found.file.read_text().splitlines(), {}
     for one in found.node.body:
@@ -309,7 +309,7 @@ def of_class(found: Found, name: str, public: set[str]) -> str:
 
 
 def entry(name: str, public: set[str]) -> str:
-    """The part of the page about a name."""
+    """Return the page's entry for a name."""
     module, _, own = name.rpartition(".")
     found = find(file_of(module), own)
     if not found:
@@ -327,7 +327,7 @@ def entry(name: str, public: set[str]) -> str:
 
 
 def constant(found: Found) -> str:
-    """What is said of a constant: a docstring below it or the comment behind it, else its text."""
+    """Return the description of a constant: the docstring below or the comment after it, else its source."""
     body, lines = tree(found.file).body, found.file.read_text().splitlines()
     assert isinstance(found.node, (ast.Assign, ast.AnnAssign))
     after = dict(itertools.pairwise(body)).get(found.node)
@@ -335,7 +335,7 @@ def constant(found: Found) -> str:
         return paragraphs(after.value.value) + "\n"
     _, _, said = lines[(found.node.end_lineno or 1) - 1].partition("  # ")
     above = found.node.lineno - 2
-    while re.match(r"[A-Z_\d]+(, [A-Z_\d]+)* = ", lines[above]):  # a comment is above a group of constants
+    while re.match(r"[A-Z_\d]+(, [A-Z_\d]+)* = ", lines[above]):  # a comment applies to the group of constants below it
         above -= 1
     if not said and lines[above].startswith("# "):
         said = lines[above][2].lower() + lines[above][3:]

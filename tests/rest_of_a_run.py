@@ -1,4 +1,4 @@
-"""A plugin of pytest: leaves out the tests that the file named by PUMICE_TESTS_DONE says are done (`-p rest_of_a_run`)."""
+"""A pytest plugin that deselects the tests listed as done in the file named by PUMICE_TESTS_DONE (`-p rest_of_a_run`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-Case = tuple[
-    str, str
-]  # the module (and class) of a test with dots, and the test's name, as reports of pytest's have them
+Case = tuple[str, str]  # dotted module (and class) and test name, as in pytest's reports
 
 
 def case_of(node_id: str) -> Case:
-    """The case of the test `tests/a/test_b.py::test_c[d]`."""
+    """Return the case of the test `tests/a/test_b.py::test_c[d]`."""
     path, bracket, parameters = node_id.partition("[")
     module, *names = path.split("::")
     *classes, name = names

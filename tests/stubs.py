@@ -1,4 +1,4 @@
-"""The stub of the extension: python/pumice/_pumice.pyi, made by pybind11-stubgen from the extension that is installed.
+"""Generate python/pumice/_pumice.pyi from the installed extension with pybind11-stubgen.
 
 python tests/stubs.py --write   regenerates the file (./dev stubs)
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "pumice" / "_pumice.pyi"
 
-# Patterns of pybind11-stubgen's text, and what mypy --strict and a reader need in their place.
+# Patterns of pybind11-stubgen's output, and replacements for mypy --strict and for readers.
 CORRECTIONS = {
-    # Names of ours that hide those of the standard library or of NumPy where they stand.
+    # Our names that shadow those of the standard library or NumPy.
     r"class TimeoutError\(Error, TimeoutError\)": "class TimeoutError(Error, builtins.TimeoutError)",
     r"(?:typing_extensions|collections\.abc)\.Buffer": "Buffer",
     r"\bself: Buffer\b": "self",
@@ -23,12 +23,12 @@ CORRECTIONS = {
     r"import collections\.abc\nimport numpy\n": "import builtins\nimport collections.abc\nimport numpy as np\n",
     r"\bnumpy\.ndarray\b(?!\[)": "numpy.typing.NDArray[typing.Any]",
     r"\bnumpy\.(?=typing\.NDArray\[|dtype\b|uint8\b)": "np.",
-    # Types that signatures leave open.
+    # Types missing from signatures.
     r"(def __[gs]etstate__\([^\n]*?)\btuple\b(?!\[)": r"\1tuple[typing.Any, ...]",
     r"(\*args|\*\*kwargs)(?=[,)])": r"\1: typing.Any",
     r"def __eq__\(self, arg0: \w+\)": "def __eq__(self, other: object)",
     r"(__hash__: typing\.ClassVar\[None\]) = None": r"\1  # type: ignore[assignment]",
-    # Attributes that an error's instances have: the class holds what they are without a cause.
+    # Attributes of error instances: the class holds their values without a cause.
     r"typing\.ClassVar\[tuple\] = tuple\(\)": "collections.abc.Sequence[str]",
     r"typing\.ClassVar\[(str|bool|int)\] = .*": r"\1",
     r"typing\.ClassVar\[tuple\] = \(0, 0, 0\)": "tuple[int, int, int]",
@@ -36,7 +36,7 @@ CORRECTIONS = {
 
 
 def generate() -> str:
-    """The text that the file should have."""
+    """Return the expected text of the file."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pybind11_stubgen", "pumice._pumice", "--exit-code", "-o", folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

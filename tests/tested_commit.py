@@ -1,4 +1,4 @@
-"""The commit that a page of test results was made from."""
+"""The commit recorded in pages of test results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def commit() -> str:
 
 
 def commit_line(command: str) -> str:
-    """Return the line of a page that names the command and the commit that made it."""
+    """Return the line of a page that names the generating command and commit."""
     changes = (
         " with uncommitted changes" if _git("status", "--porcelain", "--", "cpp", "src", "shaders", "python") else ""
     )

@@ -1,4 +1,4 @@
-"""What a validation costs on processors: CPU seconds of `validate` by model and by phase, and the verdicts for comparison.
+"""Measure the CPU time of `validate` by model and phase, and compare verdicts.
 
 python tests/validation_costs.py corpus shared bert
 python tests/validation_costs.py corpus --models bert.script unet.script --precision fp16 --repeat 3
@@ -6,12 +6,12 @@ python tests/validation_costs.py corpus shared --record before.json
 python tests/validation_costs.py corpus shared --compare before.json
 
 corpus: small exported models. shared: the pretrained models in ../shared/models. bert: a transformer of 100 MB. Each is loaded, and called
-once, before the clock starts; what counts is the CPU time of all threads of the process, the least of `--repeat` validations. A phase has
-the time that is spent in it and in no other: "compile" makes programs, "run" calls them (on a software driver its first call compiles
-shaders to machine code), "evaluate" is the reference, "judge" and "statistics" look at each element, and "rest" is everything else.
+once, before the clock starts. The result is the CPU time of all threads of the process, the minimum over `--repeat` validations. Phases are
+exclusive: "compile" builds programs, "run" calls them (on a software driver the first call compiles shaders to machine code), "evaluate" is
+the reference, "judge" and "statistics" check each element, and "rest" is everything else.
 
---record writes times and the verdict of each tensor; --compare prints times beside those of such a file, and exits with 1 where a verdict,
-a finding or a count of elements differs.
+--record writes times and the verdict of each tensor; --compare prints times next to those of such a file, and exits with 1 if a verdict, a
+finding or a count of elements differs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from validation_figures import REFUSED, Bert  # noqa: E402
 
 SHARED = Path(__file__).parents[2] / "shared" / "models"
 PHASES = ("compile", "run", "parse", "evaluate", "judge", "statistics", "rest")
-# What is measured: the phase, what has the function, and its name.
+# The measured functions: phase, owner and name.
 MEASURED: tuple[tuple[str, Any, str], ...] = (
     ("compile", sources.DeviceTensors, "compiled"),
     ("run", sources.DeviceTensors, "tensors"),
@@ -70,7 +70,7 @@ MEASURED: tuple[tuple[str, Any, str], ...] = (
 
 
 class Clock:
-    """CPU seconds by phase; a phase inside another one is not counted in that."""
+    """CPU seconds by phase; nested phases are excluded from the outer one."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -106,7 +106,7 @@ class Clock:
 
 
 class Case(NamedTuple):
-    """What is validated: a model and its cases."""
+    """A model to validate and its cases."""
 
     name: str
     source: Any
@@ -135,19 +135,19 @@ SETS = {"corpus": corpus, "shared": shared, "bert": bert}
 
 
 def measured(call: Callable[[], Any]) -> tuple[dict[str, float], Any]:
-    """Seconds by phase, and what the call gives."""
+    """Return seconds by phase, and the result of the call."""
     clock = Clock()
     with ExitStack() as patches:
         for phase, owner, name in MEASURED:
             patches.enter_context(mock.patch.object(owner, name, clock.timed(phase, getattr(owner, name))))
-        clock.__init__()  # type: ignore[misc]  # patching is no part of it
+        clock.__init__()  # type: ignore[misc]  # excludes the patching
         result = call()
         seconds = clock.stop()
     return seconds, result
 
 
 def verdicts(report: Any) -> dict[str, Any]:
-    """What a report says, without what differs from one run to the next by a rounding."""
+    """Return the verdicts of a report, without values that vary by rounding between runs."""
     rows = {}
     for row in (*report.rows, *report.kernels):
         for part, one in (("local", row.local), ("accumulated", row.accumulated)):
@@ -161,9 +161,9 @@ def verdicts(report: Any) -> dict[str, Any]:
 
 
 def of_case(case: Case, precision: str, context: pumice.Context, turns: int) -> dict[str, Any]:
-    """The record of one model at one precision."""
+    """Return the record of one model at one precision."""
     with pumice.load(case.source, context, precision) as loaded:
-        for one in case.cases:  # which makes the kernels of the program that ships
+        for one in case.cases:  # creates the kernels of the optimised program
             loaded(**one) if isinstance(one, dict) else loaded(*one)
         made = [measured(lambda: pumice.validate(loaded, case.cases)) for _ in range(turns)]
     first, best = made[0][0], min((seconds for seconds, _ in made), key=lambda one: sum(one.values()))
@@ -171,7 +171,7 @@ def of_case(case: Case, precision: str, context: pumice.Context, turns: int) -> 
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Where two records say something else; the severity of a right row may differ by a thousandth of its bound."""
+    """Yield the differences of two records; the severity of a right row may differ by a thousandth of its bound."""
     if before["state"] != after["state"]:
         yield f"state {before['state']}, now {after['state']}"
     if before["findings"] != after["findings"]:

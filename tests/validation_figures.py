@@ -1,17 +1,15 @@
-"""What a validation costs and finds on a device, as figures: for GPUs, which the test suite does not see.
+"""Measure what validation costs and finds on a device: for GPUs, which the test suite does not cover.
 
 PUMICE_DEVICE=discrete python tests/validation_figures.py bert repeat tight tuner
 PUMICE_DEVICE=discrete python tests/validation_figures.py repeat --explain
 PUMICE_DEVICE=discrete python tests/validation_figures.py tuner long_product cubes
 PUMICE_DEVICE=discrete python tests/validation_figures.py alarms --part 1/2 --jobs 12
 
-bert: a model of BERT-base's shape, node by node. repeat: 100 runs compared bit by bit, beside 100 plain calls;
-with --explain also where the time goes, part by part. alarms: the corpus of
-exported models, in which nothing is wrong. tight: the share of nodes in which 8 units in the last place, added to one element, are found,
-by operator; how many elements of right results are as far off; and the same where kernels tell nothing of their sums. tuner: the speed
-that is kept where some nodes stay in float32, the dispatches that this costs, and of slow models the kernels that take longer; of all 20
-models, or of those that are named. The exit
-status is 1 where a limit is missed.
+bert: a model of BERT-base's shape, node by node. repeat: 100 runs compared bit by bit against 100 plain calls; --explain also shows the
+time of each stage. alarms: the corpus of exported models, none of which is wrong. tight: the fraction of nodes for which an error of 8 ulp
+in one element is found, by operator; how many correct elements are that far off; and both without the accumulation details reported by
+kernels. tuner: the speed kept if some nodes stay in float32, the additional dispatches, and for slow models the kernels that take longer;
+for all 20 models, or the named ones. The exit status is 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -52,8 +50,8 @@ from pumice.validation.tuner import best_in_turns  # noqa: E402
 
 FLOAT = np.float32
 BERT_SECONDS, REPEAT_FACTOR, FOUND, KEPT = 60.0, 3.0, 0.95, 0.9
-REPEAT_TURNS = 12.0  # seconds of validations with repeated runs and without, which differ among themselves by more than those runs take
-TURNS = 1.5  # seconds of calls of a policy and without it: a GPU raises its clocks in less
+REPEAT_TURNS = 12.0  # seconds of validations with and without repeated runs; these vary by more than the runs take
+TURNS = 1.5  # seconds of calls with and without a policy; a GPU raises its clocks faster
 TIGHT = ("bert.script", "resnet.script", "swin.script", "whisper_decoder.script")
 REFUSED = ("sklearn_dictionaries",)
 
@@ -62,7 +60,7 @@ REFUSED = ("sklearn_dictionaries",)
 
 
 class Bert:
-    """Its nodes and weights: 12 layers of 768, 12 heads, 3,072 inside, on 128 tokens."""
+    """Nodes and weights: 12 layers, hidden size 768, 12 heads, intermediate size 3,072, 128 tokens."""
 
     def __init__(
         self, layers: int, width: int = 768, heads: int = 12, tokens: int = 128, vocabulary: int = 30522
@@ -154,14 +152,14 @@ def repeat(context: pumice.Context, options: argparse.Namespace) -> bool:
         try:
             with pumice.load(source, context, "fp16") as loaded:
                 passed = repeated(name, loaded, case, options) and passed
-        except Exception:  # the other is measured all the same
+        except Exception:  # measure the other anyway
             traceback.print_exc()
             passed = False
     return passed
 
 
 def repeated(name: str, loaded: pumice.Model, case: Any, options: argparse.Namespace) -> bool:
-    """Whether 100 runs cost little enough beside 100 calls, what the first validation loads not being counted."""
+    """Return whether 100 runs are cheap enough compared with 100 calls, excluding what the first validation loads."""
     for _ in range(10):
         loaded(**case)
     begin = time.perf_counter()
@@ -190,7 +188,7 @@ def repeated(name: str, loaded: pumice.Model, case: Any, options: argparse.Names
 
 
 def checked(work: tuple[str, str]) -> tuple[str, str, Counter[str], list[str]]:
-    """Rows by program and verdict of one model at one precision, and what is wrong in it."""
+    """Return row counts by program and verdict of one model at one precision, and its errors."""
     name, precision = work
     stored = store.load(name)
     cases = [arrays(stored.inputs, sizes) for sizes in stored.sizes]
@@ -198,7 +196,7 @@ def checked(work: tuple[str, str]) -> tuple[str, str, Counter[str], list[str]]:
     wrong = []
     try:
         report = pumice.validate(stored.model, cases, precision=precision)
-    except pumice.UnsupportedError as error:  # what this device lacks
+    except pumice.UnsupportedError as error:  # unsupported by this device
         return name, precision, Counter({"refused": 1}), [str(error)[:160]]
     for row in (*report.rows, *report.kernels):
         found[f"{row.program} {row.verdict}"] += 1
@@ -213,9 +211,9 @@ def alarms(_: pumice.Context, options: argparse.Namespace) -> bool:
     part, parts = map(int, options.part.split("/"))
     names = [name for name in store.names() if name not in REFUSED][part - 1 :: parts]
     work = [(name, precision) for precision in options.precision.split(",") for name in names]
-    work = [one for one in work if one[0] != "script_newton" or one[1] == "fp32"]  # 16 bits never end its loop
+    work = [one for one in work if one[0] != "script_newton" or one[1] == "fp32"]  # its loop never ends in 16 bits
     total: dict[str, Counter[str]] = defaultdict(Counter)
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:  # a GPU's driver survives no fork
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:  # GPU drivers do not survive a fork
         for name, precision, found, wrong in pool.map(checked, work):
             total[precision] += found
             for one in wrong:
@@ -229,14 +227,14 @@ def alarms(_: pumice.Context, options: argparse.Namespace) -> bool:
 
 
 class Spoiler:
-    """Adds 8 units to one element, chosen by chance, of each tensor that is judged, and counts how often that is found, by operator."""
+    """Add 8 ulp to a random element of each judged tensor, and count how often it is found, by operator."""
 
     def __init__(self) -> None:
         self.random = np.random.default_rng(3)
         self.found: dict[str, list[bool]] = defaultdict(list)
-        self.bounds: dict[str, list[float]] = defaultdict(list)  # at that element, in units
-        self.far: dict[str, list[float]] = defaultdict(list)  # the share of right elements that are over 8 units off
-        self.worst: dict[str, list[float]] = defaultdict(list)  # how far the farthest right element is off, in units
+        self.bounds: dict[str, list[float]] = defaultdict(list)  # at that element, in ulp
+        self.far: dict[str, list[float]] = defaultdict(list)  # fraction of correct elements that are over 8 ulp off
+        self.worst: dict[str, list[float]] = defaultdict(list)  # largest error of a correct element, in ulp
         self._near = proof.Proof._near
 
     def near(self, spoilt: proof.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
@@ -300,7 +298,7 @@ def tight(context: pumice.Context, options: argparse.Namespace) -> bool:
 
 
 def near_nodes(told: Spoiler) -> Iterator[str]:
-    """Of the nodes without a right element that is 8 units off. In the others 8 units are no sign of a fault: what is right has them."""
+    """Report only nodes whose correct elements are all within 8 ulp. In others, 8 ulp is no sign of a fault."""
     near = {
         op: [found for found, far in zip(told.found[op], told.worst[op], strict=True) if far < 8] for op in told.found
     }
@@ -318,7 +316,7 @@ def near_nodes(told: Spoiler) -> Iterator[str]:
 
 
 def lines_of(silent: Spoiler, told: Spoiler) -> Iterator[str]:
-    """Of operators with a node in which it was not found."""
+    """Report operators with a node in which the error was not found."""
     for op, found in sorted(told.found.items(), key=lambda item: sum(item[1]) - len(item[1])):
         if all(found):
             continue
@@ -333,7 +331,7 @@ def lines_of(silent: Spoiler, told: Spoiler) -> Iterator[str]:
 
 
 class Searched(NamedTuple):
-    """What a search found of one model: the policy, its nodes and those of the model, and how long it took."""
+    """The result of a search for one model: the policy, its node count and the model's, and the time taken."""
 
     policy: dict[str, str]
     nodes: int
@@ -347,13 +345,13 @@ def trap_of(name: str, small: bool) -> Any:
 
 
 def searched(name: str, small: bool) -> Searched | str:
-    """Or why there is no policy. Nothing is timed here, so that several processes may search at once."""
+    """Return the search result, or why there is no policy. Nothing is timed, so processes may search concurrently."""
     begin = time.perf_counter()
     try:
         proto, case = trap_of(name, small)
         with pumice.Context() as context:
             found = pumice.tune_precision(proto, [case], limit=0.05, context=context, progress=False)
-    except Exception:  # the others are measured all the same
+    except Exception:  # measure the others anyway
         return traceback.format_exc()
     return Searched(found.policy, len(found.nodes), found.total, time.perf_counter() - begin)
 
@@ -378,7 +376,7 @@ def tuner(context: pumice.Context, options: argparse.Namespace) -> bool:
                 continue
             kept[name], own = tuned(context, name, one, options)
             counts = [few + more for few, more in zip(counts, own, strict=True)]
-        except Exception:  # the others are measured all the same
+        except Exception:  # measure the others anyway
             traceback.print_exc()
     slow = [name for name, speed in kept.items() if speed < KEPT]
     print(f"tuner: dispatches fp16 {counts[0]}, policies {counts[1]}; {time.perf_counter() - begin:.0f} s")
@@ -389,7 +387,7 @@ def tuner(context: pumice.Context, options: argparse.Namespace) -> bool:
 def tuned(
     context: pumice.Context, name: str, found: Searched, options: argparse.Namespace
 ) -> tuple[float, tuple[int, int]]:
-    """The speed that one model keeps and its dispatches; of a slow one also where the time goes that the policy costs."""
+    """Return the speed and dispatches of one model; for a slow one also report where the policy costs time."""
     begin = time.perf_counter()
     proto, case = trap_of(name, options.small)
     with pumice.load(proto, context, "fp16") as narrow, pumice.load(proto, context, found.policy) as mixed:
@@ -410,21 +408,21 @@ def tuned(
 
 
 def speed_kept(narrow: pumice.Model, mixed: pumice.Model, case: Any) -> float:
-    """As `TunedPrecision.speed_kept`, of longer turns."""
+    """Like `TunedPrecision.speed_kept`, with longer runs."""
     calls = {"narrow": functools.partial(narrow, **case), "mixed": functools.partial(mixed, **case)}
     seconds = best_in_turns(calls, TURNS)
     return seconds["narrow"] / seconds["mixed"]
 
 
 def lines_of_change(before: dict[str, float], after: dict[str, float]) -> Iterator[str]:
-    """Of the five steps that take longer by most."""
+    """Report the five steps with the largest slowdown."""
     change = {step: after.get(step, 0.0) - before.get(step, 0.0) for step in {*before, *after}}
     for step, seconds in sorted(change.items(), key=lambda item: -item[1])[:5]:
         yield f"{seconds * 1e6:+.1f} us of {sum(before.values()) * 1e6:.1f}: {step}"
 
 
 def steps_of(loaded: pumice.Model, case: Any) -> dict[str, float]:
-    """The seconds of each step of a call on the device: the least of many calls."""
+    """Return the device seconds of each step of a call: the minimum over many calls."""
     best_in_turns({"model": functools.partial(loaded, **case)})
     least: dict[str, float] = {}
     for _ in range(10):

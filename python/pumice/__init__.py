@@ -1,7 +1,7 @@
 """Compute kernels and neural networks on any Vulkan device.
 
-`load` makes a Model of an ONNX file, `Kernel` runs GLSL, `validate` compares a model with a reference node by node. Importing
-touches no device; what is heavy is imported when it is first used.
+`load` creates a Model from an ONNX file, `Kernel` runs GLSL, `validate` compares a model with a reference node by node. Importing does not
+open a device; heavy modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -172,12 +172,12 @@ def _repr_html_(shown: Any) -> str:
 
 
 for _shown in (Context, DeviceInfo, Shader, Tensor, TensorDesc):
-    setattr(_shown, "_repr_html_", _repr_html_)  # noqa: B010  # their stubs do not say that it can be set
+    setattr(_shown, "_repr_html_", _repr_html_)  # noqa: B010  # the stubs declare no such attribute
 del _shown
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext pumice` adds the cell magic %%glsl."""
+    """Add the cell magic %%glsl, for `%load_ext pumice`."""
     from .tools.notebook import load
 
     load(shell)

@@ -1,4 +1,4 @@
-"""`python -m pumice` is the command `pumice`."""
+"""`python -m pumice` runs the `pumice` command."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""How long a model takes: its calls, the device's part of them, and everything from process start to the first result."""
+"""Time a model: its calls, the device's share of them, and the time from process start to the first result."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ _WARM_UP_RUNS = 3
 
 
 class Timing(NamedTuple):
-    """How long the calls of a model took."""
+    """Times of a model's calls."""
 
-    # the first call, which binds shapes, makes kernels, and compiles them where the driver does so at a first
-    # dispatch
+    # First call: binds shapes, creates kernels, and compiles them if the driver does so on first dispatch.
     cold_seconds: float
     min_seconds: float
     median_seconds: float
     p99_seconds: float
     mean_seconds: float
-    device_seconds: float  # the dispatches of one call, one after the other
+    device_seconds: float  # sum over the dispatches of one call
     runs: int
 
 
@@ -41,10 +40,10 @@ def measure(
     progress: Callable[[int, int], None] | None = None,
     warm_up: int = _WARM_UP_RUNS,
 ) -> Timing:
-    """Times a model that has not been called yet.
+    """Time a model that has not been called yet.
 
-    arrays: its inputs in graph order. runs: the calls that are measured. progress: called with the calls made and
-    `runs`. warm_up: calls after the first that are not measured.
+    arrays: its inputs in graph order. runs: measured calls. progress: called with the number of finished calls and `runs`. warm_up:
+    unmeasured calls after the first.
     """
     cold = model.warm_up(*arrays)
     for _ in range(warm_up):
@@ -61,9 +60,7 @@ def measure(
 
 
 def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
-    """Seconds of one call on the device; its dispatches run one after the other where the program is one list of
-    them.
-    """
+    """Return the device seconds of one call, as the sum of its dispatches if the program is a single command list."""
     program = model.program
     arrays = model.arguments(*arrays)
     try:
@@ -82,8 +79,7 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-# The code of a fresh process. argv holds the model, the precision, an .npz of the inputs in graph order, the parent's
-# clock.
+# Code of a fresh process. argv: the model, the precision, an .npz with the inputs in graph order, the parent's clock.
 _FIRST_RESULT = """
 import time
 marks = [("process start", time.monotonic())]
@@ -112,7 +108,7 @@ print(json.dumps({"phase_seconds": phases, "total_seconds": before - float(start
 
 
 class FirstResult(NamedTuple):
-    """Seconds from the start of a process to its first result, by phase and in all."""
+    """Seconds from process start to the first result, per phase and in total."""
 
     phase_seconds: dict[str, float]
     total_seconds: float
@@ -120,7 +116,7 @@ class FirstResult(NamedTuple):
 
 
 def first_results(path: str, precision: str, inputs: Sequence[Array]) -> tuple[FirstResult, FirstResult]:
-    """Times two fresh processes: one with empty caches, then one with what the first left there. Raises Error."""
+    """Time two fresh processes: one with empty caches, then one with the caches of the first. Raise Error."""
     with tempfile.TemporaryDirectory() as folder:
         archive = os.path.join(folder, "inputs.npz")
         np.savez(archive, *inputs)

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 DATA = Path(__file__).parent / "data" / "digits"
 SHADES = " ░▒▓█"
-BAR_CELLS = 8  # lets two digits stand beside each other in 80 columns
+BAR_CELLS = 8  # two digits fit side by side in 80 columns
 SHOWN_CLASSES = 3
 
 KERNEL = """\
@@ -46,13 +46,13 @@ def show_devices(console: Console) -> None:
 
 
 def sample_images() -> Array:
-    """The sample pictures as inputs of the model: float32 of shape [10, 1, 8, 8], 0 to 1, ink bright."""
+    """Return the sample images as model inputs: float32 [10, 1, 8, 8], 0 to 1, bright ink."""
     paths = sorted(DATA.glob("sample_*.png"))
     return np.concatenate([pumice.load_image(path, mode="L", size=8, resample="box", scale="1/255") for path in paths])
 
 
 def drawn(image: Array) -> str:
-    """The picture as text, two characters a pixel."""
+    """Return the image as text, two characters per pixel."""
     levels = np.rint(image * (len(SHADES) - 1)).astype(int)
     return "\n".join("".join(SHADES[level] * 2 for level in row) for row in levels)
 
@@ -86,14 +86,14 @@ def show_accuracy(console: Console, model: pumice.Model) -> None:
 
 
 def check_nodes(console: Console, model: pumice.Model, images: Array) -> bool:
-    """Compares every node with a reference on the CPU, and returns whether all agree."""
+    """Compare every node with a reference on the CPU; return whether all agree."""
     report = pumice.validate(model, [(images,)])
     console.print(report.table())
     return report.ok
 
 
 def run_kernel(console: Console, context: pumice.Context) -> bool:
-    """Runs the README's kernel on float32 and on float16 arrays, and returns whether all results are NumPy's."""
+    """Run the README's kernel on float32 and float16 arrays; return whether all results equal NumPy's."""
     console.print("The README's GLSL kernel, y = factor * x on 1000 numbers:")
     scale = pumice.Kernel(KERNEL, context)
     exact = True
@@ -108,7 +108,7 @@ def run_kernel(console: Console, context: pumice.Context) -> bool:
 
 
 def run(console: Console) -> bool:
-    """Runs all parts of the demo, and returns whether everything that was checked is right."""
+    """Run the demo; return whether all checks passed."""
     show_devices(console)
     with pumice.Context() as context:
         console.print(f"Using [bold]{context.info.name}[/bold] ({context.info.kind}): {context.choice}\n")

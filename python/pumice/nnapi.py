@@ -1,4 +1,4 @@
-"""The operations of NNAPI that `Graph.add` takes by their own names."""
+"""The NNAPI operations that `Graph.add` accepts by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXPERIMENTAL = 2**31 - 1
 
 
 class Operation(NamedTuple):
-    """An operation: its name in `Graph.add`, the feature level that brought it, and what it does."""
+    """An operation: its name in `Graph.add`, the feature level that introduced it, and what it does."""
 
     name: str
     level: int
@@ -21,9 +21,9 @@ class Operation(NamedTuple):
 
 
 def operations(level: int = EXPERIMENTAL) -> list[Operation]:
-    """The operations that were there at a feature level of NNAPI (1 for API 27, and so on), by name; without one all.
+    """Return the operations available at an NNAPI feature level (1 for API 27, and so on), by name; all by default.
 
-    Raises ValueError for a level below 1.
+    Raise ValueError for a level below 1.
     """
     if level < 1:
         raise ValueError(f"level: a feature level from 1 on expected; given {level}")

@@ -1,4 +1,4 @@
-"""pytest: the matrix of devices and precisions, its fixtures, and what is told of it before and after the tests."""
+"""The pytest plugin: the device and precision matrix, its fixtures, and its header and summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest_addoption = options.add_options
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """The first device that is asked for is that of contexts made without one, in the tests' own processes as well."""
+    """Make the first requested device the default for contexts, also in subprocesses of the tests."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
     run = config.stash[RUN] = Run(config)
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _wants_header(config: pytest.Config) -> bool:
-    """Not in runs that have nothing to do with pumice: opening a device takes a moment."""
+    """Return False for runs that do not use pumice: opening a device is slow."""
     if config.getoption("--pumice-device") or run_of(config).was_named:
         return True
     others = (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
@@ -46,7 +46,7 @@ def _wants_header(config: pytest.Config) -> bool:
 
 
 def _device_lines(run: Run) -> list[str]:
-    """A line for each device. Only where there is one, and no process of its own for it, its context is made here already."""
+    """Return a line per device. Open the context here only if there is one device, run in this process."""
     begin = f"pumice {pumice.__version__}:"
     precisions = ", ".join(dict.fromkeys(cell.precision for cell in run.cells))
     if run.is_matrix or run.isolated:
@@ -69,13 +69,13 @@ def pytest_report_header(config: pytest.Config) -> list[str] | None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str] | None:
-    """For tests that use the fixtures without a conftest that imports pumice."""
+    """Report the devices for tests that use the fixtures without a conftest that imports pumice."""
     if _wants_header(config) or not any(cell_of(item) for item in items):
         return None
     return _device_lines(run_of(config))
 
 
-# ---- the tests
+# ---- tests
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -91,7 +91,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The tests of a cell run one after the other, behind those of none."""
+    """Sort the tests by cell, those without a cell first."""
     run = run_of(config)
     if run.is_matrix or run.isolated:
         items.sort(key=lambda item: run.cells.index(cell) if (cell := cell_of(item)) else -1)
@@ -110,14 +110,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="session")
 def pumice_cell(request: pytest.FixtureRequest) -> Cell:
-    """The cell of the matrix: a device and a precision."""
+    """The matrix cell: a device and a precision."""
     given: Cell = getattr(request, "param", None) or run_of(request.config).cells[0]
     return given
 
 
 @pytest.fixture(scope="session")
 def pumice_context(request: pytest.FixtureRequest, pumice_cell: Cell) -> pumice.Context:
-    """The context of the device under test, one for the whole run: the default context while its tests run."""
+    """The context of the device under test, shared by the whole run; the default context during its tests."""
     return run_of(request.config).context(pumice_cell.place)
 
 
@@ -137,9 +137,9 @@ def pumice_precision(pumice_cell: Cell) -> str:
 def pumice_validate(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Callable[..., ValidationReport]:
     """`pumice.validate` on the device and at the precision under test.
 
-    The function takes a model, cases, and validate's other options but `context` and `precision`. It gives the report, keeps it for
-    the page and the properties of the run, compares it with the golden baseline where there is one, and raises ValidationError
-    unless all is proved right, BaselineError where a number is worse than its baseline.
+    The function takes a model, cases, and validate's options except `context` and `precision`. It returns the report, adds it to the page
+    and the properties of the run, compares it with the golden baseline if there is one, and raises ValidationError unless everything is
+    proved right, BaselineError if a value is worse than its baseline.
     """
     from .plugin.validating import Validator
 

@@ -1,4 +1,4 @@
-"""Comparing arrays, how far apart they are and where, and answers on a data set, how many are right."""
+"""Compare arrays, and measure the accuracy of answers on a data set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base.proportions import Interval, McNemar, mcnemar, wilson
 
 __all__ = ["Accuracy", "Difference", "Interval", "McNemar", "accuracy", "assert_close", "compare", "mcnemar", "wilson"]
 
-# Relative and absolute tolerance by element type; other types have to be equal.
+# Relative and absolute tolerance by element type; other types must be equal.
 TOLERANCES = {
     "float64": (1e-7, 1e-7),
     "float32": (1.3e-6, 1e-5),
@@ -25,7 +25,7 @@ _MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
 class Worst(NamedTuple):
-    """The largest of one kind of error, and where."""
+    """The largest error of one kind, and its index."""
 
     error: float
     at: tuple[int, ...]
@@ -37,11 +37,11 @@ class Worst(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How two arrays of one shape differ. `ulp` counts representable numbers between two; None for integers."""
+    """The difference of two arrays of the same shape. `ulp` counts representable values between two elements; None for integers."""
 
     elements: int
     mismatched: int
-    first: tuple[int, ...] | None  # mismatched element
+    first: tuple[int, ...] | None  # index of the first mismatched element
     absolute: Worst
     relative: Worst
     ulp: Worst | None
@@ -60,18 +60,18 @@ class Difference(NamedTuple):
 
 
 def _float_type(array: Array) -> str:
-    """The name of a type of floats, else ""."""
+    """Return the name of a float type, else ""."""
     return str(array.dtype) if str(array.dtype) in _MANTISSA_BITS else ""
 
 
 def default_tolerance(actual: Array, expected: Array) -> tuple[float, float]:
-    """The tolerances of the less precise of the two types."""
+    """Return the tolerances of the less precise of the two types."""
     pairs = [TOLERANCES[name] for name in (_float_type(actual), _float_type(expected)) if name]
     return max(pairs, default=(0.0, 0.0))
 
 
 def _wide(array: Array) -> Array:
-    """The numbers in a type that holds them all and has room for differences."""
+    """Convert to a type that holds all values and their differences."""
     if array.dtype.kind in "biu" and array.dtype.itemsize < 8:
         return array.astype(np.int64)
     if array.dtype.kind in "iu":
@@ -80,14 +80,14 @@ def _wide(array: Array) -> Array:
 
 
 def _ordered(array: Array) -> Array:
-    """Floats as integers in the same order, neighbours one apart."""
+    """Map floats to integers in the same order, with neighbours one apart."""
     bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
     lowest = np.int64(-1) << np.int64(8 * array.dtype.itemsize - 1)
     return np.where(bits < 0, lowest - bits, bits)
 
 
 def _ulps(actual: Array, expected: Array) -> Array | None:
-    """Differences in steps of the less precise type; infinity where only one is NaN."""
+    """Return differences in ulp of the less precise type; infinity if only one value is NaN."""
     names = [name for name in (_float_type(actual), _float_type(expected)) if name]
     if not names:
         return None
@@ -96,7 +96,7 @@ def _ulps(actual: Array, expected: Array) -> Array | None:
     a, b = (np.ascontiguousarray(array).astype(dtype) for array in (actual, expected))
     ordered_a, ordered_b = _ordered(a), _ordered(b)
     larger, smaller = np.maximum(ordered_a, ordered_b), np.minimum(ordered_a, ordered_b)
-    steps = (larger.view(np.uint64) - smaller.view(np.uint64)).astype(np.float64)  # modulo 2**64: never too far
+    steps = (larger.view(np.uint64) - smaller.view(np.uint64)).astype(np.float64)  # exact modulo 2**64
     nan_a, nan_b = np.isnan(a), np.isnan(b)
     steps[nan_a | nan_b] = np.inf
     steps[nan_a & nan_b] = 0
@@ -108,7 +108,7 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _worst(errors: Array, actual: Array, expected: Array) -> Worst:
-    """`errors` are flat."""
+    """Return the largest error; `errors` are flat."""
     flat = int(np.argmax(errors))
     return Worst(float(errors[flat]), _index(flat, actual.shape), actual.flat[flat], expected.flat[flat])
 
@@ -116,10 +116,10 @@ def _worst(errors: Array, actual: Array, expected: Array) -> Worst:
 def compare(
     actual: npt.ArrayLike, expected: npt.ArrayLike, *, rtol: float | None = None, atol: float | None = None
 ) -> Difference:
-    """Element by element: close where |actual - expected| <= atol + rtol * |expected|; NaN is close to NaN alone.
+    """Compare element by element: close if |actual - expected| <= atol + rtol * |expected|; NaN is close only to NaN.
 
-    The tolerances are by default those of the less precise element type. Raises AssertionError for different shapes, BindingError
-    for masked arrays.
+    The default tolerances are those of the less precise element type. Raise AssertionError for different shapes, BindingError for masked
+    arrays.
     """
     a, b = (
         numpy_of(given, name, "an array", "argument") for name, given in (("actual", actual), ("expected", expected))
@@ -155,10 +155,10 @@ def compare(
 def assert_close(
     actual: npt.ArrayLike, expected: npt.ArrayLike, *, rtol: float | None = None, atol: float | None = None
 ) -> None:
-    """Raises AssertionError with the largest absolute, relative and ULP error, and where, unless the arrays are close.
+    """Raise AssertionError with the largest absolute, relative and ULP error and their indices unless the arrays are close.
 
-    Close is |actual - expected| <= atol + rtol * |expected|, by default with the tolerances of the less precise element type;
-    integers and bools have to be equal, and NaN is close to NaN alone.
+    Close means |actual - expected| <= atol + rtol * |expected|, by default with the tolerances of the less precise element type. Integers
+    and bools must be equal, and NaN is close only to NaN.
     """
     __tracebackhide__ = True
     difference = compare(actual, expected, rtol=rtol, atol=atol)
@@ -171,10 +171,10 @@ def assert_close(
 
 
 class Accuracy(NamedTuple):
-    """How many answers are right. `interval` holds the true share with the chance `confidence`.
+    """The accuracy of answers on a data set, with a confidence interval for the true accuracy.
 
-    comparison: with the answers of a reference, None where there are none; its first is what was judged, its second the reference.
-    unanswered: rows of scores with NaN among them, in which none is the largest; they are not right.
+    comparison: with the answers of a reference (second), if given. unanswered: rows with NaN among their scores, which have no maximum and
+    count as wrong.
     """
 
     right: int
@@ -186,7 +186,7 @@ class Accuracy(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The share of right answers, from 0 to 1."""
+        """The accuracy, from 0 to 1."""
         return self.right / self.total
 
     def __str__(self) -> str:
@@ -198,14 +198,14 @@ class Accuracy(NamedTuple):
 
 
 def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
-    """Numbers of classes: integers, [N], or of scores, [N, classes], where the largest is, the first of equal ones.
+    """Return class indices from integers [N], or from scores [N, classes] by argmax, first of ties.
 
-    Beside them, which of the rows have an answer: one with NaN among its scores has none.
+    Also return which rows have an answer: a row with NaN among its scores has none.
     """
     array = numpy_of(given, name, "classes or scores", "argument")
     answered: Array = np.ones(len(array) if array.ndim else 0, bool)
     if array.ndim == 2 and array.shape[1]:
-        answered = np.asarray((array == array).all(axis=1))  # NaN alone is not itself
+        answered = np.asarray((array == array).all(axis=1))  # False for NaN
         array = array.argmax(axis=1)
     elif array.ndim != 1 or array.dtype.kind not in "biu":
         raise InputError(
@@ -223,13 +223,12 @@ def accuracy(
     reference: npt.ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Accuracy:
-    """How many answers on a data set are right, with Wilson's confidence interval, and beside a reference by McNemar's test.
+    """Return the accuracy on a data set with Wilson's confidence interval, and a comparison with a reference by McNemar's test.
 
-    answers, reference: numbers of classes [N], or scores [N, classes], whose largest is the answer. labels: the right classes [N].
-    A row with NaN among its scores has no largest one: it is not right, and counted in `unanswered`; labels of such rows are refused.
-    reference: what another precision, device or runtime answers to the same questions; a comparison with a small p-value says that one
-    of both is right more often than chance explains, which the two intervals, that overlap by far, do not tell. confidence: between 0
-    and 1. See `wilson` and `mcnemar` for the formulae. Raises InputError.
+    answers, reference: class indices [N], or scores [N, classes], whose argmax is the answer. labels: the correct classes [N]. A row with
+    NaN among its scores has no answer: it counts as wrong and in `unanswered`; such labels are rejected. reference: answers of another
+    precision, device or runtime to the same questions. A small p-value means that one of the two is more accurate than chance explains,
+    even if their intervals overlap. confidence: between 0 and 1. Formulae: see `wilson` and `mcnemar`. Raise InputError.
     """
     truth, known = _classes(labels, "labels")
     if not known.all():

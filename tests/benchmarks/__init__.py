@@ -1,1 +1,1 @@
-"""Benchmarks: every speed claim of the project comes from here. `./dev bench --help` lists the options."""
+"""Benchmarks: the source of every performance claim of the project. `./dev bench --help` lists the options."""

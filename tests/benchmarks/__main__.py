@@ -1,4 +1,4 @@
-"""Runs the benchmarks and prints their tables."""
+"""Run the benchmarks and print their tables."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def effort(options: argparse.Namespace) -> Effort:
 
 
 def tables(wanted: Iterable[str], session: Session) -> Iterator[Table]:
-    """A benchmark that the engine refuses leaves a row that says so, and the next one runs."""
+    """Yield each benchmark's tables; one that the engine rejects yields a row with the reason."""
     for name in wanted:
         try:
             yield from BENCHMARKS[name].run(session)
@@ -137,7 +137,7 @@ def tables(wanted: Iterable[str], session: Session) -> Iterator[Table]:
 
 
 def described(header: dict[str, Any], done: list[Table]) -> dict[str, Any]:
-    """Everything that was measured, and where: plots.draw() and a later reader need no more."""
+    """Return everything measured, and where, for plots.draw() and later readers."""
     tables = [
         {
             "title": table.title,
@@ -162,7 +162,7 @@ def write(path: Path, header: dict[str, Any], done: list[Table]) -> None:
 
 def main() -> int:
     options = arguments()
-    os.environ.pop("PUMICE_VALIDATION", None)  # the layer would be measured too
+    os.environ.pop("PUMICE_VALIDATION", None)  # do not measure the validation layer
     named = [name for name in BENCHMARKS if name in options.only]
     cases = frozenset(options.only) - BENCHMARKS.keys()
     wanted = named or (PER_MODEL if cases else [*BENCHMARKS])

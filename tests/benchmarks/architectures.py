@@ -1,7 +1,7 @@
-"""Exported architectures of full size with seeded random weights, in half precision: NumPy to NumPy and on the device.
+"""Full-size exported architectures with seeded random weights, in fp16: NumPy to NumPy and on the device.
 
-Beside PyTorch (eager calls; its time on the device is that of a CUDA graph), ONNX Runtime's WebGPU provider, ncnn and, as a measure,
-ONNX Runtime's CPU provider. On a software device in fp32 too, the precision that is quick there.
+Peers: PyTorch (eager calls; device time from a CUDA graph), ONNX Runtime's WebGPU provider, ncnn and, for reference, ONNX Runtime's CPU
+provider. Software devices also run fp32, which is faster there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .timing import Absent, measure
 EAGER = "torch CUDA fp16"
 WEBGPU = "onnxruntime WebGPU fp16"
 CPU = "onnxruntime CPU fp32"
-# The largest difference from PyTorch's fp32, relative to its largest value.
+# Largest difference from PyTorch's fp32, relative to its largest value.
 ALLOWED = {"fp32": 1e-3, "fp16": 2e-2}
 
 
@@ -48,7 +48,7 @@ ARCHITECTURES = (
 
 
 def device_times(model: pumice.Model, inputs: Sequence[Array], runs: int) -> Sequence[float]:
-    """Seconds on the device from the first dispatch to the last, arguments and results in device memory."""
+    """Return seconds on the device from the first dispatch to the last, with arguments and results in device memory."""
     program, context = model.program, model.context
     compiled = program.compiled([list(x.shape) for x in inputs])
     results = program.call(tuple(inputs))
@@ -92,7 +92,7 @@ def onnxruntime_cpu(session: Session, folder: Path, inputs: Sequence[Array]) -> 
 
 
 def compare(session: Session, one: Architecture, folder: Path, inputs: Sequence[Array], expected: Array) -> list[Row]:
-    """Each contender's first result is checked; the calls of those that are right are timed."""
+    """Check each contender's first result; time the calls of the correct ones."""
     precisions = ("fp32", "fp16") if session.software else ("fp16",)
     makers: Mapping[str, Callable[[], Contender]] = {
         **{f"{OURS} {kind}": partial(ours, session, folder, inputs, kind) for kind in precisions},
@@ -129,14 +129,14 @@ def compare(session: Session, one: Architecture, folder: Path, inputs: Sequence[
 
 
 def difference(result: Array, expected: Array) -> float:
-    """Infinite where the shapes differ."""
+    """Return the relative difference; infinity for different shapes."""
     if result.shape not in (expected.shape, expected.shape[1:]):
         return float("inf")
     return float(np.abs(result.reshape(expected.shape).astype("float32") - expected).max() / np.abs(expected).max())
 
 
 def judge(rows: Mapping[str, Row]) -> None:
-    """Quicker than the peers' calls at its precision. Beside a CUDA graph on the device and ONNX Runtime on the CPU it is reported."""
+    """Set the target: faster than the peers' calls at the same precision. CUDA graphs and ONNX Runtime's CPU are only reported."""
     for kind in ALLOWED:
         mine = rows.get(f"{OURS} {kind}")
         if mine is None or mine.median is None:

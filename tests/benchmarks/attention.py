@@ -1,4 +1,5 @@
-"""Attention on the device: many rows, few rows and one row over a long cache, next to PyTorch's scaled_dot_product_attention."""
+"""Attention on the device: many queries, few queries and one query over a long cache, compared with PyTorch's scaled_dot_product_attention.
+Attention on the device: many queries, few queries and one query over a long cache, compared with PyTorch's scaled_dot_product_attention."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Shape:
     size: int
     dtype: str = "float16"
     causal: bool = False
-    kv_heads: int = 0  # 0: as many as heads
-    written: bool = False  # written in primitives, of which nothing is fused
+    kv_heads: int = 0  # 0: same as heads
+    written: bool = False  # written in primitives, without fusion
 
     def __str__(self) -> str:
         heads = f"{self.heads} of {self.kv_heads}" if self.kv_heads else str(self.heads)
@@ -48,12 +49,12 @@ class Shape:
 
     @property
     def work(self) -> float:
-        """Multiplications and additions."""
+        """Return the number of multiplications and additions."""
         return 4.0 * self.batch * self.heads * self.rows * self.keys * self.size / (2 if self.causal else 1)
 
     @property
     def bytes(self) -> int:
-        """Read and written."""
+        """Return the bytes read and written."""
         elements = sum(int(np.prod(shape)) for shape in (*self.shapes, self.shapes[0]))
         return elements * np.dtype(self.dtype).itemsize
 

@@ -1,7 +1,9 @@
-"""Attention of one row over 4,096 keys and around it, by more ways than attention_rows has, beside the rates of a copy and of a kernel
-that only reads. Each way is printed as soon as it is measured; the table of a shape, for which all ways take turns, follows. All ways have
-the first two shapes, and those that were the quickest there have the others. The checks of the results come last, over fewer keys. What the
-time of the whole does not suffice for is told as absent.
+"""Decode attention (one query) over about 4,096 keys, in more variants than attention_rows, compared with the bandwidth of a copy and of a
+read-only kernel.
+
+Each variant is printed as soon as it is measured, followed by a table per shape in which all variants alternate. The first two shapes run
+all variants, the others only the fastest. Correctness checks come last, over fewer keys. Anything that does not fit in the time limit is
+reported as absent.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ from .attention_rows import (
 from .rows import Row, Table
 from .session import Session
 
-MOST_SECONDS, KEPT_SECONDS = 50.0, 12.0  # of the whole; of it for the checks
-REPLAYS = 50  # runs of a check, whose bits have to be the same
-KEPT = 6  # ways of the shapes behind the first two, beside the one that is taken
-WARM = 0.03  # seconds of the device before a way is measured alone; all of them together are warmed up for longer
-COPIED = 256 << 20  # bytes of the copy that rates are compared with
+MOST_SECONDS, KEPT_SECONDS = 50.0, 12.0  # total seconds; seconds reserved for the checks
+REPLAYS = 50  # runs of a check, which must be bit-identical
+KEPT = 6  # variants of later shapes besides the default
+WARM = 0.03  # device seconds before a variant is measured alone; the joint measurement warms up longer
+COPIED = 256 << 20  # bytes of the reference copy
 SPARED = (("SPARED", "1"),)
 FIRST_SHAPES = (Shape(1, 32, 32, 4096, 128), Shape(1, 32, 8, 4096, 128))
 SHAPES = (
     *FIRST_SHAPES,
-    Shape(1, 33, 33, 4096, 128),  # eight parts of each are two workgroups of each of 132 multiprocessors
+    Shape(1, 33, 33, 4096, 128),  # eight splits of each give two workgroups on each of 132 SMs
     Shape(1, 32, 8, 16384, 128),
     Shape(1, 32, 32, 1024, 128),
     Shape(1, 32, 8, 1024, 128),
@@ -50,9 +52,9 @@ SHAPES = (
 CHECKED = (Shape(1, 8, 8, 1001, 128), Shape(2, 16, 4, 1001, 128))
 ON_SOFTWARE = (Shape(1, 4, 2, 256, 32),)
 WAYS = (
-    Quads(4, 1, 2),  # as it is taken
+    Quads(4, 1, 2),  # the default
     Quads(4, 1, 2, SPARED),
-    Quads(4, 1, 8),  # more workgroups than there is room for at a time: the quick ones take more of them
+    Quads(4, 1, 8),  # more workgroups than fit at once: fast ones process more
     Quads(4, 1, 2, most_parts=16),
     Quads(4, 2, 2),
     Quads(8, 1, 1),
@@ -60,7 +62,7 @@ WAYS = (
     # Workgroups of one or two subgroups.
     Quads(1, 1, 8, most_parts=32),
     Quads(2, 1, 4),
-    # What the meeting costs, and the number of keys.
+    # Cost of the split-K reduction, and of the number of keys.
     Quads(4, 1, 2, lacks=MEETING, is_combined=True),
     Quads(4, 1, 2, lacks=MEETING),
     Quads(4, 1, 2, UNCOUNTED),
@@ -80,12 +82,12 @@ void main() { y[gl_GlobalInvocationID.x] = x[gl_GlobalInvocationID.x]; }
 
 @dataclass
 class Measuring:
-    """Where the ways are measured, until when, and how fast the device copies."""
+    """The session, deadline and copy bandwidth of the measurements."""
 
     session: Session
     until: float
-    copy_rate: float = 0.0  # bytes a second, read and written
-    relative: dict[Quads, list[float]] = field(default_factory=dict)  # to the quickest way of each shape so far
+    copy_rate: float = 0.0  # bytes per second, read plus written
+    relative: dict[Quads, list[float]] = field(default_factory=dict)  # to the fastest variant of each shape so far
 
     @property
     def context(self) -> pumice.Context:
@@ -96,7 +98,7 @@ class Measuring:
         return int(self.context.info.limits.get("shaderSMCount") or 132)
 
     def quickest(self, ways: tuple[Quads, ...]) -> tuple[Quads, ...]:
-        """The first one, as the engine takes it, and those that were the quickest of all shapes so far."""
+        """Return the default variant, and the fastest correct ones over all shapes so far."""
         right = (way for way in ways[1:] if (way.is_combined or not way.lacks) and not {*UNCOUNTED} & {*way.macros})
         known = {way: self.relative[way] for way in right if way in self.relative}
         most = max(map(len, known.values()), default=0)
@@ -112,7 +114,7 @@ class Measuring:
 
 @dataclass
 class Timed:
-    """A way of one shape, as it was recorded."""
+    """A recorded variant for one shape."""
 
     way: Quads
     parts: int
@@ -120,7 +122,7 @@ class Timed:
 
 
 def shown(row: Row) -> Row:
-    """Prints a row before its table is whole."""
+    """Print a row before its table is complete."""
     print(f"    {' '.join(cell for cell in row.cells() if cell)}", flush=True)
     return row
 
@@ -135,7 +137,7 @@ def row_of(what: str, seconds: list[float], note: str) -> Row:
 
 
 def copied(on: Measuring) -> Row:
-    """The copy of a buffer that is larger than caches are."""
+    """Measure a copy of a buffer larger than the caches."""
     software = on.session.software
     words = (1 << 20 if software else COPIED) // 16
     x, y = (pumice.empty([words, 4], "uint32", on.context) for _ in range(2))
@@ -154,7 +156,7 @@ def made(way: Quads, memory: Memory, on: Measuring) -> Timed:
 
 
 def table_of(shape: Shape, ways: tuple[Quads, ...], on: Measuring) -> Iterator[Row]:
-    """Each way alone as soon as it is made, printed, and then the rows of all that were made, which take turns."""
+    """Measure and print each variant alone, then yield the rows of all, measured alternately."""
     print(f"\n{shape}: first figures [us, best, median]", flush=True)
     software, count = on.session.software, shape.elements * 4
     copies = 2 if software else max(1, min(64, CACHE // count + 1))
@@ -182,7 +184,7 @@ def table_of(shape: Shape, ways: tuple[Quads, ...], on: Measuring) -> Iterator[R
 
 
 def checked(shapes: tuple[Shape, ...], ways: tuple[Quads, ...], on: Measuring) -> Iterator[Row]:
-    """How right each way is where parts are uneven, and what the driver says of its kernel."""
+    """Yield each variant's error with uneven splits, and the driver's statistics of its kernel."""
     for shape in shapes:
         for way in ways:
             what = f"{way}, {shape.shared} rows"
@@ -200,7 +202,7 @@ def checked(shapes: tuple[Shape, ...], ways: tuple[Quads, ...], on: Measuring) -
 
 
 def safely(what: str, rows: Iterator[Row]) -> list[Row]:
-    """The rows up to an error, and a wrong one that tells it, so that the other tables are measured all the same."""
+    """Return the rows up to an error, and a failed row with its message, so that other tables are still measured."""
     done: list[Row] = []
     try:
         for row in rows:

@@ -1,4 +1,4 @@
-"""Attention of one row over caches that come from memory, by ways of sharing it out among the invocations of a GPU."""
+"""Decode attention (one query) over caches read from memory, by work distribution across a GPU's invocations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 SHADERS = Path(__file__).parents[2] / "shaders"
 US = 1e6
 WARM, ROUNDS, RUNS = 0.3, 4, 3
-CACHE = 160 << 20  # bytes that are read between two runs of a cache: more than a GPU's cache holds
+CACHE = 160 << 20  # bytes read between two runs on a cache: more than a GPU's cache holds
 UNBOUNDED = 1 << 30
 MOST_SUBGROUPS = 16
 OFFSETS = ("q_offset", "k_offset", "v_offset", "y_offset", "mask_offset", "counts_offset")
@@ -29,7 +29,7 @@ OFFSETS = ("q_offset", "k_offset", "v_offset", "y_offset", "mask_offset", "count
 
 @dataclass(frozen=True)
 class Shape:
-    """Queries of [batch, heads, 1, size], keys and values of [batch, groups, keys, size], all of them halves."""
+    """Queries of [batch, heads, 1, size], keys and values of [batch, groups, keys, size], in fp16."""
 
     batch: int
     heads: int
@@ -46,23 +46,21 @@ class Shape:
 
     @property
     def elements(self) -> int:
-        """Of the keys, and of the values."""
+        """The number of elements of the keys, and of the values."""
         return self.batch * self.groups * self.keys * self.size
 
 
 @dataclass(frozen=True)
 class Quads:
-    """attention_row_quads: subgroups of a workgroup, blocks of sixteen keys of a subgroup's turn, workgroups of a multiprocessor."""
+    """attention_row_quads: subgroups per workgroup, blocks of 16 keys per subgroup and iteration, workgroups per SM."""
 
     subgroups: int
     blocks: int
     of_core: int
     macros: tuple[tuple[str, str], ...] = ()
-    lacks: tuple[str, ...] = ()  # lines of the kernel that are left out: it is wrong then, and its time alone is told
+    lacks: tuple[str, ...] = ()  # kernel lines to leave out; only its time is reported, as results are wrong
     most_parts: int = 1 << 16
-    is_combined: bool = (
-        False  # a second dispatch puts the parts together, in place of the workgroup that is the last to finish
-    )
+    is_combined: bool = False  # reduce the splits in a second dispatch, not in the last workgroup to finish
 
     shader = "attention_row_quads"
 
@@ -91,7 +89,7 @@ class Quads:
 
 @dataclass(frozen=True)
 class Teams:
-    """attention_rows: invocations of a team, teams of a workgroup, workgroups of a multiprocessor."""
+    """attention_rows: invocations per team, teams per workgroup, workgroups per SM."""
 
     team: int
     teams: int
@@ -142,7 +140,7 @@ WAYS: tuple[Way, ...] = (
     Teams(16, 16, 4),
     *(Quads(4, 1, of_core) for of_core in (1, 2, 3)),
     *(Quads(*way) for way in ((8, 1, 1), (8, 1, 2), (4, 2, 2))),
-    # How long a meeting takes, and the number of keys.
+    # Time of the split-K reduction, and of the number of keys.
     Quads(4, 1, 2, lacks=MEETING),
     Quads(4, 1, 2, UNCOUNTED),
     Quads(4, 1, 2, UNCOUNTED, lacks=MEETING),
@@ -184,7 +182,7 @@ def kernel_of(
 
 @dataclass
 class Memory:
-    """Several caches behind each other, and rows."""
+    """Several consecutive caches, and queries."""
 
     shape: Shape
     copies: int
@@ -193,7 +191,7 @@ class Memory:
     @classmethod
     def of(cls, shape: Shape, copies: int, context: pumice.Context, random: bool = False) -> Memory:
         def filled(count: int, seed: int) -> pumice.Tensor:
-            if not random:  # what keys hold does not matter to the time
+            if not random:  # the time does not depend on the keys' values
                 return pumice.empty([copies * count // 8, 4], "uint32", context)
             halves = np.random.default_rng(seed).standard_normal(copies * count).astype(np.float16)
             return pumice.tensor(halves.view(np.uint32).reshape(-1, 4), context)
@@ -212,7 +210,7 @@ class Memory:
 
 
 def combining(memory: Memory, way: Quads, parts: int, made: pumice.Tensor) -> Any:
-    """The dispatch that puts the parts together which attention_row_quads has made."""
+    """Return the dispatch that reduces the splits of attention_row_quads."""
     shape, turn = memory.shape, way.subgroups * way.blocks * 16
     count = -(-shape.keys // (max(-(-shape.keys // (parts * turn)), 1) * turn))
     spec = frozenset({"ROWS": shape.shared, "FOURS": shape.size // 4}.items())
@@ -223,7 +221,7 @@ def combining(memory: Memory, way: Quads, parts: int, made: pumice.Tensor) -> An
 
 
 def bound(memory: Memory, way: Way, kernel: pumice.Kernel, parts: int, copy: int) -> list[Any]:
-    """The dispatches over the copy-th cache of those in memory, beside what holds the parts of its rows."""
+    """Return the dispatches over the copy-th cache, with buffers for its splits."""
     shape, context = memory.shape, memory.tensors["q"].context
     rows, head = shape.heads * shape.size, shape.keys * shape.size
     numbers: dict[str, float] = {one["name"]: 0 for one in kernel.shader.interface["push_constants"]}
@@ -236,7 +234,7 @@ def bound(memory: Memory, way: Way, kernel: pumice.Kernel, parts: int, copy: int
     numbers |= {"scale": shape.size**-0.5, "first": -UNBOUNDED, "last": UNBOUNDED, "mask_keys": shape.keys}
     numbers["stretch"] = -(-shape.keys // parts // 4) * 4 + 4 * (shape.keys % parts > 0)
     tensors = {name: one for name, one in memory.tensors.items() if name != "finished"}
-    if isinstance(way, Teams):  # reads halves by fours
+    if isinstance(way, Teams):  # reads fp16 as vec4
         for name in "qkv":
             words = tensors[name]
             fours = pumice.TensorDesc("float16", [words.shape[0] * 2, 4])
@@ -270,8 +268,8 @@ def expected(memory: Memory) -> Array:
 
 
 def error_of(way: Way, shape: Shape, cores: int, context: pumice.Context, replays: int = 1) -> float:
-    """The largest error over the largest result, of runs behind each other, whose bits have to be the same. No run finds parts of the one
-    before, which would stand for those that it reads too early.
+    """Return the largest error over the largest result, of successive runs that must be bit-identical. Splits are cleared between runs, so
+    that stale ones cannot hide premature reads.
     """
     memory = Memory.of(shape, 1, context, random=True)
     parts = way.parts(shape, cores)
@@ -297,7 +295,7 @@ def error_of(way: Way, shape: Shape, cores: int, context: pumice.Context, replay
 def recorded(
     way: Way, memory: Memory, kernel: pumice.Kernel, parts: int, context: pumice.Context
 ) -> pumice.CommandList:
-    """A list of one dispatch over each cache."""
+    """Return a list with one dispatch over each cache."""
     commands = pumice.CommandList(context)
     for copy in range(memory.copies):
         for dispatch in bound(memory, way, kernel, parts, copy):
@@ -307,7 +305,7 @@ def recorded(
 
 
 def measured(lists: list[pumice.CommandList], copies: int, software: bool, warm: float = WARM) -> list[list[float]]:
-    """Seconds of a dispatch in each list. They take turns, so that a device's clocks are the same for all of them."""
+    """Return the seconds of a dispatch in each list. Lists alternate, so that all see the same clocks."""
 
     def seconds_of(commands: pumice.CommandList) -> float:
         submission = commands.exec()
@@ -315,7 +313,7 @@ def measured(lists: list[pumice.CommandList], copies: int, software: bool, warm:
         return submission.device_seconds or 0.0
 
     spent = 0.0
-    while spent < (0.0 if software else warm):  # a GPU that has waited for the compiler has slow clocks for some time
+    while spent < (0.0 if software else warm):  # GPU clocks stay low for some time after waiting for the compiler
         spent += sum(map(seconds_of, lists))
     rounds = [[[seconds_of(commands) / copies for _ in range(RUNS)] for commands in lists] for _ in range(ROUNDS)]
     return [sorted(one for turn in rounds for one in turn[i]) for i in range(len(lists))]
@@ -367,7 +365,7 @@ void main() {
 
 
 def reading(memory: Memory) -> pumice.CommandList:
-    """A list that reads as many bytes as each cache has, and does nothing else."""
+    """Return a list that reads as many bytes as each cache has, and does nothing else."""
     shape, context = memory.shape, memory.tensors["q"].context
     kernel, fours = pumice.Kernel(READ, context, "read"), shape.elements // 8
     caches = {name: memory.tensors[name] for name in "kv"}
@@ -381,7 +379,7 @@ def reading(memory: Memory) -> pumice.CommandList:
 
 
 def told_of(kernel: pumice.Kernel) -> str:
-    """What the driver says of a kernel, or why it says nothing: no figure is lost for that."""
+    """Return the driver's kernel statistics, or why there are none, so that no measurement is lost."""
     try:
         told = kernel.statistics()
         return f"{told.registers} registers, {told.spills} spilled, {told.shared_bytes} bytes shared"
@@ -411,7 +409,7 @@ def rows_of(shape: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[R
 
 
 def checks(ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
-    """What the driver says of each kernel, and how right it is where the parts are uneven."""
+    """Yield the driver's statistics of each kernel, and its error with uneven splits."""
     cores = int(session.context.info.limits.get("shaderSMCount") or 132)
     shapes = (Shape(2, 4, 2, 250, 32),) if session.software else (Shape(2, 32, 8, 3001, 128), Shape(2, 8, 4, 3001, 256))
     for shape in shapes:
@@ -424,7 +422,7 @@ def checks(ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
 
 
 def safely(rows: Iterator[Row]) -> list[Row]:
-    """The rows up to an error, and a wrong one that tells it, so that the other tables are measured all the same."""
+    """Return the rows up to an error, and a failed row with its message, so that other tables are still measured."""
     made: list[Row] = []
     try:
         for row in rows:

@@ -1,4 +1,4 @@
-"""Attention of many rows on matrix units, by ways of sharing it out that a program can be told to take."""
+"""Attention with many queries on cooperative matrices, by the work distributions that a program can select."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .timing import Sampler
 HEADS = 32
 LENGTHS, LENGTHS_ON_SOFTWARE = (2048, 4096, 8192, 16384), (70,)
 ROUNDS, RUNS = 4, 3
-LEAST_OF_TURN = 2e-4  # seconds of a measurement: shorter dispatches follow each other in a list
-CACHED = 32 << 20  # bytes of keys and values of the heads that go together
+LEAST_OF_TURN = 2e-4  # seconds of a measurement; shorter dispatches are repeated in a list
+CACHED = 32 << 20  # bytes of keys and values of heads processed together
 
 
 @dataclass(frozen=True)
 class Way:
-    """Subgroups, keys of a turn, strips of sixteen rows of a subgroup; together: heads, 0: as many as the engine would take; shares:
-    subgroups that have the same rows, and share the keys of a turn.
+    """Subgroups, keys per iteration, strips of 16 queries per subgroup. together: heads, 0: the engine's choice. shares: subgroups with the
+    same queries that split the keys of an iteration.
     """
 
     subgroups: int
@@ -54,7 +54,7 @@ class Way:
         return {**same, "Y_VEC4": "1", "EPILOGUE(x)": "x", "TURNS": turns, "MASK_BY_ROW": "0"}
 
     def kernel(self, size: int, turns: str, context: pumice.Context) -> pumice.Kernel:
-        """The kernel that the engine would build, for what the driver says of it."""
+        """Build the engine's kernel, for the driver's statistics."""
         spec = {"SIZE": size, "V_SIZE": size, "INVOCATIONS": self.subgroups * 32, "KEYS": self.keys}
         spec["STRIPS"], spec["SHARES"] = self.strips, self.shares
         options = pumice.ShaderOptions(storage="fp16")
@@ -64,7 +64,7 @@ class Way:
         )
 
 
-# Those that the engine takes where rows fill the device, what they were taken in place of, and those that it takes where rows are few.
+# The engine's choices if the queries fill the device, the alternatives they replaced, and its choices for few queries.
 OF_128 = (Way(8, 64, 1), Way(8, 64, 1, together=1), Way(8, 32, 1), Way(4, 16, 1, shares=2))
 OF_64 = (
     Way(4, 64, 2),
@@ -89,7 +89,7 @@ def program_of(case: Shape, way: Way | None, context: pumice.Context) -> pumice.
 
 
 def expected(arrays: list[npt.NDArray[np.float16]], case: Shape, head: int, rows: list[int]) -> npt.NDArray[np.float64]:
-    """Some rows of a head, in float64."""
+    """Return some rows of a head, in float64."""
     q, k, v = (array[0, head].astype(np.float64) for array in arrays)
     scores = q[rows] @ k.T * case.size**-0.5
     if case.causal:
@@ -99,7 +99,7 @@ def expected(arrays: list[npt.NDArray[np.float16]], case: Shape, head: int, rows
 
 
 def sampler_of(program: pumice.Program, case: Shape, tensors: dict[str, pumice.Tensor]) -> Sampler:
-    """Of a list of dispatches, each of which waits for the one before."""
+    """Return a sampler of a list of dependent dispatches."""
     compiled = program.compiled(case.shapes)
 
     def recorded(times: int) -> Sampler:
@@ -159,6 +159,6 @@ def run(session: Session) -> Iterator[Table]:
                 seen = {way.on(case): None for way in ways}
                 yield Table(f"Ways: {case}", "us", safely(rows_of(case, tuple(seen), session)))
     for size, ways in WAYS.items():
-        for turns in ("ALL_WHOLE", "WHOLE_FIRST" if size <= 64 else "IN_ANY_ORDER"):  # the second: of causal ones
+        for turns in ("ALL_WHOLE", "WHOLE_FIRST" if size <= 64 else "IN_ANY_ORDER"):  # the second: causal attention
             told = (Row(f"  {way}", note=statistics_of(way, size, turns, session.context)) for way in ways)
             yield Table(f"What the driver says, heads of {size}, {turns}", "", safely(told))

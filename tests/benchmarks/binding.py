@@ -1,4 +1,4 @@
-"""The cost of binding a table of 20 tensors with every check; replay pays none of it."""
+"""The cost of binding a table of 20 tensors with all checks; replay has no such cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNS = 5000
 def table_of(
     context: pumice.Context,
 ) -> tuple[pumice.BindingTable, list[pumice.Tensor], list[pumice.Tensor]]:
-    """A graph of ten inputs and ten outputs, bound, run and checked."""
+    """Return a graph with ten inputs and ten outputs, bound, run and checked."""
     graph = pumice.Graph("ten")
     for i in range(PAIRS):
         graph.output(f"y{i}", graph.add("Relu", graph.input(f"x{i}", "float32", [4, 64, 8, 8])))

@@ -1,6 +1,6 @@
-"""Products of one row with matrices of 4 bits in blocks, by the ways of sharing them out among the invocations of a GPU.
+"""GEMV with block-quantised int4 weights, by work distribution across a GPU's invocations.
 
-On matrix units there are too many to try each with each other: a search changes one choice at a time, and measures the fastest once more.
+With cooperative matrices there are too many combinations: a search changes one parameter at a time, and measures the fastest again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .session import Session
 SHADERS = Path(__file__).parents[2] / "shaders"
 US = 1e6
 WARM, RUNS, RUNS_AGAIN = 0.1, 20, 200
-ROUNDS, FINALISTS = 2, 4  # of a search; ways that are measured once more
+ROUNDS, FINALISTS = 2, 4  # search rounds; candidates to measure again
 BLOCK, IN_WORD, CHUNK = 32, 8, 128
-CACHE = 160 << 20  # bytes that are read between two runs of a matrix: more than a GPU's cache holds
+CACHE = 160 << 20  # bytes read between two runs on a matrix: more than a GPU's cache holds
 
 
 @dataclass(frozen=True)
 class Product:
-    """gated: two matrices, whose products meet as they are stored. normed: of rows that the kernel normalises."""
+    """gated: two matrices whose products are combined on store. normed: the kernel normalises the row."""
 
     depth: int
     columns: int
@@ -39,12 +39,12 @@ class Product:
 
     @property
     def bytes(self) -> int:
-        return self.depth * self.columns // 2 * (2 if self.gated else 1) * 9 // 8  # with scales of blocks, halves
+        return self.depth * self.columns // 2 * (2 if self.gated else 1) * 9 // 8  # plus fp16 block scales
 
 
 @dataclass(frozen=True)
 class Shares:
-    """block_columns: subgroups of a team, teams of a workgroup, columns of a team (of both matrices, where there are two)."""
+    """block_columns: subgroups per team, teams per workgroup, columns per team (of both matrices if there are two)."""
 
     subgroups: int
     teams: int
@@ -72,9 +72,9 @@ class Shares:
 
 @dataclass(frozen=True)
 class Fragments:
-    """block_quads: subgroups of a workgroup, tiles of sixteen columns, chunks that are on their way at once, and turns of them.
+    """block_quads: subgroups per workgroup, tiles of 16 columns, chunks prefetched at once, and iterations.
 
-    held: the row is read beside the matrix. spared: of one turn, nothing is read past the last.
+    held: the row is loaded along with the matrix. spared: with one iteration, no reads past the end.
     """
 
     subgroups: int
@@ -104,7 +104,7 @@ class Fragments:
             "AHEAD": self.ahead,
             "TURNS": self.turns,
         }
-        step = self.subgroups * self.ahead  # chunks of a turn
+        step = self.subgroups * self.ahead  # chunks per iteration
         shares |= {"SPARED": int(self.spared), "ROWS": 1, "WHOLE": int(product.depth % (CHUNK * step) == 0)}
         if not product.normed:
             return shares
@@ -131,7 +131,7 @@ ON_SOFTWARE = (Product(256, 64), Product(256, 128, gated=True, normed=True))
 SHARES = [Shares(1, teams, columns) for teams in (2, 4, 8) for columns in (1, 2, 4)] + [
     Shares(subgroups, 1, columns) for subgroups in (2, 4, 8) for columns in (1, 2, 4)
 ]
-BESIDE_FRAGMENTS = [Shares(1, 4, 4), Shares(4, 1, 4)]  # what matrix units are compared with
+BESIDE_FRAGMENTS = [Shares(1, 4, 4), Shares(4, 1, 4)]  # baselines for cooperative matrices
 
 Choice = dict[str, Any]  # fields of Fragments
 SHARINGS: list[Choice] = [
@@ -153,7 +153,7 @@ HELD: list[Choice] = [{"held": held} for held in (False, True)]
 
 
 def start_of(product: Product) -> Fragments:
-    """Where a search begins: what block_product.cpp takes for the product on 132 multiprocessors."""
+    """Return the start of the search: the choice of block_product.cpp on 132 SMs."""
     is_wide = product.columns > 100_000
     if product.normed:
         return Fragments(4, 2) if is_wide else Fragments(4 if product.gated else 8, 1)
@@ -174,7 +174,7 @@ def kernel_of(product: Product, shares: Shares | Fragments, subgroup: int, conte
 def bound(
     product: Product, shares: Shares | Fragments, kernel: pumice.Kernel, copy: int, memory: dict[str, pumice.Tensor]
 ) -> object:
-    """The dispatch with the copy-th matrix of those in memory."""
+    """Return the dispatch on the copy-th matrix in memory."""
     words, blocks = product.depth * product.columns // IN_WORD, product.depth // BLOCK
     numbers = {one["name"]: 0 for one in kernel.shader.interface["push_constants"]}
     numbers |= {"rows": 1, "depth": product.depth, "columns": product.columns, "block": BLOCK, "blocks": blocks}
@@ -190,7 +190,7 @@ def bound(
 
 
 def memory_of(product: Product, copies: int, context: pumice.Context) -> dict[str, pumice.Tensor]:
-    """Matrices behind each other, and rows; what they hold does not matter to the time."""
+    """Return consecutive matrices, and rows; the time does not depend on their values."""
     words = product.depth * product.columns // IN_WORD * (2 if product.gated else 1)
     half = context.info.kind != "software"
     x = np.ones(product.depth, np.float16).view(np.uint32) if half else np.ones(product.depth, np.float32)
@@ -217,10 +217,10 @@ void main() {
 
 
 def seconds_of(commands: pumice.CommandList, copies: int, software: bool, runs: int = RUNS) -> list[float]:
-    """Of each of the dispatches of a list, in the last of its runs."""
+    """Return the seconds of each dispatch of a list, in the last of its runs."""
     commands.commit(timing=True)
     seconds, spent = [], 0.0
-    # A GPU that has waited for the compiler has slow clocks for some time.
+    # GPU clocks stay low for some time after waiting for the compiler.
     while spent < (0.0 if software else WARM) or len(seconds) < runs:
         submission = commands.exec()
         submission.wait()
@@ -230,7 +230,7 @@ def seconds_of(commands: pumice.CommandList, copies: int, software: bool, runs: 
 
 
 class Trial:
-    """Measures ways of sharing out one product, each once, beside a copy that reads and writes together as many bytes as it reads."""
+    """Measure variants of one product, each once, and a copy that reads and writes the same number of bytes in total."""
 
     def __init__(self, product: Product, session: Session) -> None:
         self.product, self.context, self.software = product, session.context, session.software
@@ -269,7 +269,7 @@ class Trial:
         return Row(f"  {way}", seconds[0] * US, seconds[len(seconds) // 2] * US, note=self.rate(seconds[0]))
 
     def rows(self, ways: Iterable[Shares | Fragments]) -> Iterator[Row]:
-        """Of those that suit the product and have not been measured. A way that the device refuses has a row that says so."""
+        """Yield a row for each variant that suits the product and is not yet measured; rejected ones have the reason."""
         for way in ways:
             if way in self.best or not way.fits(self.product):
                 continue
@@ -280,7 +280,7 @@ class Trial:
                 yield Row(f"  {way}", absent=str(reason))
 
     def searched(self) -> Iterator[Row]:
-        """One choice at a time becomes the one that is the fastest with the others as they are; then the fastest are measured again."""
+        """Optimise one parameter at a time with the others fixed, then measure the fastest variants again."""
         best = start_of(self.product)
         choices = [FLOWS, SHARINGS] if self.product.normed else [HELD, FLOWS, SHARINGS]
         for _ in range(ROUNDS):

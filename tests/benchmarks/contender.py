@@ -1,6 +1,4 @@
-"""Contenders that are timed side by side: an engine with a model, in this process or, for peers, in a process of its
-own.
-"""
+"""Contenders that are timed side by side: an engine with a model, in this process or, for peers, in a separate one."""
 
 from __future__ import annotations
 
@@ -19,20 +17,20 @@ from .timing import Absent, Sampler, sample
 
 Array = npt.NDArray[Any]
 
-_PATIENCE = 300.0  # seconds that a peer may take to answer
+_PATIENCE = 300.0  # timeout of a peer's answer in seconds
 
 
 class Contender(Protocol):
     def call(self) -> Array:
-        """NumPy arrays in, the first output out."""
+        """Run on NumPy arrays; return the first output."""
         ...
 
     def sample(self, runs: int) -> Sequence[float]:
-        """Seconds of each of so many calls."""
+        """Return the seconds of each of `runs` calls."""
         ...
 
     def device(self, runs: int) -> Sequence[float]:
-        """Seconds on the device of each of so many executions; empty where the engine does not tell."""
+        """Return the device seconds of each of `runs` executions; empty if the engine does not report them."""
         ...
 
 
@@ -49,7 +47,7 @@ class Local:
 
 
 def _serve(pipe: Connection) -> None:
-    """A peer's process: makes contenders and lets them run as told, until the pipe closes."""
+    """Run a peer's process: create contenders and run them on request until the pipe closes."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
@@ -72,7 +70,7 @@ def _serve(pipe: Connection) -> None:
 
 
 class Peer:
-    """Another engine: its package, and a process that is started when it is first asked. What it breaks stays there."""
+    """Another engine: its package, and a process started on first use, which contains its crashes."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -80,7 +78,7 @@ class Peer:
         self._pipe: Connection | None = None
 
     def make(self, factory: Callable[..., Local], *arguments: object) -> Remote:
-        """Raises Absent with the reason where the peer cannot do it."""
+        """Create a contender. Raise Absent with the reason if the peer does not support it."""
         if importlib.util.find_spec(self.package) is None:
             raise Absent(f"{self.package} is not installed")
         return Remote(self, self.ask(None, factory, *arguments))

@@ -1,4 +1,4 @@
-"""Loops and branches beside what they run recorded flat: time an iteration, looks of the host, the price of a branch not taken."""
+"""Loops and branches compared with flat recordings: time per iteration, host polls, cost of a branch not taken."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .timing import measure, sampler
 US, MS = 1e6, 1e3
 SIZE = 16
 TRIPS = 10_000
-FLAT = 100  # iterations that are recorded one after the other
+FLAT = 100  # iterations recorded sequentially
 STEPS = 1_000_000
 LENGTH = 100  # dispatches of the branch
 LONG, LONG_ON_SOFTWARE = 1 << 18, 1 << 8  # rows of 64 that keep a dispatch busy for more than 20 microseconds
-LOOKS = 64  # iterations that the host may look at once
+LOOKS = 64  # iterations that the host may poll at once
 
 Declared = tuple[tuple[str, str, list[int]], ...]
 X: Declared = (("x", "float32", [SIZE, SIZE]),)
@@ -29,14 +29,14 @@ COUNTED: Declared = (("i", "int32", [1]), ("n", "int32", [1]))
 
 
 def ten(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
-    """Ten operators that become ten dispatches."""
+    """Add ten operators that become ten dispatches."""
     for _ in range(5):
         x = graph.add("Softmax", graph.add("CumSum", x, np.array(0)))
     return x
 
 
 def bodies(declared: Declared) -> tuple[pumice.Graph, pumice.Graph]:
-    """Condition and body that count to n, over what is declared before the counter."""
+    """Return condition and body that count to n, given the declarations before the counter."""
     condition, body = pumice.Graph("below"), pumice.Graph("body")
     *_, i, n = (condition.input(*value) for value in (*declared, *COUNTED))
     condition.output("more", condition.add("Less", i, n))
@@ -48,7 +48,7 @@ def bodies(declared: Declared) -> tuple[pumice.Graph, pumice.Graph]:
 
 
 def loop_of(declared: Declared, *, known: bool, context: pumice.Context, trips: int) -> pumice.Execution:
-    """known: the host knows n."""
+    """Return an execution of a loop. known: the host knows n."""
     graph = pumice.Graph("loop")
     values = [graph.input(*value) for value in declared]
     n = graph.input("n", "int32", [1])
@@ -77,7 +77,7 @@ def flat_of(context: pumice.Context) -> pumice.Execution:
 
 
 def branch_of(context: pumice.Context, rows: int) -> pumice.Execution:
-    """A branch of many dispatches on so many rows, taken where a condition that the device computes is true."""
+    """Return a branch of many dispatches on `rows` rows, taken if a device-computed condition is true."""
     branch, other = pumice.Graph("long"), pumice.Graph("short")
     x = branch.add("Expand", branch.input("x", "float32", [64]), np.array([rows, 64]))
     for _ in range(LENGTH):
@@ -98,7 +98,7 @@ def chosen(execution: pumice.Execution, *, taken: bool) -> None:
 
 
 def per_iteration(session: Session) -> Iterator[Row]:
-    """The time of one iteration of a loop whose body has ten operators."""
+    """Measure one iteration of a loop whose body has ten operators."""
     context = session.context
     loops = {
         "WHILE, the device decides": loop_of(X, known=False, context=context, trips=TRIPS),
@@ -117,7 +117,7 @@ def per_iteration(session: Session) -> Iterator[Row]:
 
 
 def torch_rows(session: Session) -> Iterator[Row]:
-    """PyTorch's on CUDA: it has no loop on the device."""
+    """Measure PyTorch on CUDA, which has no loop on the device."""
     if session.software:
         return
     for what in ("eager", "a graph an iteration", "flat"):

@@ -1,4 +1,4 @@
-"""ONNX models as ncnn and PyTorch models, by pnnx; kept in build/peers, so that another run needs no pnnx."""
+"""Convert ONNX models to ncnn and PyTorch with pnnx; results are cached in build/peers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = ("model.ncnn.param", "model.ncnn.bin", "model.pnnx.bin", "model_pnnx.py"
 
 
 def converted(model: Path, shape: tuple[int, ...]) -> Path:
-    """The folder with FILES. Raises Absent."""
+    """Return the folder with FILES. Raise Absent."""
     folder = KEPT / f"{model.stem}-{'x'.join(map(str, shape))}-{hashlib.sha256(model.read_bytes()).hexdigest()[:12]}"
     if not folder.is_dir():
         _convert(model, shape, folder)
@@ -28,7 +28,7 @@ def converted(model: Path, shape: tuple[int, ...]) -> Path:
 
 
 def convert(model: Path, inputs: Sequence[Array], wanted: Sequence[str]) -> None:
-    """An ONNX file or a traced module, called "model", to what is wanted of FILES, beside it. Raises Absent."""
+    """Convert an ONNX file or a traced module named "model" to the wanted FILES next to it. Raise Absent."""
     found = importlib.util.find_spec("pnnx")  # importing it would import torch
     if found is None or found.origin is None:
         raise Absent("pnnx, which converts the model, is not installed")

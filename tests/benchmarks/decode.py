@@ -1,4 +1,4 @@
-"""Greedy decoding by a model of GPT-2's shape, whose caches, tokens and lengths stay on the device: what a step costs the host."""
+"""Greedy decoding by a model of GPT-2's shape with caches, tokens and lengths on the device: host cost per step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .session import Session
 from .timing import Times
 
 MS = 1e3
-STEPS, FIRST_STEPS = 64, 2  # the first ones may make pipelines
-GOAL = 2.0  # ms of the host
+STEPS, FIRST_STEPS = 64, 2  # the first steps may create pipelines
+GOAL = 2.0  # host milliseconds
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """One sequence; `places`: that its caches have."""
+    """One sequence; `places`: KV cache capacity."""
 
     layers: int
     width: int
@@ -62,7 +62,7 @@ class Writer:
         return self.graph.add("LayerNormalization", x, np.ones(width, self.shape.dtype), self.weight(width))
 
     def layer(self, i: int, x: pumice.Value, length: pumice.Value, grown: pumice.Value) -> pumice.Value:
-        """The caches of the layer are inputs, and outputs with the new row in its place."""
+        """Add a layer; its caches are inputs, and outputs with the new row written."""
         shape, graph = self.shape, self.graph
         parts = graph.add("Split", self.linear(self.norm(x), shape.width, 3 * shape.width), outputs=3, axis=2)
         sizes = np.array([1, shape.heads, 1, shape.width // shape.heads])
@@ -80,7 +80,7 @@ class Writer:
         return graph.add("Add", x, self.linear(inner, 4 * shape.width, shape.width))
 
     def step(self) -> pumice.Graph:
-        """A token and how many there were before -> the next token, the tokens so far with it, and the length with it."""
+        """Return a graph from a token and the previous length to the next token, all tokens and the new length."""
         shape, graph = self.shape, self.graph
         token = graph.input("token", "int64", [1, 1])
         length = graph.input("length", "int64", [1])
@@ -105,7 +105,7 @@ class Writer:
 
 
 class Loop:
-    """The step on tensors of the device, once recorded; every execution makes a token."""
+    """The step recorded once on device tensors; every execution generates a token."""
 
     def __init__(self, shape: Decoder, context: pumice.Context) -> None:
         program = Writer(shape).step().compile(context, precision="fp16" if shape.dtype == "float16" else "fp32")

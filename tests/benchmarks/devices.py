@@ -1,7 +1,7 @@
-"""ResNet-50 in batches on one, two, four, ... devices of a host: by pumice.load(devices=...) and by Ray Data, and how soon a worker starts.
+"""ResNet-50 in batches on one, two, four, ... devices of a host: with pumice.load(devices=...) and Ray Data, and a worker's startup time.
 
-Pictures are NumPy blocks of bytes. On a GPU the network has its full size, in fp16 and batches of 64; on a software device, of which two
-workers take the same one, it is narrow, in fp32 and batches of 8: set LP_NUM_THREADS=1, else one worker of lavapipe has all processors.
+Images are NumPy blocks of bytes. On a GPU the network has full size, in fp16 and batches of 64; on a software device, shared by two
+workers, it is narrow, in fp32 and batches of 8: set LP_NUM_THREADS=1, or one lavapipe worker occupies all processors.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .rows import Row, Table
 from .session import Session
 from .timing import Absent
 
-PARTS = 8  # batches in a block of Ray's, so that transfers and work of one call overlap
-WANTED = {2: 1.9, 4: 3.7, 8: 7.4}  # times the throughput of one device
+PARTS = 8  # batches per Ray block, so that transfers overlap with work
+WANTED = {2: 1.9, 4: 3.7, 8: 7.4}  # speedup over one device
 WANTED_OF_SOFTWARE = {2: 1.6}
-ALLOWED = 2e-2  # difference of scores, by their largest
+ALLOWED = 2e-2  # difference of scores relative to the largest
 US = 1e6
-LONGEST = 75  # seconds of one run of Ray's
+LONGEST = 75  # time limit of a Ray run in seconds
 
 START = """
 import sys, time
@@ -60,18 +60,18 @@ print(json.dumps({"end": end, "right": right, "marks": marks}))
 
 @dataclass(frozen=True)
 class Work:
-    """The model, the pictures and what it makes of them."""
+    """The model, the images and the expected results."""
 
     path: Path
     precision: str
     shape: resnet.Shape
     batch: int
-    expected: Array  # scores of all pictures, in the rows of a block
-    seconds: float  # that a figure's work should last, at least
+    expected: Array  # scores of all images, in the rows of a block
+    seconds: float  # minimum seconds of work per figure
 
     @property
     def rows(self) -> int:
-        """Pictures in a block."""
+        """The number of images per block."""
         return PARTS * self.batch
 
     def batches(self, dtype: str = "uint8") -> list[Array]:
@@ -79,7 +79,7 @@ class Work:
         return [made[i : i + self.batch] for i in range(0, self.rows, self.batch)]
 
     def check(self, results: Array, places: Any) -> None:
-        """Raises Absent for scores that are not those of these pictures."""
+        """Check the scores of these images. Raise Absent if they differ."""
         off = float(np.abs(results - self.expected[places]).max() / np.abs(self.expected).max())
         if not off <= ALLOWED:
             raise Absent(f"scores are off by {off:.1e}; {ALLOWED:g} is allowed")
@@ -103,7 +103,7 @@ def run(session: Session) -> Iterator[Table]:
 
 
 def targets_of(session: Session) -> list[str]:
-    """The devices to take, by UUID; a software device twice."""
+    """Return the UUIDs of the devices to use; a software device twice."""
     if session.software:
         return [f"uuid:{session.context.info.uuid}"] * 2
     return [f"uuid:{one.uuid}" for one in pumice.devices() if one.kind == session.context.info.kind]
@@ -119,11 +119,11 @@ def work_of(session: Session, folder: Path) -> Work:
     return Work(path, precision, shape, batch, expected, 3 * session.effort.budget)
 
 
-# ---- a worker's start
+# ---- worker startup
 
 
 def start_rows(session: Session, work: Work, folder: Path) -> Iterator[Row]:
-    """Processes from their start to a right batch; the first finds empty caches."""
+    """Measure processes from start to a correct batch; the first finds empty caches."""
     np.save(folder / "pixels.npy", work.batches()[0])
     np.save(folder / "expected.npy", work.expected[: work.batch])
     environment = {**caches(folder / "caches"), "PUMICE_DEVICE": f"uuid:{session.context.info.uuid}"}
@@ -150,12 +150,12 @@ def start_rows(session: Session, work: Work, folder: Path) -> Iterator[Row]:
 
 
 def counts(most: int) -> list[int]:
-    """1, 2, 4, ... and the most."""
+    """Return 1, 2, 4, ... and `most`."""
     return sorted({*(1 << i for i in range(most.bit_length())), most} - {0})
 
 
 def scaled(session: Session, targets: Sequence[str], rate: Any, rates: list[float]) -> Iterator[Row]:
-    """A row for each number of devices, with the ratio to one device; `rates` gets the images a second."""
+    """Yield a row for each number of devices, with the speedup over one device; images per second are appended to `rates`."""
     wanted = WANTED_OF_SOFTWARE if session.software else WANTED
     for count in counts(len(targets)):
         row = Row(f"{count} {'worker' if session.software else 'device'}{'s' if count > 1 else ''}")
@@ -176,7 +176,7 @@ def scaled(session: Session, targets: Sequence[str], rate: Any, rates: list[floa
 
 
 def by_map(work: Work, targets: Sequence[str]) -> tuple[float, str]:
-    """Images a second of ParallelModel.map over batches, and a note."""
+    """Return the images per second of ParallelModel.map over batches, and a note."""
     batches = work.batches()
     with pumice.load(work.path, devices=list(targets), precision=work.precision, progress=False) as model:
         cases = 4 * PARTS * len(targets)
@@ -211,20 +211,20 @@ def ray_rows(session: Session, work: Work, targets: Sequence[str], single: Seque
     gpus = {} if session.software else {"num_gpus": len(targets)}
     if session.software:
         os.environ["PUMICE_DEVICE"] = targets[0]
-    # The processors are counted, not bound: tasks that make blocks come beside the actors.
+    # A count without pinning: the tasks that create blocks run alongside the actors.
     ray.init(**gpus, num_cpus=8 * len(targets), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         each = (single[0] if single else 100.0) * work.seconds / work.rows
-        blocks = max(6, round(each))  # for each actor
+        blocks = max(6, round(each))  # per actor
         yield from scaled(session, targets, lambda count: by_ray(data, work, count, blocks * count, bool(gpus)), [])
     finally:
         ray.shutdown()
 
 
 def by_ray(data: Any, work: Work, count: int, blocks: int, on_gpus: bool) -> tuple[float, str]:
-    """Images a second of all actors while all of them work, and a note."""
+    """Return the images per second while all actors work, and a note."""
     from .ray_blocks import MakeBlock, TimedPredictor, call_of, seconds_to_first, steady_rate
 
     made = data.range(blocks, override_num_blocks=blocks).map_batches(
@@ -263,7 +263,7 @@ def by_ray(data: Any, work: Work, count: int, blocks: int, on_gpus: bool) -> tup
 
 @contextlib.contextmanager
 def limited(seconds: int) -> Iterator[None]:
-    """Raises Absent in what takes longer: an engine that waits for resources waits for ever."""
+    """Raise Absent after a time limit: an engine that waits for resources waits forever."""
 
     def over(*_: object) -> None:
         raise Absent(f"it took over {seconds} s")
@@ -278,6 +278,6 @@ def limited(seconds: int) -> Iterator[None]:
 
 
 def parts_of(block: dict[str, Array], rows: int) -> Iterable[dict[str, Array]]:
-    """The calls that Ray has put together."""
+    """Split a block that Ray has merged into the calls' batches."""
     for i in range(0, len(block["place"]), rows):
         yield {name: column[i : i + rows] for name, column in block.items()}

@@ -1,4 +1,4 @@
-"""The dv interface: what exec and wait of a small list cost in C and in Python, and networks beside their ONNX path in fp16."""
+"""The dv interface: cost of exec and wait of a small list in C and Python, and networks compared with their fp16 ONNX path."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .session import Session
 from .timing import Absent, Sampler, measure, sampler
 
 RUNS = 2000
-SLACK = 20.0  # microseconds that exec and wait may cost in C above the device's own submit and wait
-MOST_RATIO = 1.1  # time of a committed list over that of the ONNX path, at most
+SLACK = 20.0  # microseconds allowed for exec and wait in C above the device's own submit and wait
+MOST_RATIO = 1.1  # maximum time of a committed list relative to the ONNX path
 MS = 1e3
 OWN, IN_C, IN_PYTHON = "submit and wait in C++", "dv exec and wait in C", "dv exec and wait in Python"
 
 
 def small_command(memory: dv.Memory | int) -> dv.Conv:
-    """Twice 64 pixels of 16 channels, in a memory or in what stands for it in a raw command."""
+    """Return a command that doubles 64 pixels of 16 channels, in a memory or a raw command's handle."""
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=2.0, m=16)
     return dv.Conv(input_buf=(memory, 0), output_buf=(memory, 2048), w=64, h=1, c=16, run=[run])
 
@@ -40,7 +40,7 @@ def in_python(context: pumice.Context) -> Sampler:
 
 
 class SmallList:
-    """A list of one command in the C library, on the device that the context is of."""
+    """A single-command list in the C library, on the context's device."""
 
     def __init__(self, context: pumice.Context) -> None:
         os.environ["PUMICE_DEVICE"] = f"uuid:{context.info.uuid}"

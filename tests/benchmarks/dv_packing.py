@@ -1,4 +1,4 @@
-"""The cost of packing a byte of source weights for the dv interface, on one core."""
+"""The cost of packing source weights for the dv interface per byte, on one core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .timing import measure, sampler
 
 WEIGHTS = 1 << 20
 CHANNELS = 256
-TARGET = 1.0  # nanoseconds for a byte: 1 GB/s
+TARGET = 1.0  # nanoseconds per byte: 1 GB/s
 
 
 def of_shape(shape: tuple[int, ...], dtype: str) -> NDArray[np.generic]:
@@ -24,7 +24,7 @@ def of_shape(shape: tuple[int, ...], dtype: str) -> NDArray[np.generic]:
 
 
 def packers(side: int) -> dict[str, tuple[int, Callable[[], object]]]:
-    """(bytes of weights, the call) by name."""
+    """Return (bytes of weights, the call) by name."""
     shape = (WEIGHTS // (CHANNELS * side * side), CHANNELS, side, side)
     values, indices, table = of_shape(shape, "float16"), of_shape(shape, "uint8"), np.zeros(256, "float16")
     return {

@@ -1,4 +1,4 @@
-"""Code for the processes of peers: architectures of full size in PyTorch, exported, and the peers that run them."""
+"""Code for peer processes: full-size architectures in PyTorch, their export, and the peers that run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .peers import captured, cuda_torch, graph_sampler
 from .timing import Absent
 
 FP32, FP16, TRACED = "model.onnx", "model.fp16.onnx", "model.pt"
-WORDS = 97  # words in the corpus's vocabulary
+WORDS = 97  # vocab_size of the corpus
 
 
 def bert_base() -> Any:
@@ -52,8 +52,8 @@ MODULES: Mapping[str, tuple[Callable[[], Any], Callable[[int], tuple[Array, ...]
 }
 
 
-# The dtypes that ncnn is given for inputs: it converts no integers, so that a mask comes as numbers. These modules
-# are traced for it, because pnnx, with a model's ONNX file, tries words that are not in the vocabulary.
+# Input dtypes for ncnn, which converts no integers, so masks are floats. These modules are traced, because pnnx probes an ONNX model with
+# token ids outside the vocabulary.
 NCNN_INPUTS: Mapping[str, Sequence[str]] = {"bert_base": ("int32", "int32", "float32")}
 
 
@@ -62,7 +62,7 @@ def ncnn_inputs(name: str, inputs: Sequence[Array]) -> list[Array]:
 
 
 def module(name: str) -> Any:
-    """The module of that name with seeded weights, on the CPU; made once in a process."""
+    """Return the module of that name with seeded weights on the CPU, created once per process."""
     if name not in _modules:
         _modules[name] = import_module("corpus.export").seeded(MODULES[name][0]())
     return _modules[name]
@@ -76,7 +76,7 @@ def first(results: Any) -> Any:
 
 
 def export(name: str, batch: int, folder: Path) -> Local:
-    """Writes the model in fp32 and in fp16, and traced where ncnn needs that; a call gives the inputs and the first output."""
+    """Export the model in fp32 and fp16, and traced if ncnn needs it; a call returns the inputs and the first output."""
     torch: Any = import_module("torch")
     torch.set_grad_enabled(False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -103,7 +103,7 @@ def trace(torch: Any, name: str, inputs: Sequence[Array], folder: Path) -> None:
 
 
 def torch_contender(name: str, inputs: Sequence[Array]) -> Local:
-    """Calls are eager, NumPy to NumPy; the device's time is that of a CUDA graph, without copies to and from the host."""
+    """Return a contender with eager calls, NumPy to NumPy; device time is from a CUDA graph, excluding host copies."""
     torch = cuda_torch()
     net = module(name).to("cuda", torch.float16)
 
@@ -129,7 +129,7 @@ def onnxruntime_contender(model: Path, inputs: Sequence[Array], provider: str) -
             raise Absent("onnxruntime-ep-webgpu is not installed") from None
         name = plugin.get_ep_name()
         devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
-        if not devices:  # the plugin's library has to be registered before it has devices
+        if not devices:  # the plugin has no devices until its library is registered
             onnxruntime.register_execution_provider_library(name, plugin.get_library_path())
             devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
         if not devices:

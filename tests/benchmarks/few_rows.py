@@ -1,4 +1,4 @@
-"""Products of a few rows on the device, which the reading of the matrix bounds: constant, given at the call, and of 4 bits in blocks."""
+"""GEMM with small M on the device, bound by reading the matrix: constant weights, runtime weights, and block-quantised int4."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .timing import measure
 
 US = 1e6
 BLOCK = 32
-SHARE = 2.0  # what a product of 4 bits may take of the time of one of floats, at most
+SHARE = 2.0  # maximum time of an int4 product relative to a float one
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def of_floats(context: pumice.Context, product: Product, a: Array, b: Array, giv
 
 
 def of_blocks(context: pumice.Context, product: Product, a: Array, codes: Array, scale: float) -> Made:
-    """codes: [columns, depth] of 4 bits, whose zero is 8."""
+    """Return an int4 product. codes: [columns, depth], zero point 8."""
     depth, columns = product.depth, product.columns
     packed = (codes[:, 0::2] | codes[:, 1::2] << 4).reshape(columns, depth // BLOCK, BLOCK // 2)
     scales = np.full(columns * depth // BLOCK, scale, product.dtype)

@@ -1,4 +1,4 @@
-"""The time from the start of a process to its first right result with the digits model, and what that process loaded."""
+"""Time from process start to the first correct result with the digits model, and what the process loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .timing import Absent
 
 MS = 1e3
 
-# Each program prints when it had its first right result, on the clock of all processes; argv: what it is told to use.
+# Each program prints the system-wide time of its first correct result; argv: what it should use.
 PUMICE = """
 import sys, time
 marks = {"interpreter": time.monotonic()}
@@ -86,9 +86,9 @@ print(json.dumps({"end": end, "right": right}))
 
 
 def process(code: str, environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
-    """The facts that a program prints, and the seconds from its start to its result.
+    """Return the facts that a program prints, and the seconds from its start to its result.
 
-    Raises Absent where it fails or is wrong.
+    Raise Absent if it fails or is wrong.
     """
     inherited = {name: value for name, value in os.environ.items() if name != "PUMICE_NO_CACHE"}
     command = [sys.executable, "-c", code, str(DIGITS), *arguments]
@@ -103,14 +103,15 @@ def process(code: str, environment: Mapping[str, str], *arguments: str) -> dict[
 
 
 def compile_bytecode() -> None:
-    """Compiles the package to bytecode, as pip does when it installs; a checkout may run where Python is told to keep
-    none.
+    """Compile the package to bytecode, as pip does on install.
+
+    A checkout may run with bytecode writing disabled.
     """
     compileall.compile_dir(Path(pumice.__file__).parent, maxlevels=0, quiet=2)
 
 
 def caches(folder: Path) -> dict[str, str]:
-    """Where the engine and the drivers keep what they have compiled."""
+    """Return the environment variables for the compile caches of the engine and drivers."""
     compile_bytecode()
     paths = {"PUMICE_CACHE_DIR": "pumice", "MESA_SHADER_CACHE_DIR": "mesa", "__GL_SHADER_DISK_CACHE_PATH": "nvidia"}
     for name in paths.values():
@@ -119,7 +120,7 @@ def caches(folder: Path) -> dict[str, str]:
 
 
 def phases(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Milliseconds of each."""
+    """Return the milliseconds of each phase."""
     marks = facts["marks"]
     return {
         name: (at - before) * MS
@@ -133,7 +134,7 @@ def row(what: str, runs: Sequence[Mapping[str, Any]], **more: Any) -> Row:
 
 
 def run(session: Session) -> Iterator[Table]:
-    """The first process of each finds empty caches, those after it what that one left there."""
+    """Yield the table; each first process finds empty caches, later ones its cached data."""
     yield Table(
         f"Start of a process to its first right result, digits, {session.context.info.name}", "ms", list(rows(session))
     )

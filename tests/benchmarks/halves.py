@@ -1,4 +1,4 @@
-"""Products in float32 of a program of halves: on matrix units, as sums of two halves, and without; beside a product of halves alone."""
+"""fp32 products in an fp16 program: split into hi/lo fp16 on cooperative matrices, and without them; compared with a plain fp16 product."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .session import Session
 from .timing import measure
 
 US = 1e6
-PLAIN = (  # of kernels without matrix units
+PLAIN = (  # kernels without cooperative matrices
     "conv_tiled 128x128 split 1",
     "conv_tiled 64x64 split 1",
     "conv_tiled 32x32 split 1",
     "conv_tiled 32x32 split 4",
     "conv_lanes",
 )
-FLOAT, HALF = 1, 10  # numbers of ONNX
-CHECKED = 64  # rows that are compared with float64
+FLOAT, HALF = 1, 10  # ONNX dtype numbers
+CHECKED = 64  # rows compared with float64
 
 
 @dataclass(frozen=True)
 class Product:
-    """split: the rows are float32, else halves."""
+    """split: fp32 rows, split into hi/lo; else fp16."""
 
     rows: int
     depth: int
@@ -50,7 +50,7 @@ Made = tuple[pumice.Program, dict[str, Any]]
 def compiled(
     session: Session, product: Product, a: Any, b: Any, wide: bool, measured: dict[str, str] | None = None
 ) -> Made:
-    """With what was measured, else with a list of what there is to choose from."""
+    """Compile with measured choices, or with a list of the variants if None."""
     graph = pumice.Graph(str(product))
     x = graph.input("x", "float32" if product.split else "float16", list(a.shape))
     made = graph.add("MatMul", x if product.split else graph.add("Cast", x, to=FLOAT), b, name="wide")

@@ -1,4 +1,4 @@
-"""Networks of images at batch 1 and 64: the time on the device, and which of their nodes it goes into, kernel by kernel."""
+"""Image networks at batch 1 and 64: time on the device, by node and kernel."""
 
 from __future__ import annotations
 

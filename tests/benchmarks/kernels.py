@@ -1,4 +1,4 @@
-"""Kernels in the GLSL extension: what compiling and calling one costs, and how near to a copy's speed it comes."""
+"""Kernels in the GLSL extension: the cost of compiling and calling one, and its bandwidth relative to a copy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .timing import Sampler, Times, measure, sampler
 
 MS, US = 1e3, 1e6
 ELEMENTS = 1024
-MANY = 1 << 28  # bytes of an array of the bandwidth table
+MANY = 1 << 28  # bytes of an array in the bandwidth table
 MANY_ON_SOFTWARE = 1 << 26
 
 _LINES = "\n".join(f"  v = v * 0.5 + LOAD(x, (i + {k}u) % n); if (v.x > {k}.0) v.y += v.z;" for k in range(40))
@@ -103,7 +103,7 @@ def spelled(words: dict[str, str]) -> str:
 
 
 def compiles(source: str, options: pumice.ShaderOptions) -> Sampler:
-    """Each compile is of a text that no cache holds."""
+    """Return a sampler of compiles; each compiles a new source to miss all caches."""
     counter = itertools.count()
 
     def compile_once() -> None:
@@ -195,7 +195,7 @@ def call_table(session: Session) -> Table:
 
 
 def kernel_sampler(kernel: pumice.Kernel, groups: tuple[int, int], **arguments: object) -> Sampler:
-    """Seconds on the device, which the host's clock is not part of."""
+    """Return a sampler of device seconds, excluding the host."""
     commands = pumice.CommandList(arguments["x"].context)  # type: ignore[attr-defined]
     commands.dispatch(kernel.bind(**arguments, groups=groups))
     return on_device.sampler(commands)
@@ -208,7 +208,7 @@ def grid(quads: int, each: int) -> tuple[int, int]:
 
 
 def copy_sampler(context: pumice.Context, size: int) -> Sampler:
-    """A copy of `size` bytes by a kernel, the device's limit."""
+    """Return a sampler of a `size`-byte copy by a kernel, the device's limit."""
     source, target = (pumice.empty(size // 4, "float32", context) for _ in range(2))
     copy = pumice.Kernel(COPY, context=context, name="copy")
     return kernel_sampler(copy, grid(size // 16, 256), x=source, y=target, count=size // 16)

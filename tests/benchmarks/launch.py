@@ -1,4 +1,4 @@
-"""Launch overhead: y = x + 1 on 1,024 floats from Python, beside the device's own submit and wait."""
+"""Launch overhead: y = x + 1 on 1,024 floats from Python, compared with the device's own submit and wait."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .timing import Absent, Sampler, Times, measure, sampler
 
 US = 1e6
 MANY = 100
-RUNS = 2000  # calls in a round
+RUNS = 2000  # calls per round
 MODEL = "model of 1: NumPy in and out"
-SLACK = 5.0  # microseconds: after a longer wait the processor's caches are colder; a cost per dispatch would be more
+SLACK = 5.0  # microseconds: processor caches are colder after a longer wait; a cost per dispatch would be more
 PAIRS = 300
 
 ADD_ONE = """
@@ -36,7 +36,7 @@ def add_one(context: pumice.Context) -> pumice.Kernel:
 
 
 def list_of(dispatches: int, context: pumice.Context) -> pumice.CommandList:
-    """A committed list of dispatches that each read what the one before wrote."""
+    """Return a committed list of dispatches, each reading the previous one's output."""
     kernel = add_one(context)
     tensors = [pumice.tensor(np.zeros(1024, "float32"), context) for _ in range(2)]
     commands = pumice.CommandList(context)
@@ -75,22 +75,22 @@ def replay(commands: pumice.CommandList) -> None:
 
 
 def processor_time(call: Callable[[], object]) -> float:
-    """Seconds of this thread alone, without those of a software driver's threads."""
+    """Return the processor seconds of this thread, excluding a software driver's threads."""
     begin = time.thread_time()
     call()
     return time.thread_time() - begin
 
 
 def python_cost(session: Session, times: Mapping[str, Times], count: int, commands: pumice.CommandList) -> Row:
-    """What exec and wait cost in Python beyond their cost in C++.
+    """Return what exec and wait cost in Python beyond their cost in C++.
 
-    A software driver's own time varies more: there it is left out.
+    On software drivers, whose own time varies more than this, it is left out.
     """
     label = f"list of {count}: Python's own cost"
     if not session.software:
         return difference(label, times[_exec(count)], times[_own(count)])
     calls = (partial(replay, commands), partial(commands.time, 1), partial(commands.time, 0))
-    # One after the other, so that all find the processor in the same state.
+    # Alternate, so that all find the processor in the same state.
     ours, own, no_run = zip(*([processor_time(call) for call in calls] for _ in range(PAIRS)), strict=True)
     median = statistics.median
     return Row(

@@ -1,4 +1,4 @@
-"""Single layers with constant weights in float32, NumPy to NumPy, beside the same layers through ncnn's Vulkan path."""
+"""Single fp32 layers with constant weights, NumPy to NumPy, compared with ncnn's Vulkan path."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .session import Session
 from .timing import Absent, Times, measure
 
 MS = 1e3
-SHARE = 2.0  # share of ncnn's time, at most
+SHARE = 2.0  # maximum time relative to ncnn
 
 
 @dataclass(frozen=True)
 class Layer:
     name: str
-    shape: tuple[int, ...]  # shape of the input, without the batch of a convolution
+    shape: tuple[int, ...]  # input shape, without a convolution's batch
     weights: tuple[int, ...]  # [out, in] or [out, in, height, width]
     group: int = 1
 
@@ -33,7 +33,7 @@ class Layer:
         return len(self.weights) == 2
 
     def ncnn(self) -> str:
-        """ncnn's text of a net with this layer alone."""
+        """Return an ncnn net file with only this layer."""
         count = int(np.prod(self.weights))
         if self.is_product:
             layer = f"InnerProduct layer 1 1 in0 out0 0={self.weights[0]} 1=0 2={count}"
@@ -78,8 +78,8 @@ def ours(session: Session, layer: Layer, x: Array, weights: Array) -> Contender:
 def ncnn(session: Session, layer: Layer, x: Array, weights: Array) -> Contender:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model.ncnn.param").write_text(layer.ncnn())
-        (Path(folder) / "model.ncnn.bin").write_bytes(bytes(4) + weights.tobytes())  # four zeros: of float32
-        # The peer's calls take the batch off.
+        (Path(folder) / "model.ncnn.bin").write_bytes(bytes(4) + weights.tobytes())  # four zeros: float32
+        # The peer's calls drop the batch axis.
         return session.ncnn.make(peers.ncnn_model, Path(folder), "fp32", [x[np.newaxis]], session.context.info.name)
 
 

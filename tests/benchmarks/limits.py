@@ -1,4 +1,4 @@
-"""What a device takes at least, whatever an engine does: dispatches that do next to nothing, kernels that only read, products of zeros."""
+"""Minimum times of a device, independent of the engine: nearly empty dispatches, read-only kernels, products of zeros."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .timing import Sampler, measure
 
 US = 1e6
 MANY = 100
-# Bytes of a matrix, and copies that take turns: more than a cache has room for.
+# Bytes of a matrix, and copies used in turn: more than a cache holds.
 MATRICES = ((32 << 20, 16), (64 << 20, 8))
 ON_SOFTWARE = ((16 << 20, 2),)
-# Invocations of a workgroup, loads at a time of each, and workgroups.
+# Invocations per workgroup, loads of each in flight, and workgroups.
 WAYS = ((256, 4, 1024), (512, 4, 256), (512, 8, 512), (1024, 4, 256))
 
-# A workgroup reads its share of the matrix. Nothing is stored for what was read but for a number that it never gives.
+# Each workgroup reads its share of the matrix. It stores nothing unless the sum has a value that never occurs.
 ONLY_READS = """
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = INVOCATIONS) in;
@@ -44,7 +44,7 @@ void main() {
 
 
 def apart(context: pumice.Context) -> pumice.CommandList:
-    """Dispatches that need not wait for each other."""
+    """Return a list of independent dispatches."""
     kernel, x = add_one(context), pumice.tensor(np.zeros(1024, "float32"), context)
     commands = pumice.CommandList(context)
     for _ in range(MANY):
@@ -78,7 +78,7 @@ def reading(
 
 
 def bytes_read(session: Session) -> Iterator[Row]:
-    """Of matrices that come from memory; the best of several ways."""
+    """Measure reading matrices from memory; the best of several configurations."""
     for size, copies in ON_SOFTWARE if session.software else MATRICES:
         numbers = np.random.default_rng(0).integers(0, 1 << 32, size // 4, "uint32")
         matrices = [pumice.tensor(np.roll(numbers, i), session.context) for i in range(copies)]
@@ -94,7 +94,7 @@ def bytes_read(session: Session) -> Iterator[Row]:
 
 
 def products(session: Session) -> Iterator[Row]:
-    """Numbers take more power than zeros, by which a device may lower its clock."""
+    """Measure products of zeros and of random numbers, whose higher power may lower the clocks."""
     size = 64 if session.software else 4096
     dtype = "float32" if session.software else "float16"
     for what in ("random numbers", "zeros"):

@@ -1,4 +1,4 @@
-"""Load of a transformer of 642 nodes and 506 MB: memory on the device and on the host, and a second process after the first."""
+"""Loading a transformer of 642 nodes and 506 MB: device and host memory, and a second process after the first."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .timing import Absent
 
 MB = 1e6
 STAGING = 64 << 20  # bytes
-BASE = 64 << 20  # bytes that loading any model takes: the importer, kernels
+BASE = 64 << 20  # bytes that loading any model needs: the importer, kernels
 
-# Prints what a load took; the peak is that of the process above what it had before.
+# Prints the resources of a load; the peak is relative to the process before it.
 LOAD = """
 import json, resource, sys, time
 import numpy, pumice
@@ -49,14 +49,14 @@ print(json.dumps({
 
 
 def load(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Raises Absent where it fails."""
+    """Load a model in a new process. Raise Absent if it fails."""
     inherited = {name: value for name, value in os.environ.items() if name != "PUMICE_NO_CACHE"}
     command = [sys.executable, "-c", LOAD, str(path)]
     done = subprocess.run(command, env={**inherited, **environment}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Absent((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if facts["software"]:  # the memory of a software device is the host's
+    if facts["software"]:  # a software device's memory is host memory
         facts["host_bytes"] -= facts["device_bytes"]
     return facts
 

@@ -1,4 +1,4 @@
-"""Where the figures come from: date, device, driver, precision modes, processor, load, versions."""
+"""The environment of a measurement: date, device, driver, precision modes, processor, load, versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pumice
 
 PEERS = ("onnxruntime", "ncnn", "pnnx", "torch")
-SETTINGS = ("PUMICE_", "LP_NUM_THREADS", "VK_", "OMP_", "MESA_")  # environment variables that change what is measured
+SETTINGS = ("PUMICE_", "LP_NUM_THREADS", "VK_", "OMP_", "MESA_")  # environment variables that affect measurements
 
 
 def header(context: pumice.Context) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def header(context: pumice.Context) -> dict[str, Any]:
 
 
 def load() -> str:
-    """The load averages of the last minute, five and fifteen."""
+    """Return the 1, 5 and 15 minute load averages."""
     return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 

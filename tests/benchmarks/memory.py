@@ -1,4 +1,4 @@
-"""Memory plans against their lower bound, weights on the device against those in the file, and what an install takes."""
+"""Memory plans compared with their lower bound, device weights with those in the file, and the installed size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(session: Session) -> Iterator[Table]:
 
 
 def rows(case: ModelCase, precision: str, x: Array, uuid: str) -> tuple[Row, Row]:
-    """Rows for a model in a context of its own, so that nothing else is counted."""
+    """Return rows for a model in its own context, so that nothing else is counted."""
     with (
         pumice.Context(f"uuid:{uuid}") as context,
         pumice.load(case.path, context=context, precision=precision) as model,
@@ -53,13 +53,14 @@ def rows(case: ModelCase, precision: str, x: Array, uuid: str) -> tuple[Row, Row
     planned = Row(label, plan["arena_bytes"] / max(1, least), target=1.2, note=note)
     stored = weight_bytes(case.path) // (2 if precision == "fp16" else 1)
     note = f"{loaded:,} / {stored:,} bytes; weights {plan['persistent_bytes']:,}; after a call {called:,}"
-    # Twice is what a second copy would take; small layers are padded to the kernels' blocks.
+    # A factor of 2 would be a second copy; small layers are padded to the kernels' blocks.
     return planned, Row(label, loaded / stored, target=2, note=note)
 
 
 def weight_bytes(path: Path) -> int:
-    """Bytes of an fp32 model's weights: its initializers of floats. Shapes and axes are integers and stay on the
-    host.
+    """Return the bytes of an fp32 model's float initializers.
+
+    Shapes and axes are integers and stay on the host.
     """
     import onnx
 
@@ -71,7 +72,7 @@ def weight_bytes(path: Path) -> int:
 
 
 def installed(package: str, target: float | None = None) -> Row:
-    """The files of the distribution, those that Python compiled left out."""
+    """Measure the distribution's files, excluding compiled bytecode."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:

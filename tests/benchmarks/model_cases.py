@@ -1,4 +1,4 @@
-"""The models that are measured, each with an input and the result that it should give."""
+"""The measured models, each with an input and its expected result."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ModelCase:
     path: Path
     load: Callable[[], tuple[Array, Array]]  # input and expected first output
     allowed: Mapping[str, float]  # largest difference at a precision
-    truncated: bool = False  # the expected output is a picture: clipped and truncated to whole numbers
+    truncated: bool = False  # the expected output is an image: clipped and truncated to integers
     long_on_software: bool = False
 
     def data(self) -> tuple[Array, Array]:
-        """Raises Absent."""
+        """Return the input and the expected output. Raise Absent if the model is missing."""
         if not self.path.is_file():
             raise Absent(f"no {self.path.parent.name}/{self.path.name} in ../shared/models")
         return self.load()

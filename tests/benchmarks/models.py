@@ -1,6 +1,6 @@
-"""Latency of the models at batch 1, NumPy to NumPy, and their time on the device, beside ncnn, ONNX Runtime and PyTorch.
+"""Latency of the models at batch 1, NumPy to NumPy, and their device time, compared with ncnn, ONNX Runtime and PyTorch.
 
-PyTorch's calls are eager; its time on the device is that of a CUDA graph.
+PyTorch's calls are eager; its device time is from a CUDA graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ours(session: Session, case: ModelCase, x: Array, precision: str) -> Contend
 
 
 def device_times(model: pumice.Model, x: Array, runs: int) -> Sequence[float]:
-    """Seconds on the device from the first dispatch to the last, arguments and results in device memory."""
+    """Return seconds on the device from the first dispatch to the last, with arguments and results in device memory."""
     program, context = model.program, model.context
     compiled = program.compiled([list(x.shape)])
     results = program.call((x,))
@@ -62,7 +62,7 @@ def onnxruntime(session: Session, case: ModelCase, x: Array, precision: str) -> 
     return session.onnxruntime.make(peers.onnxruntime_model, case.path, x)
 
 
-# Who is timed: a label, a precision, and what makes the contender or raises Absent.
+# The contenders: a label, a precision, and a function that creates the contender or raises Absent.
 CONTENDERS: tuple[tuple[str, str, Callable[[Session, ModelCase, Array, str], Contender]], ...] = (
     (OURS, "fp32", ours),
     (OURS, "fp16", ours),
@@ -88,7 +88,7 @@ def run(session: Session) -> Iterator[Table]:
 
 
 def compare(session: Session, case: ModelCase, x: Array, expected: Array) -> list[Row]:
-    """Each contender's first result is checked before its calls are timed."""
+    """Check each contender's first result, then time its calls."""
     rows: dict[str, Row] = {}
     contenders: dict[str, Contender] = {}
     for engine, precision, make in CONTENDERS:

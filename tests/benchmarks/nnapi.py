@@ -1,6 +1,6 @@
-"""NNAPI's recurrent operations beside the ONNX operators that they share kernels with, and a quantized network in both forms.
+"""NNAPI's recurrent operations compared with the ONNX operators that share their kernels, and a quantised network in both forms.
 
-Both forms of a row have the same sizes and the same random weights, and their programs take turns. The times are those of the device.
+Both forms of a row have the same sizes and random weights, and their programs alternate. Times are device times.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .session import Session
 from .timing import Sampler, Times, measure, sampler
 
 NOISE = 1.05  # the largest ratio that counts as equal
-ROUNDS = 5  # turns of a pair, so that a change of the clocks meets both
-LOADS, COMPARED_LOADS = 3, 6  # of each form; of those that share all their kernels
+ROUNDS = 5  # alternations of a pair, so that clock changes affect both
+LOADS, COMPARED_LOADS = 3, 6  # loads of each form; and of forms that share all kernels
 SIZES = ((1, 64, 512, 512), (16, 64, 512, 512))  # batch, steps, inputs, units
 SIZES_ON_SOFTWARE = ((1, 16, 64, 64), (4, 16, 96, 160))
 IMAGE, IMAGE_ON_SOFTWARE = 224, 64
-FILTERS, MEMORY = 2, 10  # of SVDF: filters of a unit, steps that they remember
+FILTERS, MEMORY = 2, 10  # SVDF: filters per unit, steps that they remember
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sizes:
 
 @dataclass
 class Built:
-    """A graph and what its inputs are given, by name."""
+    """A graph and its inputs by name."""
 
     graph: pumice.Graph
     given: dict[str, Array] = dataclasses.field(default_factory=dict)
@@ -71,7 +71,7 @@ Build = Callable[[Built, Sizes], None]
 
 @dataclass(frozen=True)
 class Pair:
-    """An operation of NNAPI and the operator of ONNX beside it. `same`: both compute the same, so that the first is no slower."""
+    """An NNAPI operation and its ONNX counterpart. `same`: both compute the same, so the first must not be slower."""
 
     name: str
     nnapi: Build
@@ -84,7 +84,7 @@ class Pair:
 
 
 def _nnapi_cell(made: Built, gates: int, inputs: int, units: int) -> list[Any]:
-    """Input weights, recurrent weights and biases, each gate by gate."""
+    """Return input weights, recurrent weights and biases, each by gate."""
     weights = [made.floats(units, inputs) for _ in range(gates)]
     recurrent = [made.floats(units, units) for _ in range(gates)]
     return [weights, recurrent, [made.floats(units) for _ in range(gates)]]
@@ -154,7 +154,7 @@ def nnapi_both_rnn(made: Built, s: Sizes) -> None:
 
 
 def onnx_layer(op: str, *, steps: bool = True, both: bool = False, time_major: bool = True) -> Build:
-    """The layer with initial states, of one step where `steps` is false."""
+    """Return a builder of the layer with initial states; of one step if `steps` is false."""
 
     def build(made: Built, s: Sizes) -> None:
         gates, directions, time = {"LSTM": 4, "RNN": 1}[op], 2 if both else 1, s.steps if steps else 1
@@ -187,7 +187,7 @@ def nnapi_svdf(made: Built, s: Sizes) -> None:
 
 
 def onnx_svdf(made: Built, s: Sizes) -> None:
-    """The memory is shifted by Slice and Concat, the filters of time are a Mul and a sum."""
+    """Build SVDF with Slice and Concat to shift the memory, and Mul and a sum as time filters."""
     (x, state), (feature, time, bias) = _svdf_parts(made, s)
     g, axis = made.graph, np.array([2])
     newest = g.add("Unsqueeze", g.add("Gemm", x, feature, transB=1), axis)
@@ -201,7 +201,7 @@ def onnx_svdf(made: Built, s: Sizes) -> None:
     made.outputs(g.add("Reshape", moved, np.array([s.batch, -1])), g.add("Relu", g.add("Add", y, bias)))
 
 
-# ---- quantized cells
+# ---- quantised cells
 
 
 def nnapi_16bit_lstm(made: Built, s: Sizes) -> None:
@@ -233,7 +233,7 @@ def nnapi_quantized_lstm(made: Built, s: Sizes) -> None:
 
 
 def onnx_quantized_lstm(dtype: str) -> Build:
-    """One step as quantizing converters write it: integer products, the cell's functions in floats, quantized states."""
+    """Return a builder of one step as written by quantising converters: integer products, float activations, quantised states."""
 
     def build(made: Built, s: Sizes) -> None:
         g, scale, zero = made.graph, np.array(1 / 128, "float32"), np.array(0, dtype)
@@ -284,7 +284,7 @@ PAIRS = (
 
 
 def device_sampler(program: pumice.Program, given: Mapping[str, Array]) -> tuple[Sampler, int]:
-    """Seconds on the device of one run, arguments and results in device memory; and its number of dispatches."""
+    """Return a sampler of device seconds per run, with arguments and results in device memory; and the number of dispatches."""
     arrays = tuple(given[value.name] for value in program.inputs)
     compiled = program.compiled([list(array.shape) for array in arrays])
     results = program.call(arrays)
@@ -296,7 +296,7 @@ def device_sampler(program: pumice.Program, given: Mapping[str, Array]) -> tuple
 
 
 def in_turns(session: Session, samplers: Mapping[str, Sampler], runs: int) -> tuple[Times, Times]:
-    """NNAPI's and ONNX's."""
+    """Return NNAPI's and ONNX's times, measured alternately."""
     rounds = session.effort.rounds if session.effort.rounds == 1 else ROUNDS
     effort = dataclasses.replace(session.effort, rounds=rounds, budget=min(session.effort.budget, 0.3))
     times = measure(samplers, effort, runs)
@@ -304,7 +304,7 @@ def in_turns(session: Session, samplers: Mapping[str, Sampler], runs: int) -> tu
 
 
 def compared(what: str, pair: tuple[Times, Times], unit: float, peer: str, same: bool) -> Row:
-    """A row of NNAPI's times, whose target is ONNX's best within the noise."""
+    """Return a row of NNAPI's times with ONNX's best as target, within the noise."""
     mine, theirs = pair
     if mine.absent or theirs.absent:
         return Row(what, absent=mine.absent or f"{peer}: {theirs.absent}")
@@ -315,8 +315,8 @@ def compared(what: str, pair: tuple[Times, Times], unit: float, peer: str, same:
 
 
 def recurrent_row(session: Session, pair: Pair, sizes: Sizes, precision: str) -> Row:
-    """Each form is made several times, and stays while the others are: where its memory lies makes up to a tenth of its time, as the bests
-    of ONNX's form show, which the note has.
+    """Return a row for both forms. Each is loaded several times and kept alive, because the memory address changes the time by up to 10%,
+    as the bests of ONNX's form in the note show.
     """
     times, dispatches, alive = {"nnapi": Times(), "onnx": Times()}, {}, []
     forms = [("nnapi", pair.nnapi), ("onnx", pair.onnx)]
@@ -342,7 +342,7 @@ def recurrent_row(session: Session, pair: Pair, sizes: Sizes, precision: str) ->
 
 
 def network_rows(session: Session, size: int) -> Iterator[Row]:
-    """The device's times, and those of calls from NumPy to NumPy."""
+    """Yield the device times, and those of calls from NumPy to NumPy."""
     image = np.random.default_rng(0).integers(0, 256, (1, size, size, 3)).astype("uint8")
     planes = np.ascontiguousarray(image.transpose(0, 3, 1, 2))
     program = nnapi_program(size).compile(session.context)
@@ -365,7 +365,7 @@ def run(session: Session) -> Iterator[Table]:
             for pair in PAIRS:
                 try:
                     table.rows.append(recurrent_row(session, pair, sizes, precision))
-                except pumice.Error as error:  # one that is refused leaves the others
+                except pumice.Error as error:  # continue with the others after an error
                     table.rows.append(Row(pair.name, absent=str(error), wrong=True))
             yield table
     size = IMAGE_ON_SOFTWARE if session.software else IMAGE

@@ -1,4 +1,4 @@
-"""Times on the device, which the host's clock is not part of."""
+"""Device times, excluding the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def dispatch(
     compiled: pumice.CompiledOperator,
     tensors: Mapping[str, pumice.Tensor],
 ) -> None:
-    """Records a compiled program on tensors by name, with temporary memory of its own."""
+    """Record a compiled program on tensors by name, with its own temporary memory."""
     table = pumice.BindingTable(compiled)
     table.bind(**tensors)
     needed = compiled.binding_properties
@@ -25,7 +25,7 @@ def dispatch(
 
 
 def sampler(commands: pumice.CommandList, parts: int = 1) -> Sampler:
-    """Commits the list; seconds from its first dispatch to its last, divided by its number of parts."""
+    """Commit the list; return a sampler of seconds from its first dispatch to its last, divided by `parts`."""
     commands.commit(timing=True)
 
     def sample(runs: int) -> list[float]:

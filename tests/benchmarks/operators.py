@@ -1,4 +1,4 @@
-"""Single operators on the device: memory-bound ones beside a copy, matrix products, each next to PyTorch's CUDA."""
+"""Single operators on the device: memory-bound ones compared with a copy, matrix products, each next to PyTorch's CUDA."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .session import Session
 from .timing import Sampler, Times, measure
 
 MANY_ON_SOFTWARE = 1 << 24  # bytes of a large tensor
-SHARE = 0.8  # share of the copy's bandwidth, at least
+SHARE = 0.8  # minimum fraction of the copy's bandwidth
 
 
 @dataclass(frozen=True)
 class Timed:
-    """How a product of the case table is timed, and how quick it is to be on the H200."""
+    """How to time a product of the case table, and its target on the H200."""
 
     teraflops: float | None = None
     microseconds: float | None = None
-    copies: int = 1  # copies of B that are read in turn, so that it comes from memory and not from a cache
+    copies: int = 1  # copies of B read in turn, so that it is read from memory, not from a cache
 
     def seconds(self, work: float) -> float | None:
         if self.teraflops:
@@ -64,7 +64,7 @@ def random_array(shape: Sequence[int], dtype: str) -> Array:
 
 
 def replayed(context: pumice.Context, programs: Sequence[tuple[pumice.Program, Mapping[str, Array]]]) -> Sampler:
-    """Seconds on the device of one after the other, divided by their number: all write one result, so none overlaps the next."""
+    """Return a sampler of device seconds per program, run in sequence: all write one result, so none overlap."""
     commands = pumice.CommandList(context)
     result: pumice.Tensor | None = None
     for program, given in programs:
@@ -78,7 +78,7 @@ def replayed(context: pumice.Context, programs: Sequence[tuple[pumice.Program, M
 
 
 def program_of(case: Case, context: pumice.Context, relu: bool = False) -> tuple[pumice.Program, dict[str, Array]]:
-    """The case as a graph of one node, or of two with a Relu behind it, and its inputs by name."""
+    """Return a graph of the case's node, optionally followed by Relu, and its inputs by name."""
     graph = pumice.Graph(str(case))
     given = [one for one in case.inputs if one is not None]
     arrays = [one.written if one.written is not None else random_array(one.shape, one.dtype) for one in given]
@@ -90,19 +90,19 @@ def program_of(case: Case, context: pumice.Context, relu: bool = False) -> tuple
 
 
 def shapes_of(case: Case) -> list[tuple[list[int], str]]:
-    """Shapes and dtypes of the inputs of PyTorch's expression."""
+    """Return shapes and dtypes of the inputs of PyTorch's expression."""
     return [(list(one.shape), one.dtype) for one in case.inputs if one is not None and not one.constant]
 
 
 def bytes_of(program: pumice.Program, given: Mapping[str, Array]) -> int:
-    """Read and written."""
+    """Return the bytes read and written."""
     return sum(array.nbytes for array in (*given.values(), *program.call(tuple(given.values()))))
 
 
 def compare(
     session: Session, ours: Callable[[], Sampler], theirs: Callable[[], Sampler], runs: int = 30
 ) -> list[Times]:
-    """Ours and PyTorch's in turn."""
+    """Measure ours and PyTorch's alternately."""
     made = [Row(""), Row("")]
     samplers = {str(i): one for i, make in enumerate((ours, theirs)) if (one := sampled(make, made[i]))}
     times = measure(samplers, session.effort, runs)

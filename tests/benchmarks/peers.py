@@ -1,4 +1,4 @@
-"""The peers: each function runs in the process of its engine and makes what is timed there."""
+"""The peers: each function runs in its engine's process and creates what is timed there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def onnxruntime_model(model: Path, x: Array) -> Local:
 
 
 def software_driver() -> str:
-    """The library of Mesa's software driver, from the manifests that the Vulkan loader reads; empty where there is none."""
+    """Return the library of Mesa's software driver from the Vulkan loader's manifests; empty if there is none."""
     named = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES")
     folders = ("/usr/share", "/usr/local/share", "/etc", os.path.expanduser("~/.local/share"))
     manifests = (
@@ -45,10 +45,9 @@ def software_driver() -> str:
 
 
 def ncnn_device(device: str) -> int:
-    """The index that ncnn has for the device that we run on.
+    """Return ncnn's index of the device that we run on.
 
-    ncnn finds drivers by itself; where it finds none, it is told ours. Raises Absent where it does not see the
-    device.
+    ncnn finds drivers itself; if it finds none, it gets ours. Raise Absent if it does not see the device.
     """
     ncnn: Any = import_module("ncnn")
     if ncnn.get_gpu_count() == 0 and (driver := software_driver()):
@@ -62,7 +61,7 @@ def ncnn_device(device: str) -> int:
 
 
 def ncnn_model(folder: Path, precision: str, inputs: Sequence[Array], device: str) -> Local:
-    """Inputs of a batch of one lose its dimension, as ncnn has it."""
+    """Return a model in ncnn; the batch axis of inputs with batch 1 is dropped, as ncnn requires."""
     ncnn: Any = import_module("ncnn")
     net = ncnn.Net()
     net.opt.use_vulkan_compute = True
@@ -100,7 +99,7 @@ def cuda_torch() -> Any:
 
 
 def captured(torch: Any, run: Callable[[], Any]) -> Any:
-    """A CUDA graph of it."""
+    """Return a CUDA graph of `run`."""
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(3):
@@ -137,7 +136,7 @@ def torch_module(torch: Any, folder: Path) -> Any:
 
 
 def torch_model(folder: Path, precision: str, x: Array) -> Local:
-    """Calls are eager, NumPy to NumPy; the device's time is that of a CUDA graph, without copies to and from the host."""
+    """Return a contender with eager calls, NumPy to NumPy; device time is from a CUDA graph, excluding host copies."""
     torch = cuda_torch()
     dtype = torch.float16 if precision == "fp16" else torch.float32
     net = torch_module(torch, folder).to("cuda", dtype)
@@ -154,7 +153,7 @@ def torch_model(folder: Path, precision: str, x: Array) -> Local:
 
 
 def torch_transfer(count: int, way: str, kind: str) -> Local:
-    """An upload to memory that is there already, or a download: to a new tensor, or to the pinned one."""
+    """Return an upload to existing memory, or a download: to a new tensor, or to a pinned one."""
     torch = cuda_torch()
     host = torch.randint(0, 256, (count,), dtype=torch.uint8)
     if kind == "pinned":
@@ -175,7 +174,7 @@ def torch_transfer(count: int, way: str, kind: str) -> Local:
 
 
 def torch_operator(expression: str, shapes: Sequence[tuple[Sequence[int], str]]) -> Local:
-    """An expression over tensors a, b, .. of these shapes and dtypes; its time on the device is that of a CUDA graph."""
+    """Return an expression over tensors a, b, ... of these shapes and dtypes; its device time is from a CUDA graph."""
     torch = cuda_torch()
     names = {"torch": torch, "F": import_module("torch.nn.functional")}
     for i, (shape, dtype) in enumerate(shapes):
@@ -186,10 +185,9 @@ def torch_operator(expression: str, shapes: Sequence[tuple[Sequence[int], str]])
 
 
 def torch_loop(what: str, size: int, iterations: int) -> Local:
-    """A loop of PyTorch with five running sums and softmaxes of a matrix in each iteration.
+    """Return a PyTorch loop with five cumulative sums and softmaxes of a matrix per iteration.
 
-    what: "eager" and "a graph an iteration", whose condition the host reads each time, or "flat", all of them in one
-    CUDA graph.
+    what: "eager" and "a graph an iteration", whose condition the host reads each time, or "flat", a single CUDA graph.
     """
     torch = cuda_torch()
     x = torch.ones(size, size, device="cuda")
@@ -227,7 +225,7 @@ def torch_loop(what: str, size: int, iterations: int) -> Local:
 
 
 def torch_launch(what: str) -> Local:
-    """y = x + 1 on 1,024 floats: "eager", "graph" of one launch, "graph of 100", or from "NumPy" to NumPy."""
+    """Return y = x + 1 on 1,024 floats: "eager", "graph" of one launch, "graph of 100", or from "NumPy" to NumPy."""
     torch = cuda_torch()
     host = np.zeros(1024, "float32")
     x = torch.from_numpy(host).cuda()
@@ -251,6 +249,6 @@ def torch_launch(what: str) -> Local:
     def call() -> Array:
         run()
         torch.cuda.synchronize()
-        return host  # the result is not looked at
+        return host  # the result is not used
 
     return Local(call)

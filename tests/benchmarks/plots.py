@@ -1,6 +1,6 @@
-"""Plots of what `./dev bench --json` wrote, on any machine: python -m benchmarks.plots docs/benchmarks/*.json
+"""Plot results of `./dev bench --json` from any machine: python -m benchmarks.plots docs/benchmarks/*.json
 
-A table is a panel: a line for each row that has points, else a bar for each row with a figure, and a mark at its target.
+Each table is a panel: a line for each row with points, else a bar for each row with a figure, and a mark at its target.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ MOST_NAME = 44  # characters of a bar's name
 
 
 def draw(measured: Mapping[str, Any], path: Path) -> None:
-    """Writes one page with the panels of all tables that have figures; the ending of the path says as what.
+    """Draw one page with panels for all tables with figures; the path's extension selects the format.
 
-    measured: what the file of --json has. Raises ValueError where no table has a figure.
+    measured: contents of the --json file. Raise ValueError if no table has a figure.
     """
     tables = [table for table in measured["tables"] if figures_of(table) or lines_of(table)]
     if not tables:
         raise ValueError("nothing to draw: no table has a figure")
     matplotlib: Any = import_module("matplotlib")
     matplotlib.use("Agg")
-    matplotlib.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "pumice", "font.size": 8}
-    )  # letters stay letters
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "pumice", "font.size": 8})  # keep text as text
     pyplot: Any = import_module("matplotlib.pyplot")
     rows = [tables[i : i + COLUMNS] for i in range(0, len(tables), COLUMNS)]
     heights = [max(height_of(table) for table in row) for row in rows]
@@ -49,7 +47,7 @@ def draw(measured: Mapping[str, Any], path: Path) -> None:
 
 
 def figure_of(row: Mapping[str, Any]) -> float | None:
-    """The figure that a row is judged by."""
+    """Return the figure that a row is judged by."""
     value: float | None = row["best"] if row["judged"] == "best" or row["median"] is None else row["median"]
     return value if value is not None and math.isfinite(value) else None
 
@@ -103,7 +101,7 @@ def draw_bars(panel: Any, table: Mapping[str, Any]) -> None:
 
 
 def main(paths: Sequence[str]) -> int:
-    """Draws each file beside itself."""
+    """Draw each file next to itself."""
     for name in paths:
         path = Path(name)
         draw(json.loads(path.read_text()), path.with_suffix(".svg"))

@@ -1,4 +1,4 @@
-"""Square products of halves by every variant that the engine lists for them, of a constant matrix and of one that is given at the call."""
+"""Square fp16 products with every variant that the engine lists, for a constant matrix and a runtime one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .timing import Sampler
 
 SIZES, SIZES_ON_SOFTWARE = (1024, 2048, 4096), (64,)
 ROUNDS, RUNS = 4, 4
-LEAST_OF_TURN = 2e-4  # seconds of a list of products, each of which waits for the one before
+LEAST_OF_TURN = 2e-4  # seconds of a list of dependent products
 
 
 def program_of(

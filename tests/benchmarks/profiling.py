@@ -1,8 +1,8 @@
-"""What a profile costs while it is on, and whether its times add up.
+"""The overhead of an active profile, and whether its times add up.
 
-Calls with and without a profile take turns, some of each at a time. The ratio is of the means of two neighbours; the row has the median
-ratio of all pairs. Nodes and barriers are added up beside the executions that hold them, and these beside the device's time without
-a profile.
+Calls with and without a profile alternate in small batches. The ratio is between the means of two neighbours; the row has the median ratio
+of all pairs. Sums of nodes and barriers are compared with the executions that contain them, and these with the device time without a
+profile.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .session import Session
 from .timing import Absent
 
 MS = 1e3
-TARGET = 1.03  # of a model's time, at the level of nodes
-SUM = 0.05  # how far sums may be from the device's time
-PAIRS, CALLS = 21, 64  # calls of two samples
-WARM = 34  # calls until all four recordings with stamps are made
+TARGET = 1.03  # relative to a model's time, at node level
+SUM = 0.05  # allowed difference between sums and the device time
+PAIRS, CALLS = 21, 64  # pairs of samples, calls per sample
+WARM = 34  # calls until all four recordings with timestamps exist
 NAMES = ("squeezenet", "digits")
 
 
@@ -40,7 +40,7 @@ def seconds_of(call: Callable[[], Any], calls: int) -> list[float]:
 
 
 def pair(call: Callable[[], Any], level: str, calls: int, profiled_first: bool) -> tuple[float, float, pumice.Profile]:
-    """The means without and with a profile, one after the other."""
+    """Return the mean times without and with a profile, measured in sequence."""
 
     def plain() -> float:
         return statistics.fmean(seconds_of(call, calls))
@@ -53,7 +53,7 @@ def pair(call: Callable[[], Any], level: str, calls: int, profiled_first: bool) 
 
 
 def overhead(session: Session, call: Callable[[], Any], level: str) -> tuple[Row, pumice.Profile]:
-    """A row of the profiled call's times and its ratio to the plain one."""
+    """Return a row with the profiled call's times and its ratio to the plain one."""
     calls = session.effort.runs or CALLS
     pairs = 5 if session.effort.rounds == 1 else PAIRS
     seconds_of(call, 5)
@@ -69,9 +69,9 @@ def overhead(session: Session, call: Callable[[], Any], level: str) -> tuple[Row
 
 
 def sums(model: pumice.Model, x: Any, measured: pumice.Profile) -> Iterator[Row]:
-    """The profile's nodes and barriers over the device's time without a profile, and the executions that were stamped by node.
+    """Yield the profile's nodes and barriers, and its node-level executions, relative to the device time without a profile.
 
-    That time is measured with tensors of the device, so that copies of arrays are not among the nodes here.
+    That time is measured with device tensors, so copies of arrays are excluded from the nodes here.
     """
     plain = statistics.fmean(device_times(model, x, 64))
     nodes = [row for row in measured.rows() if row.name != "copy"]

@@ -1,4 +1,4 @@
-"""What runs in Ray's workers: tasks that make blocks of pictures, and actors that say when they had which."""
+"""Code for Ray's workers: tasks that create blocks of images, and actors that record their calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOLD = ("process", "begin", "end", "made")  # columns that an actor adds
 
 @dataclass(frozen=True)
 class MakeBlock:
-    """One block of pictures for each row that it is given, and where each picture is among all."""
+    """Creates a block of images for each input row, with each image's index in the whole data set."""
 
     rows: int
     side: int
@@ -36,7 +36,7 @@ class MakeBlock:
 
 
 class TimedPredictor(pumice.BatchPredictor):
-    """A predictor whose results say which process made them, from when to when, and when it was made itself."""
+    """A predictor whose results record the process, the time of the call, and its own creation time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.made = time.monotonic()
@@ -57,7 +57,7 @@ class Call:
     process: int
     begin: float
     end: float
-    made: float  # when the predictor was made
+    made: float  # creation time of the predictor
     rows: int
 
 
@@ -67,12 +67,12 @@ def call_of(block: Mapping[str, Array]) -> Call:
 
 
 def steady_rate(calls: Iterable[Call]) -> float:
-    """Rows a second while all processes were at work: from the last one's second call to the first one's last."""
+    """Return the rows per second while all processes were working: from the last second call to the first last call."""
     of_each: dict[int, list[Call]] = defaultdict(list)
     for call in sorted(calls, key=lambda call: call.begin):
         of_each[call.process].append(call)
     if any(len(own) < 3 for own in of_each.values()):
-        return float("nan")  # too few calls to tell
+        return float("nan")  # too few calls
     begin = max(own[1].begin for own in of_each.values())
     end = min(own[-1].end for own in of_each.values())
     if end <= begin:
@@ -85,7 +85,7 @@ def steady_rate(calls: Iterable[Call]) -> float:
 
 
 def seconds_to_first(calls: Iterable[Call]) -> float:
-    """Seconds from a predictor's making to the end of its first call, of the slowest process."""
+    """Return the slowest process's seconds from creating a predictor to the end of its first call."""
     first: dict[int, float] = {}
     for call in calls:
         first[call.process] = min(first.get(call.process, float("inf")), call.end - call.made)

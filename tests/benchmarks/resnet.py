@@ -1,4 +1,4 @@
-"""A network with ResNet-50's layers and seeded random weights, of any width, as an ONNX file that takes images in bytes."""
+"""A network with ResNet-50's layers and seeded random weights, of any width, as an ONNX file for uint8 images."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .contender import Array
 
-STAGES = (3, 4, 6, 3)  # blocks of each stage
+STAGES = (3, 4, 6, 3)  # blocks per stage
 CLASSES = 1000
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Channels of the first layer, and rows of a picture; ResNet-50 has 64 and 224."""
+    """Channels of the first layer, and image height; ResNet-50 has 64 and 224."""
 
     width: int
     side: int
@@ -30,7 +30,7 @@ SMALL = Shape(16, 64)  # for software devices
 
 
 class _Writer:
-    """Nodes and weights; the batch normalisations are folded into the convolutions, as exporters do."""
+    """Writes nodes and weights; batch normalisations are folded into the convolutions, as exporters do."""
 
     def __init__(self) -> None:
         self.random = np.random.default_rng(0)
@@ -55,7 +55,7 @@ class _Writer:
         return self.add("Conv", inputs, strides=[stride] * 2, pads=[side // 2] * 4, kernel_shape=[side] * 2)
 
     def block(self, x: str, taken: int, inner: int, stride: int) -> str:
-        """Three convolutions beside a shortcut; the last one is small, so that sums do not grow from block to block."""
+        """Add three convolutions and a shortcut; the last one has small weights, so that sums do not grow with depth."""
         y = self.add("Relu", [self.conv(x, (taken, inner))])
         y = self.add("Relu", [self.conv(y, (inner, inner), 3, stride)])
         y = self.conv(y, (inner, 4 * inner), gain=0.1)
@@ -65,7 +65,7 @@ class _Writer:
 
 
 def write(path: Path, shape: Shape) -> None:
-    """Writes the model: pixels [N, 3, side, side] in bytes -> scores [N, 1000]."""
+    """Write the model: pixels [N, 3, side, side] in uint8 -> scores [N, 1000]."""
     made = _Writer()
     x = made.add("Cast", ["pixels"], to=TensorProto.FLOAT)
     x = made.add("Mul", [x, made.constant(np.array(1 / 64, np.float32))])
@@ -89,5 +89,5 @@ def write(path: Path, shape: Shape) -> None:
 
 @functools.cache
 def pictures(count: int, side: int) -> Array:
-    """Random pictures, the same in every process."""
+    """Return random images, the same in every process."""
     return np.random.default_rng(1).integers(0, 256, (count, 3, side, side), np.uint8)

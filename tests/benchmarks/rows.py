@@ -1,4 +1,4 @@
-"""The rows that a benchmark reports: figures, some with a target, in titled tables."""
+"""The rows reported by benchmarks: figures, some with a target, in titled tables."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from .timing import Absent, Sampler, Times
 
 @dataclass
 class Row:
-    """One line of a table, in the table's unit; no figures where it says why they are absent."""
+    """One line of a table, in the table's unit; without figures if `absent` has the reason."""
 
     what: str
     best: float | None = None
     median: float | None = None
     first: float | None = None
     device: float | None = None
-    target: float | None = None  # the most that the figure it is judged by may be
+    target: float | None = None  # maximum of the judged figure
     judged: str = "median"  # or "best"
     note: str = ""
     absent: str = ""
-    wrong: bool = False  # the result was checked and is not what it should be
-    points: list[tuple[float, float]] = field(
-        default_factory=list
-    )  # what was measured at each size, where the row is a slope over them
+    wrong: bool = False  # the result was checked and is incorrect
+    points: list[tuple[float, float]] = field(default_factory=list)  # measurements by size, if the row is their slope
 
     @property
     def met(self) -> bool | None:
@@ -66,7 +64,7 @@ def figure(value: float | None) -> str:
 
 
 def timed(what: str, times: Times, scale: float, target: float | None = None) -> Row:
-    """A row of measured times; scale: the table's unit in one second."""
+    """Return a row of measured times; scale: table units per second."""
     if times.absent:
         return Row(what, absent=times.absent)
     return Row(what, times.best * scale, times.median * scale, target=target)
@@ -83,7 +81,7 @@ def summary(tables: Sequence[Table]) -> str:
 
 
 def sampled(make: Callable[[], Sampler], row: Row) -> Sampler | None:
-    """The sampler that `make` makes; None where it cannot, and the row says why."""
+    """Return the sampler of `make`; None if it fails, with the reason in the row."""
     try:
         return make()
     except (Absent, pumice.Error) as reason:

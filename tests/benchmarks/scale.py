@@ -1,5 +1,7 @@
-"""How time and memory grow with a model's nodes, a batch, the tokens of attention, and weights: each figure at several sizes, and the slope
-of its logarithm over that of the size. A slope of 1 is linear; attention of all tokens to all has 2.
+"""Scaling of time and memory with a model's nodes, batch, attention tokens and weights.
+
+Each figure is measured at several sizes; the result is the slope of its logarithm over that of the size. A slope of 1 is linear; full
+attention has 2.
 """
 
 from __future__ import annotations
@@ -20,22 +22,22 @@ from .timing import measure, sampler
 
 MS = 1e3
 MB = 1e6
-SLACK = 0.15  # of a slope: what leaves a cache takes longer than its share
+SLACK = 0.15  # allowed excess of a slope: data that no longer fits in a cache takes disproportionately longer
 
-Point = Mapping[str, float]  # a figure by its name: milliseconds, or megabytes of the device's memory
+Point = Mapping[str, float]  # figures by name: milliseconds, or megabytes of device memory
 
 
 @dataclass
 class Sweep:
-    """Figures at each size, and the slope that each may have at most."""
+    """Figures at each size, and the maximum slope of each."""
 
     title: str
     axis: str
     sizes: Sequence[int]
     point: Callable[[int], Point]
-    linear: float = 1.0  # the slope that the work has
+    linear: float = 1.0  # expected slope of the work
     points: dict[int, Point] = field(default_factory=dict)
-    ended: str = ""  # why there are no points of the larger sizes
+    ended: str = ""  # why the larger sizes have no points
 
     def measure(self) -> None:
         self.point(self.sizes[0])  # compiles the kernels that all sizes share
@@ -52,22 +54,22 @@ class Sweep:
 
 
 def slope(points: Iterable[tuple[float, float]]) -> float:
-    """The slope of log(y) over log(x) by least squares, over the larger half of the sizes, where what does not grow counts least."""
+    """Return the least-squares slope of log(y) over log(x), over the larger half of the sizes, where constant costs matter least."""
     all_points = [(x, y) for x, y in points if x > 0 and y > 0]
     xs, ys = (np.log([point[axis] for point in all_points[len(all_points) // 2 - 1 :]]) for axis in (0, 1))
     return float(np.polyfit(xs, ys, 1)[0])
 
 
-# ---- what is measured
+# ---- measurements
 
 
 def timed(session: Session, call: Callable[[], object]) -> float:
-    """Milliseconds of a call, the median of the quietest round."""
+    """Return milliseconds per call, the median of the quietest round."""
     return measure({"": sampler(call)}, session.effort, runs=50)[""].median * MS
 
 
 def loaded(session: Session, make: Callable[[], pumice.Graph], inputs: Mapping[str, Array]) -> Point:
-    """What a graph takes to be compiled, to be called for the first time and again, and the memory that it holds."""
+    """Measure compiling a graph, its first and later calls, and its memory."""
     with pumice.Context(f"uuid:{session.context.info.uuid}") as context:
         graph = make()
         begin = time.perf_counter()
@@ -139,7 +141,7 @@ def of_weights(session: Session) -> Callable[[int], Point]:
         graph = pumice.Graph("layers")
         value = graph.input("x", "float32", [1, depth])
         columns = max(megabytes * 1_000_000 // 4 // depth // 8 * 8, 8)
-        whole, rest = divmod(columns, depth)  # square layers of 67 MB, and one of the rest
+        whole, rest = divmod(columns, depth)  # square layers of 67 MB, and one with the remainder
         layer = np.full((depth, depth), 1 / depth, np.float32) if whole else None
         for _ in range(whole):
             assert layer is not None
@@ -153,7 +155,7 @@ def of_weights(session: Session) -> Callable[[int], Point]:
 
 
 def sizes(first: int, last: int, each: float) -> list[int]:
-    """From first to last, each so many times the one before."""
+    """Return sizes from first to last, growing by the factor `each`."""
     steps = round(math.log(last / first) / math.log(each))
     return [round(first * (last / first) ** (i / steps)) for i in range(steps + 1)]
 

@@ -1,4 +1,4 @@
-"""The session that every benchmark is given: the device, the effort to make, the models to take and the peers."""
+"""The session passed to every benchmark: the device, the effort, the models and the peers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Session:
     context: pumice.Context
     effort: Effort
     only: frozenset[str]  # names of models; empty: all
-    profile: bool = False  # the times of kernels alone, where a benchmark has them
+    profile: bool = False  # only kernel times, for benchmarks that have them
     onnxruntime: Peer = field(default_factory=lambda: Peer("onnxruntime"))
     ncnn: Peer = field(default_factory=lambda: Peer("ncnn"))
     torch: Peer = field(default_factory=lambda: Peer("torch"))
@@ -28,11 +28,11 @@ class Session:
 
     @property
     def h200(self) -> bool:
-        """Some targets were set for this device."""
+        """Whether this is the device that some targets were set for."""
         return "H200" in self.context.info.name
 
     def cases(self) -> Iterator[ModelCase]:
-        """The cases that were asked for; a case that is long on this device has to be named."""
+        """Yield the requested cases; a case that is slow on this device must be named."""
         for case in MODEL_CASES:
             if case.name in self.only or (not self.only and not (case.long_on_software and self.software)):
                 yield case

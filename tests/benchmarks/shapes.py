@@ -1,4 +1,4 @@
-"""The cost of a new input shape for the host: an encoder, and a decoder whose cache grows by one place at every step."""
+"""The host cost of a new input shape: an encoder, and a decoder whose cache grows by one row per step."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .session import Session
 from .timing import Times, sample
 
 MS, US = 1e3, 1e6
-LAYERS, MORE_LAYERS, WIDTH, HEADS = 8, 12, 64, 4  # about 500 nodes, and as many layers as the smallest GPT-2 has
-FIRST, STEPS = 16, 40  # lengths that are bound
+LAYERS, MORE_LAYERS, WIDTH, HEADS = 8, 12, 64, 4  # about 500 nodes, and the layer count of the smallest GPT-2
+FIRST, STEPS = 16, 40  # bound lengths
 
 
 def encoder_inputs(length: int) -> tuple[Array, ...]:
@@ -31,7 +31,7 @@ def decoder_inputs(layers: int, past: int) -> tuple[Array, ...]:
 
 
 def host_seconds(program: pumice.Program, inputs: Callable[[int], tuple[Array, ...]]) -> Times:
-    """The seconds from a call with shapes that are new to the submission of its work."""
+    """Return the seconds from a call with new shapes to the submission of its work."""
     program.call(inputs(FIRST - 1))
     seconds = []
     for length in range(FIRST, FIRST + STEPS):

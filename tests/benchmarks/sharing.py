@@ -1,4 +1,4 @@
-"""Memory shared with CUDA: what a call of a kernel on it takes, ordered with torch's stream, and at what rate it is read and written."""
+"""Memory shared with CUDA: the cost of a kernel call ordered with torch's stream, and the read and write bandwidth."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .session import Session
 from .timing import Absent, measure
 
 US, GB = 1e6, 1e9
-MOST_US = 25.0  # of a call, the host's time and the GPU's
+MOST_US = 25.0  # per call, host and GPU
 BATCH = 64  # calls between two waits, so that no queue fills up
 RUNS = 1024
 BYTES = 1 << 30
-PCIE = 64e9  # bytes per second that a copy to the host and back could not exceed (PCI Express 5.0, 16 lanes)
+PCIE = 64e9  # bytes per second, the limit of a copy to the host and back (PCI Express 5.0, 16 lanes)
 
 ADD_VECTORS = """
 layout(local_size_x = 256) in;
@@ -53,7 +53,7 @@ def both(count: int, context: pumice.Context) -> tuple[pumice.Tensor, Any]:
 
 
 def made_calls(context: pumice.Context) -> dict[str, Callable[[], object]]:
-    """The ways to call a kernel on shared memory, by label. Raises UnsupportedError."""
+    """Return the ways to call a kernel on shared memory, by label. Raise UnsupportedError."""
     from pumice.torch import ordered, wrap
 
     kernel = add_one(context)
@@ -95,7 +95,7 @@ def made_calls(context: pumice.Context) -> dict[str, Callable[[], object]]:
 
 
 def sampled(torch: Any, call: Callable[[], object], whole: bool, runs: int) -> list[float]:
-    """Seconds of a call, as the mean of a batch: of the host alone, or until the GPU is done."""
+    """Return seconds per call, averaged over a batch: host only, or until the GPU is done."""
     clock, seconds = time.perf_counter, []
     for _ in range(max(1, runs // BATCH)):
         torch.cuda.synchronize()
@@ -109,7 +109,7 @@ def sampled(torch: Any, call: Callable[[], object], whole: bool, runs: int) -> l
 
 
 def rates(torch: Any, context: pumice.Context) -> Iterator[Row]:
-    """The rate at which a shared-memory kernel reads and writes, beside torch in its own memory; a copy through the host has less."""
+    """Measure the bandwidth of a kernel on shared memory, compared with torch in its own memory; a copy through the host is slower."""
     from pumice.torch import ordered
 
     kernel = pumice.Kernel(ADD_VECTORS, context=context)

@@ -1,6 +1,7 @@
-"""Small networks of images at batch 1, where dispatches and barriers are the time: fused as they ship, and without what saves dispatches.
+"""Small image networks at batch 1, dominated by dispatches and barriers: the default fused program, and without fusions that save
+dispatches.
 
-Clocks are warmed by large products first. In float32 the quickest variants of convolutions are listed.
+Clocks are warmed up by large products first. In float32 the fastest variants of convolutions are listed.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from .product_ways import program_of, sampled
 from .rows import Row, Table
 from .session import Session
 
-SAVES = ("pooling", "softmax")  # fusions that leave out dispatches of these networks
+SAVES = ("pooling", "softmax")  # fusions that save dispatches in these networks
 WARM_SECONDS, ROUNDS, RUNS, BEST = 2.0, 4, 40, 4
 
 
 def warm(session: Session) -> None:
-    """Products for so long that the device's clocks are those of a device at work."""
+    """Run products until the device's clocks are those of a busy device."""
     program, given = program_of(64 if session.software else 4096, "float32", True, session.context)
     products, _ = sampled(program, given)
     end = time.perf_counter() + (0 if session.software else WARM_SECONDS)
@@ -63,7 +64,7 @@ def listed(results: Array | list[Array] | tuple[Array, ...]) -> list[Array]:
 
 
 def variant_rows(case: ModelCase, session: Session) -> Iterator[Row]:
-    """The quickest variants of each kind of step, from a store that is empty before."""
+    """Measure the fastest variants of each kind of step, with an initially empty store."""
     x, _ = case.data()
     before = os.environ.get("PUMICE_CACHE_DIR")
     with tempfile.TemporaryDirectory() as folder:

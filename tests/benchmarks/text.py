@@ -1,4 +1,4 @@
-"""Language models: the example that ships, and decoders of a billion and of eight billion weights in 4 bits, with random weights."""
+"""Language models: the included example, and int4 decoders with one and eight billion random weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DRAWN = Choice(temperature=0.8, top_k=40, top_p=0.95, seed=1)
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder in the form of onnxruntime-genai. goals: tokens a second with 1,024 and with 16,384 rows, of a prompt, of a batch."""
+    """A decoder in onnxruntime-genai's form. goals: tokens per second with 1,024 and 16,384 cached tokens, of a prompt, of a batch."""
 
     name: str
     layers: int
@@ -54,7 +54,7 @@ TINY = Shape("2 layers of 256", 2, 256, 4, 2, 512, words=1024)
 
 
 class Writer:
-    """The recipe of a decoder; weights of one size share their bytes on the host, and have their own on the device."""
+    """Writes a decoder's recipe; weights of equal size share bytes on the host, but not on the device."""
 
     def __init__(self, shape: Shape, places: int) -> None:
         self.shape, self.places = shape, places
@@ -82,7 +82,7 @@ class Writer:
         self.constants[codes.name] = codes
         scale = np.full(
             columns * blocks, 0.22 / np.sqrt(depth), np.float16
-        )  # of codes from -8 to 7: the sum keeps its size
+        )  # of codes from -8 to 7; preserves the magnitude of sums
         inputs = [x, codes.name, self.constant(f"{name}.s", scale)]
         return self.add("MatMulNBits", inputs, [name], "com.microsoft", K=depth, N=columns, bits=4, block_size=BLOCK)
 
@@ -136,7 +136,8 @@ def device_of(
     in_int8: bool = False,
     variants: Mapping[str, str] | None = None,
 ) -> tuple[Device, int]:
-    """The decoder on the device, whose caches may be int8, and the bytes of its weights. variants: of steps by kind, as measured."""
+    """Return the decoder on the device, optionally with int8 KV caches, and the bytes of its weights. variants: measured choices by kind of
+    step."""
     precision = "fp16" if context.info.kind != "software" else "fp32"
     folder = Folder("", "", "model.onnx", "")
     recipe = Writer(shape, places).recipe()
@@ -153,14 +154,14 @@ def prompt(count: int, words: int, seed: int = 0) -> list[int]:
 
 
 def made(rows: Rows, count: int, choice: Choice = LIKELIEST) -> None:
-    """Makes so many tokens of each text."""
+    """Generate `count` tokens of each text."""
     for tokens in rows.chosen([choice] * len(rows.tokens), count):
         for i, token in enumerate(tokens):
             rows.keep(i, token)
 
 
 def rate(rows: Rows, count: int, choice: Choice = LIKELIEST) -> list[float]:
-    """Tokens a second of three times so many tokens; the first time is not counted, in which kernels may be made."""
+    """Return tokens per second of three runs of `count` tokens, after an unmeasured one that may create kernels."""
     rates = []
     for _ in range(4):
         made(rows, count, choice)
@@ -169,7 +170,7 @@ def rate(rows: Rows, count: int, choice: Choice = LIKELIEST) -> list[float]:
 
 
 def faster(what: str, rates: Sequence[float], goal: float | None, note: str = "") -> Row:
-    """A row of tokens a second, where more is better: the figure that is judged is negative, as targets are the most."""
+    """Return a row of tokens per second, where more is better: the judged figure is negated, because targets are maxima."""
     row = Row(what, max(rates), sorted(rates)[len(rates) // 2], note=note)
     if goal is not None:
         row.note = f"{'met' if max(rates) >= goal else 'MISSED'}: goal {goal:,.0f}{'; ' if note else ''}{note}"
@@ -177,7 +178,7 @@ def faster(what: str, rates: Sequence[float], goal: float | None, note: str = ""
 
 
 def filled(device: Device, count: int, batch: int = 1) -> Rows:
-    """Texts of `count` tokens, which have been read."""
+    """Return prefilled texts of `count` tokens."""
     rows = Rows(device, batch, None)
     rows.tokens = [prompt(count, device.words, i) for i in range(batch)]
     rows.make_room(count + 512)
@@ -187,7 +188,7 @@ def filled(device: Device, count: int, batch: int = 1) -> Rows:
 
 
 def host_time(rows: Rows) -> Row:
-    """Seconds of the host for a step that is recorded."""
+    """Measure the host seconds of a recorded step."""
     recorded = rows._prompt(1, 1, "greedy").recorded
     seconds = []
     for _ in range(50):
@@ -201,7 +202,7 @@ def host_time(rows: Rows) -> Row:
 
 
 def checked_run(rows: Rows, count: int) -> Prompt:
-    """The recorded run of the text's last token with `count` - 1 behind it, all of which are chosen for; it has run once."""
+    """Return the recorded run of the last token and `count` - 1 draft tokens, sampling after each; it has run once."""
     before = len(rows.tokens[0]) - 1
     rows.make_room(before + count)
     run = rows._prompt(count, count, "greedy")
@@ -214,7 +215,7 @@ def checked_run(rows: Rows, count: int) -> Prompt:
 
 
 def seconds_of_run(run: Prompt, times: int = 32) -> float:
-    """Seconds of a run, of so many behind each other."""
+    """Return the seconds of a run, averaged over successive ones."""
     begin = time.perf_counter()
     for _ in range(times):
         submission = run.recorded.run()
@@ -223,20 +224,20 @@ def seconds_of_run(run: Prompt, times: int = 32) -> float:
 
 
 def checked_row(rows: Rows, width: int) -> Row:
-    """Seconds of a run that checks so many proposed tokens, of 32 behind each other."""
+    """Measure a run that verifies `width` draft tokens, averaged over 32 successive ones."""
     seconds = seconds_of_run(checked_run(rows, width + 1))
     return Row(f"  a run that checks {width} proposed tokens, ms", seconds * MS, seconds * MS)
 
 
 def bytes_of(step: dict[str, Any]) -> int:
-    """The bytes of all that a step of a plan binds: of caches all their room."""
+    """Return the bytes of everything a plan's step binds, including the full capacity of caches."""
     return sum(operand["end"] - operand["begin"] for operand in step["operands"])
 
 
 def kernel_rows(rows: Rows, count: int = 1) -> list[Row]:
-    """Where the time of a run of `count` rows goes: a row for each kernel and size, the one that takes the most in all first.
+    """Return the time of a `count`-token run by kernel and size, largest total first.
 
-    Between dispatches that are measured the device waits, so that their sum is more than the step takes.
+    The device waits between measured dispatches, so their sum exceeds the time of the step.
     """
     device, caches, words = rows.device, rows.make_room(len(rows.tokens[0])), rows.words
     run = rows._prompt(count, count, "greedy")
@@ -252,7 +253,7 @@ def kernel_rows(rows: Rows, count: int = 1) -> list[Row]:
     found: dict[str, list[float]] = {}
     sizes: dict[str, int] = {}
     for i, one in enumerate(times):
-        # The steps behind the plan's own choose the token.
+        # Steps after the plan's own sample the token.
         is_planned = i < len(plan) and plan[i]["label"] == one.label
         name = one.label
         if is_planned:
@@ -286,7 +287,7 @@ def profile_table(shape: Shape, session: Session, count: int, in_int8: bool = Fa
 
 
 def step_row(rows: Rows) -> Row:
-    """Seconds of a step on the device, alone and behind others."""
+    """Measure the device seconds of a step, alone and in sequence."""
     run = rows._prompt(1, 1, "greedy")
     recorded, seconds = run.recorded, seconds_of_run(run)
     note = f"{recorded.commands.dispatches} dispatches, {recorded.commands.barriers} barriers"
@@ -321,7 +322,7 @@ def decoder_rows(shape: Shape, session: Session, long: int, count: int) -> Itera
 
 
 def int8_rows(shape: Shape, session: Session, long: int, count: int) -> Iterator[Row]:
-    """With caches of int8."""
+    """Measure with int8 KV caches."""
     device, _ = device_of(shape, long + 1024, session.context, in_int8=True)
     for length in sorted({min(long, 1024), long}):
         rows = filled(device, length)
@@ -334,7 +335,7 @@ def int8_rows(shape: Shape, session: Session, long: int, count: int) -> Iterator
 
 
 def prompt_row(shape: Shape, device: Device, count: int, what: str = "") -> Row:
-    """Tokens a second of reading a prompt; the first reading, in which kernels are made, is not counted."""
+    """Measure prefill tokens per second; the first prefill, which creates kernels, is excluded."""
     seconds = []
     for i in range(4):
         rows = Rows(device, 1, None)

@@ -1,4 +1,4 @@
-"""Runs of a few rows of a decoder, as proposals are checked: milliseconds by the number of rows, and by the kernels that may be taken."""
+"""Short decoder runs, as for verifying draft tokens: milliseconds by number of tokens and by available kernels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .session import Session
 from .text import MS, SHAPES, TINY, Shape, checked_run, device_of, filled, kernel_rows, seconds_of_run
 
 COUNTS = (1, 2, 3, 4, 5, 8, 16)
-FEW_LAYERS, FEW_WORDS = 4, 16384  # of the decoder whose kernels are compared
-LENGTHS = (1024, 8192)  # rows of cache
+FEW_LAYERS, FEW_WORDS = 4, 16384  # of the decoder for the kernel comparison
+LENGTHS = (1024, 8192)  # cache lengths
 BEFORE = {f"block product of {count} normalised rows": "normalised before" for count in range(1, 17)}
 MANY = {f"attention of {count} rows": "attention_quads" for count in range(2, 5)}
 WAYS = {
@@ -24,7 +24,7 @@ WAYS = {
 
 
 def run_rows(shape: Shape, session: Session, variants: dict[str, str], length: int, in_int8: bool) -> Iterator[Row]:
-    """Milliseconds of a run, by its rows; they take turns, so that a device's clocks are the same for all."""
+    """Measure milliseconds per run by number of tokens, alternating so that clocks are the same for all."""
     device, _ = device_of(shape, length + 64, session.context, in_int8, variants)
     rows = filled(device, length)
     runs = {count: checked_run(rows, count) for count in COUNTS}
@@ -38,7 +38,7 @@ def run_rows(shape: Shape, session: Session, variants: dict[str, str], length: i
 
 
 def profiled(shape: Shape, session: Session, way: str, counts: tuple[int, ...]) -> Iterator[Table]:
-    """A table of the kernels of a run for each number of rows."""
+    """Yield a table of a run's kernels for each number of tokens."""
     length = 256 if session.software else LENGTHS[0]
     device, _ = device_of(shape, length + 64, session.context, False, WAYS[way])
     rows = filled(device, length)

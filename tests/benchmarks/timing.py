@@ -1,4 +1,4 @@
-"""Fair timing: contenders take turns, are warmed up first, and the quietest round gives the median."""
+"""Fair timing: contenders alternate after a warm-up, and the quietest round gives the median."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-Sampler = Callable[[int], Sequence[float]]  # seconds of each of so many calls
+Sampler = Callable[[int], Sequence[float]]  # seconds of each of n calls
 
-_SETTLE = 0.02  # seconds between contenders: threads of the one before may still spin
+_SETTLE = 0.02  # seconds between contenders: threads of the previous one may still spin
 
 
 class Absent(Exception):
-    """A contender that cannot be measured here, and why."""
+    """Raised for a contender that cannot be measured here, with the reason."""
 
 
 @dataclass(frozen=True)
 class Effort:
     rounds: int
-    budget: float  # seconds that a contender gets in a round
-    runs: int | None = None  # calls in a round, where they fit in the budget; None: what the benchmark thinks fit
-    processes: int = 10  # processes of which the best counts, where a whole process is measured
+    budget: float  # seconds per contender and round
+    runs: int | None = None  # calls per round, if they fit in the budget; None: the benchmark's default
+    processes: int = 10  # number of processes, of which the best counts, if whole processes are measured
 
 
 @dataclass
 class Times:
-    """Seconds."""
+    """Measured seconds by round."""
 
     rounds: list[Sequence[float]] = field(default_factory=list)
     absent: str = ""  # why there are none
@@ -37,7 +37,7 @@ class Times:
 
     @property
     def median(self) -> float:
-        """The median of the quietest round."""
+        """Return the median of the quietest round."""
         return min(statistics.median(seconds) for seconds in self.rounds)
 
 
@@ -56,7 +56,7 @@ def sampler(call: Callable[[], object]) -> Sampler:
 
 
 def measure(samplers: Mapping[str, Sampler], effort: Effort, runs: int = 200) -> dict[str, Times]:
-    """At least 3 calls of each in a round, or one where that takes longer than the budget."""
+    """Measure at least 3 calls of each per round, or one if it exceeds the budget."""
     measured = {label: Times() for label in samplers}
     counts: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""Arrays to the device and back, pageable and pinned, beside PyTorch; and models whose arrays are large, NumPy to NumPy."""
+"""Transfers to and from the device, pageable and pinned, compared with PyTorch; and models with large arrays, NumPy to NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = (1, 16, 64, 256)  # MB of 2**20 bytes
 WAYS = ("upload", "download")
 LEAST = {"pageable": 20 * GB, "pinned": 45 * GB}  # bytes per second on an H200, from 64 MB on
 MOST_MS = {"squeezenet": 2.6, "superres": 9.0}  # on an H200, a call at batch 64
-MAPPED = 8  # cases of one map
+MAPPED = 8  # cases per map
 RUNS = 50
 
 
@@ -127,7 +127,7 @@ def first(results: Array | Sequence[Array]) -> Array:
 
 
 def mapped(model: pumice.Model, x: Array, runs: int) -> Sequence[float]:
-    """Seconds of a case of each of so many maps."""
+    """Return the seconds per case of each of `runs` maps."""
     seconds = []
     for _ in range(runs):
         begin = time.perf_counter()

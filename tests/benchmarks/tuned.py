@@ -1,6 +1,6 @@
-"""What `pumice tune` gains on this device: the time of a model's dispatches with the engine's own choices, and with measured ones.
+"""The gain of `pumice tune` on this device: the time of a model's dispatches with default and with measured choices.
 
-Each model has a store of its own, which is empty before. A tuned model's result has to be as close to the expected one as any.
+Each model has its own, initially empty store. A tuned model must be as accurate as an untuned one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .session import Session
 from .timing import Absent
 
 US = 1e6
-LINES = 6  # steps of a model that are shown, those with the largest gain first
+LINES = 6  # steps shown per model, largest gain first
 
 
 def rows(session: Session, case: ModelCase, precision: str, x: Array, expected: Array) -> Iterator[Row]:

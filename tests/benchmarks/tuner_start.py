@@ -1,8 +1,8 @@
-"""How much later a process has its first result where its kernel is tuned and the store knows all variants: it measures none.
+"""The delay of a process's first result from a tuned kernel whose variants are all in the store, so none is measured.
 
-A process that is told nothing runs the kernel as its text is; one that tunes asks for twelve variants and runs the best one. They take
-turns, and in every second pair the tuned one goes first, so that what a process leaves to the next one is no part of the difference. The
-difference of the best of each is what tuning costs a quiet machine; the median of the pairs' differences has the machine's noise in it.
+An untuned process runs the kernel as written; a tuned one looks up twelve variants and runs the best. They alternate, and the tuned one
+goes first in every second pair, to cancel effects of one process on the next. The difference of the bests is the cost of tuning on a quiet
+machine; the median of the pairs' differences includes the machine's noise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MS = 1e3
 TARGET = 5.0  # milliseconds
 PAIRS = 31
 
-# Seconds from the context on, those of the main thread's processor, and how many variants were measured.
+# Seconds since the context, main thread processor seconds, and the number of measured variants.
 PROGRAM = """
 import json, sys, time
 import numpy as np
@@ -55,7 +55,7 @@ print(json.dumps([time.perf_counter() - begin, time.thread_time() - busy, measur
 """
 
 
-Figures = tuple[float, float, int]  # seconds, those of the main thread's processor, variants that were measured
+Figures = tuple[float, float, int]  # seconds, main thread processor seconds, measured variants
 
 
 def process(kind: str, cache: str, device: str) -> Figures:
@@ -69,7 +69,7 @@ def process(kind: str, cache: str, device: str) -> Figures:
 
 
 def pair(cache: str, device: str, tuned_first: bool) -> tuple[Figures, Figures]:
-    """The figures of an untuned process and of a tuned one that run one after the other."""
+    """Return the figures of an untuned and a tuned process, run in sequence."""
     kinds = ("tuned", "plain") if tuned_first else ("plain", "tuned")
     found = {kind: process(kind, cache, device) for kind in kinds}
     return found["plain"], found["tuned"]
@@ -83,7 +83,7 @@ def difference(
     target: float | None = None,
     wrong: bool = False,
 ) -> Row:
-    """Best: of the best of each. Median: of the differences within the pairs."""
+    """Return a row: best is the difference of the bests, median that of the differences within pairs."""
     before, after = ([one[place] for one in each] for each in (plain, tuned))
     within = statistics.median(late - early for early, late in zip(before, after, strict=True))
     return Row(what, (min(after) - min(before)) * MS, within * MS, target=target, wrong=wrong)

@@ -1,4 +1,4 @@
-"""An attention as a program, with its inputs and what it should make of them."""
+"""Attention test cases: programs, inputs and expected results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Case:
-    """counts: keys of each image that count; after, before: those behind and before a row's place that it sees; mask: its dtype.
+    """A case. counts: valid keys per batch item; after, before: visible keys relative to a query's position; mask: its dtype.
 
-    mask_axes: those of images, heads, rows and keys (bhrk) that a mask has; of the others it has one element for all.
-    mask_keys: how many keys a mask has elements for, where it is not all of them: the others are not seen.
+    mask_axes: axes of the mask among batch, heads, queries and keys (bhrk); others are broadcast. mask_keys: number of keys that the mask
+    covers, if fewer than all; the rest is masked.
     """
 
     heads: int
@@ -74,7 +74,7 @@ class Case:
         return graph.compile(context, precision, measured=measured)
 
     def expected(self, given: list[Array]) -> Array:
-        """In float64; a row that sees no key is zero."""
+        """Return the result in float64; a query that sees no key gives zero."""
         q, k, v = (array.astype(np.float64) for array in given[:3])
         k, v = (array.repeat(self.heads // self.groups, axis=1) for array in (k, v))
         scores = q @ k.transpose(0, 1, 3, 2) * (self.scale or self.size**-0.5)

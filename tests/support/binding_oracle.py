@@ -1,4 +1,4 @@
-"""The rules of binding tables once more, written as plainly as they read: what the engine is compared with."""
+"""A direct implementation of the binding table rules, as the oracle for the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Memory:
-    """A buffer: its name tells it from all others."""
+    """A buffer, identified by its name."""
 
     name: str
     bytes: int
@@ -22,7 +22,7 @@ class Range:
     memory: Memory
     offset: int
     bytes: int
-    tensor: tuple[str, tuple[int, ...], tuple[int, ...]] | None = None  # dtype, shape, strides where it is a Tensor
+    tensor: tuple[str, tuple[int, ...], tuple[int, ...]] | None = None  # dtype, shape, strides if it is a Tensor
 
     @property
     def end(self) -> int:
@@ -31,7 +31,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Described:
-    """A slot: a tensor of the operator, absent where it has no bytes at all (None)."""
+    """A slot: a tensor of the operator; None if it has no bytes."""
 
     bytes: int | None
     owned: bool = False
@@ -41,14 +41,14 @@ class Described:
 
 @dataclass(frozen=True)
 class Model:
-    """The facts that the oracle knows of a dispatchable."""
+    """The properties of a dispatchable that the oracle needs."""
 
     inputs: tuple[Described, ...] = ()
     outputs: tuple[Described, ...] = ()
     temporary: int = 0
     persistent: int = 0
     in_place: frozenset[tuple[int, int]] = frozenset()
-    targets: tuple[Model, ...] | None = None  # the operators of an initializer
+    targets: tuple[Model, ...] | None = None  # operators of an initializer
 
 
 Binding = Range | list[Range | None] | None
@@ -67,14 +67,14 @@ def need(condition: bool, rule: str) -> None:
 
 @dataclass
 class Entry:
-    """One range of a call, with what its slot takes."""
+    """One range of a call, and its slot's requirements."""
 
     given: Range | None
     bytes: int
     alignment: int
     may: bool
     must: bool
-    rule: str  # where it may not be or must be
+    rule: str  # violated if it is missing or not allowed
     heaps: tuple[str, ...] = ("default",)
     alignment_rule: str = "R3"
     size_rule: str = "R2"
@@ -82,7 +82,7 @@ class Entry:
 
 
 def check_entries(entries: Sequence[Entry]) -> None:
-    """Rule by rule, each for all ranges of the call."""
+    """Check rule by rule, each for all ranges of the call."""
     for one in entries:
         need(one.may or one.given is None, one.rule)
         need(not one.must or one.given is not None, one.rule)
@@ -130,7 +130,7 @@ def overlap(a: Range, b: Range) -> bool:
 
 @dataclass
 class Table:
-    """The state of a table; every call raises Refused and changes nothing, or is remembered."""
+    """The state of a table; every call either raises Refused without effect or is recorded."""
 
     model: Model
     inputs: list[Binding] | None = None

@@ -1,4 +1,4 @@
-"""Helpers for tests of binding tables: initialise, execute, expect a refusal."""
+"""Helpers for binding table tests: initialise, execute, expect an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def operator(
 
 
 def refused(rule: str, call: Callable[..., object], *arguments: object) -> pumice.BindingError:
-    """The call raises a BindingError of that rule, with everything in it."""
+    """Check that the call raises a BindingError of that rule with all fields set."""
     with pytest.raises(pumice.BindingError) as caught:
         call(*arguments)
     assert caught.value.rule == rule, caught.value
@@ -46,7 +46,7 @@ def parts(memory: Buffer, *offsets: int, size: int = 256) -> list[BufferRange]:
 
 
 def resources(context: pumice.Context, sizes: Sequence[int]) -> list[BufferRange | None]:
-    """Ranges of one buffer for persistent or temporary resources; None for those without bytes."""
+    """Return ranges of one buffer for persistent or temporary resources; None for empty ones."""
     rounded = [-(-size // 256) * 256 for size in sizes]
     buffer = Buffer(context, sum(rounded))
     return [BufferRange(buffer, sum(rounded[:i]), size) if size else None for i, size in enumerate(sizes)]
@@ -63,7 +63,7 @@ def run(context: pumice.Context, dispatchable: pumice.Dispatchable, table: Bindi
 def initialise(
     context: pumice.Context, compiled: pumice.CompiledOperator, inputs: Sequence[object] | None = None
 ) -> BufferRange | None:
-    """Runs an initializer of this operator alone; its persistent range."""
+    """Run an initializer for this operator only; return its persistent range."""
     initializer = pumice.Initializer(context, [compiled])
     table = BindingTable(initializer)
     (persistent,) = resources(context, [compiled.binding_properties.persistent_bytes])
@@ -100,10 +100,10 @@ def execute(
     persistent: object = None,
     temporary: Buffer | None = None,
 ) -> CommandList:
-    """Binds and runs once; the list, to run again. temporary: of the bytes that the operator wants; None makes one."""
+    """Bind and run once; return the list for further runs. temporary: allocated if None."""
     return run(context, compiled, table_of(context, compiled, inputs, outputs, persistent, temporary))
 
 
 def random(desc: TensorDesc, seed: int = 1) -> np.ndarray:
-    """Normal numbers of float32 for a description."""
+    """Return normally distributed float32 numbers for a description."""
     return np.random.default_rng(seed).standard_normal(desc.shape).astype("float32")

@@ -1,4 +1,4 @@
-"""Accesses out of bounds that kernels with checks are to find."""
+"""Out-of-bounds accesses that checked kernels must detect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pumice
 
 
 def caught(kernel: pumice.Kernel, **arguments: Any) -> pumice.OutOfBoundsError:
-    """The error that a call of a kernel with debug=True raises."""
+    """Return the error that a kernel call with debug=True raises."""
     with pytest.raises(pumice.OutOfBoundsError) as error:
         kernel(**arguments)
     return error.value

@@ -1,4 +1,4 @@
-"""Write the seeds of the fuzz target of cache entries: PUMICE_CACHE_DIR=$(mktemp -d) python tests/support/cache_seeds.py"""
+"""Write the fuzz seeds for cache entries: PUMICE_CACHE_DIR=$(mktemp -d) python tests/support/cache_seeds.py"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pumice
 from pumice._pumice import cache_directory, cache_entries, read_cache_entry, write_cache_entry
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus" / "cache_entry"
-FILE, BIT, SHADER = b"\0", b"\1", b"\2"  # what the target does with the bytes that follow
+FILE, BIT, SHADER = b"\0", b"\1", b"\2"  # what the fuzz target does with the following bytes
 SOURCE = """
 layout(binding = 0) buffer X { float x[]; };
 void main() { x[gl_GlobalInvocationID.x + 3] = 1.5; debugPrintfEXT("%f", x[0]); }
@@ -17,7 +17,7 @@ void main() { x[gl_GlobalInvocationID.x + 3] = 1.5; debugPrintfEXT("%f", x[0]); 
 
 
 def entry() -> bytes:
-    """Return the file of the entry that the target uses: of the kind graphs, with the name ab."""
+    """Return the file of the fuzz target's cache entry: kind graphs, name ab."""
     assert write_cache_entry("graphs", "ab", b"payload")
     return Path(cache_directory() or "", "graphs", "ab.graph").read_bytes()
 
@@ -34,7 +34,7 @@ def shader(**options: bool) -> bytes:
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
-    """Return the seeds by name."""
+    """Yield the seeds with names."""
     whole = entry()
     yield "file_whole", FILE + whole
     yield "file_truncated", FILE + whole[:-1]

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven over a pipe by its DevTools protocol."""
+"""Headless Chromium, driven over a pipe with the DevTools protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPTIONS = (
     "--remote-debugging-pipe",
 )
 
-# The protocol is on descriptors 3 and 4. They are set by a process of its own, for a fork of one with threads may hang.
+# The protocol uses descriptors 3 and 4. A separate process sets them up, because forking a threaded process may hang.
 _WIRED = """
 import fcntl, os, sys
 given, made = (fcntl.fcntl(int(text), fcntl.F_DUPFD, 10) for text in sys.argv[1:3])
@@ -33,12 +33,12 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def installed() -> str | None:
-    """The path of the browser, if there is one."""
+    """Return the path of the browser, if installed."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Page:
-    """One page of a browser of its own. `events` are all that it told: errors, requests, what went to the console."""
+    """One page in its own browser. `events`: everything it reported, such as errors, requests and console output."""
 
     def __init__(self, folder: Path, width: int, height: int = 900, dark: bool = False) -> None:
         path = installed()
@@ -67,7 +67,7 @@ class Page:
         self("Emulation.setEmulatedMedia", features=[scheme])
 
     def __call__(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Sends a command and waits for its answer."""
+        """Send a command and wait for the response."""
         self._last += 1
         message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters}
         if self._session:
@@ -91,36 +91,36 @@ class Page:
         return message
 
     def open(self, path: Path) -> None:
-        """Loads a file and waits until its scripts have run."""
+        """Load a file and wait until its scripts have run."""
         self("Page.navigate", url=path.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
 
     def value(self, expression: str) -> Any:
-        """What an expression of JavaScript gives."""
+        """Return the value of a JavaScript expression."""
         made = self("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in made, made
         return made["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Presses a key and lets it go."""
+        """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
             self("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
     def picture(self, path: Path, **clip: float) -> None:
-        """Writes what is seen as PNG; `clip`: x, y, width and height in the page."""
+        """Save a screenshot as PNG; `clip`: x, y, width and height in the page."""
         options = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
         path.write_bytes(base64.b64decode(self("Page.captureScreenshot", format="png", **options)["data"]))
 
     @property
     def requests(self) -> list[str]:
-        """The addresses of everything that the page asked for."""
+        """Return the URLs requested by the page."""
         told = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in told]
 
     @property
     def complaints(self) -> list[dict[str, Any]]:
-        """Exceptions, errors and warnings of the page."""
+        """Return the page's exceptions, errors and warnings."""
         found = [e for e in self.events if e.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled")]
         logged = [e for e in self.events if e.get("method") == "Log.entryAdded"]
         return found + [e for e in logged if e["params"]["entry"]["level"] in ("error", "warning")]

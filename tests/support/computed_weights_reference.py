@@ -1,4 +1,4 @@
-"""Convolutions in NumPy, tap by tap, over any number of axes."""
+"""Convolutions in NumPy, tap by tap, for any number of spatial axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _sides(axes: int, strides: Sequence[int], dilations: Sequence[int], pads: Se
 def _cut(
     tap: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[slice, ...]:
-    """The elements that a tap of the kernel meets, `sizes` of them."""
+    """Return the slices of the `sizes` elements that a kernel tap reads."""
     sides = zip(tap, sizes, strides, dilations, strict=True)
     return tuple(slice(at * apart, at * apart + (size - 1) * step + 1, step) for at, size, step, apart in sides)
 
@@ -31,7 +31,7 @@ def convolved(
     dilations: Sequence[int] = (),
     pads: Sequence[int] = (),
 ) -> Array:
-    """Conv of x [N, C, ..] with w [M, C / group, ..]."""
+    """Return Conv of x [N, C, ...] with w [M, C / group, ...]."""
     axes = x.ndim - 2
     strides, dilations, pads = _sides(axes, strides, dilations, pads)
     padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)])
@@ -55,7 +55,7 @@ def transposed_convolved(
     dilations: Sequence[int] = (),
     pads: Sequence[int] = (),
 ) -> Array:
-    """ConvTranspose of x [N, C, ..] with w [C, M / group, ..]."""
+    """Return ConvTranspose of x [N, C, ...] with w [C, M / group, ...]."""
     axes = x.ndim - 2
     strides, dilations, pads = _sides(axes, strides, dilations, pads)
     sizes = [(x.shape[2 + i] - 1) * strides[i] + dilations[i] * (w.shape[2 + i] - 1) + 1 for i in range(axes)]

@@ -1,4 +1,4 @@
-"""A program that uses pumice, as mypy --strict sees it; see test_package.py."""
+"""A program that uses pumice, checked with mypy --strict; see test_package.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of one node of ONNX Runtime's own domain, com.microsoft, and arrays for them."""
+"""Single-node models of ONNX Runtime's domain com.microsoft, and arrays for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ids(*shape: int, below: int) -> Array:
 
 
 class Case:
-    """A node; arrays that are no inputs of the model are its constants. `outputs`: how many, or their names with gaps."""
+    """A node; arrays that are not model inputs are constants. `outputs`: the count, or names with gaps."""
 
     def __init__(
         self, op: str, inputs: dict[str, Array], constants: dict[str, Array], outputs: str = "y", **attributes: Any
@@ -56,6 +56,6 @@ class Case:
 
 
 def refused(case: Case, reason: str, context: pumice.Context) -> None:
-    """The model of a case is refused, with a reason that says what is not known."""
+    """Check that the model is rejected with a reason that names what is unsupported."""
     with pytest.raises(pumice.UnsupportedError, match=reason):
         pumice.load(case.model, context)

@@ -1,4 +1,4 @@
-"""Graphs that IF and WHILE nodes run, small enough to check by hand."""
+"""Graphs for IF and WHILE nodes, small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def integer(*values: int) -> np.ndarray:
 def graph_of(
     op: str, inputs: Sequence[tuple[str, Any]], *constants: np.ndarray, name: str = "", **attributes: Any
 ) -> pumice.Graph:
-    """A graph of one node: the inputs, then the constants."""
+    """Return a graph of one node: its inputs, then the constants."""
     graph = pumice.Graph(name or op.lower())
     values = [graph.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)]
     graph.output("y", graph.add(op, *values, *constants, **attributes))
@@ -57,7 +57,7 @@ def counting_loop(step: int = 1) -> pumice.Graph:
 
 
 def fibonacci(size: int = 1) -> tuple[pumice.Graph, pumice.Graph]:
-    """Condition and body over (a, b) carried, i state-only, n invariant: a body that permutes its state."""
+    """Return condition and body over (a, b) carried, i state-only, n invariant; the body permutes its state."""
     values = [("a", [size]), ("b", [size]), ("i", [1]), ("n", [1])]
     condition = pumice.Graph("more")
     _, _, i, n = (condition.input(name, "int32", shape) for name, shape in values)
@@ -71,7 +71,7 @@ def fibonacci(size: int = 1) -> tuple[pumice.Graph, pumice.Graph]:
 
 
 def loop_of(condition: pumice.Graph, body: pumice.Graph, dtype: str = "int32", name: str = "") -> pumice.Graph:
-    """A graph of (x[1], limit[1]) that is a loop which carries x."""
+    """Return a graph of (x[1], limit[1]) with a loop that carries x."""
     graph = pumice.Graph(name or f"loop of {body.name}")
     x, limit = graph.input("x", dtype, [1]), graph.input("limit", dtype, [1])
     (last,) = graph.while_(condition, body, carried=[x], invariant=[limit], name="loop")
@@ -80,12 +80,12 @@ def loop_of(condition: pumice.Graph, body: pumice.Graph, dtype: str = "int32", n
 
 
 def hidden(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
-    """A copy of a value from 0 on, which the host does not know."""
+    """Return a copy of a non-negative value, opaque to the host's constant folding."""
     return graph.add("Abs", value)
 
 
 def cumulated(dtype: str, size: int) -> pumice.Graph:
-    """A branch of 40 dispatches over `size` elements; the host decides about an IF with it."""
+    """Return a branch of 40 dispatches over `size` elements; the host decides an IF that contains it."""
     graph = pumice.Graph("long")
     x = graph.input("x", dtype, [size])
     for _ in range(40):
@@ -100,7 +100,7 @@ def only_loop(execution: pumice.Execution) -> dict[str, object]:
 
 
 def collatz() -> pumice.Graph:
-    """Halves or triples `x` until it is 1: an IF in a WHILE. Outputs x and the steps that it took."""
+    """Halve or triple `x` until it is 1: an IF in a WHILE. Outputs x and the number of steps."""
     even, odd = graph_of("Div", [("int32", [1])], integer(2)), pumice.Graph("odd")
     odd.output("y", odd.add("Add", odd.add("Mul", odd.input("x", "int32", [1]), integer(3)), integer(1)))
     condition, body = pumice.Graph("more"), pumice.Graph("collatz")

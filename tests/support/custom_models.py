@@ -1,4 +1,4 @@
-"""Models with nodes of a domain of the user's own, and kernels for them."""
+"""Models with nodes of a custom domain, and kernels for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ void main() {
   buffer_st1(c, row * p.columns + column, afp(sum * p.scale));
 }
 """
-# The larger of each row, and where it is: two outputs of two types.
+# Maximum of each row and its index: two outputs of different types.
 TOP = """
 layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) writeonly buffer V { float value[]; };

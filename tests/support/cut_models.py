@@ -1,4 +1,4 @@
-"""Models whose shapes the device computes: arrays for them, their results beside onnx's reference, and where their plans are cut."""
+"""Models with data-dependent shapes: inputs, comparison with onnx's reference, and the host sync points of their plans."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Array = np.ndarray[Any, Any]
 
 
 def sparse(count: int, *shape: int, dtype: str = "float32") -> Array:
-    """An array with `count` ones at random places, zeros elsewhere."""
+    """Return an array with `count` ones at random positions, zeros elsewhere."""
     array = np.zeros(int(np.prod(shape)), dtype)
     array[np.random.default_rng(count).permutation(array.size)[:count]] = 1
     return array.reshape(shape)
 
 
 def check(context: pumice.Context, proto: onnx.ModelProto, *cases: dict[str, Array]) -> pumice.Model:
-    """Every output as onnx's reference gives it, each case twice."""
+    """Compare every output with onnx's reference, running each case twice."""
     loaded = pumice.load(proto.SerializeToString(), context)
     oracle = ReferenceEvaluator(proto)
     for inputs in [case for case in cases for _ in range(2)]:

@@ -1,4 +1,4 @@
-"""Folders of language models for tests: the example's, and those of the corpus' decoders in the form of onnxruntime-genai."""
+"""Language model folders for tests: the example's, and the corpus' decoders in onnxruntime-genai format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import onnx
 from pumice.text.generator import Session
 
 STORY = Path(__file__).resolve().parents[2] / "python" / "pumice" / "data" / "story"
-WORDS = 97  # of the corpus' decoders
+WORDS = 97  # vocab_size of the corpus' decoders
 DECODERS = ["llama.script", "llama.dynamo", "llama_fused.script", "mixture_of_experts.script", "llama.fp16"]
 NAMES = {
     "inputs": {
@@ -29,7 +29,7 @@ NAMES = {
 
 
 def write_tokenizer(folder: Path, words: int) -> None:
-    """A tokenizer whose texts are numbers: "3 14" are the tokens 3 and 14."""
+    """Write a tokenizer for numbers as text: "3 14" is tokens 3 and 14."""
     import tokenizers
 
     vocabulary = {str(i): i for i in range(words)}
@@ -39,7 +39,7 @@ def write_tokenizer(folder: Path, words: int) -> None:
 
 
 def write_folder(folder: Path, model: onnx.ModelProto, words: int, context: int = 512, **changes: Any) -> Path:
-    """A folder with this model of the corpus; changes: fields of the settings' "model"."""
+    """Write a folder with this model; changes: fields of the settings' "model"."""
     onnx.save(model, str(folder / "model.onnx"))
     settings = {
         "type": "llama",
@@ -53,7 +53,7 @@ def write_folder(folder: Path, model: onnx.ModelProto, words: int, context: int 
 
 
 def with_word(model: onnx.ModelProto, word: int, value: float) -> onnx.ModelProto:
-    """The model with this value alone as a word's embedding."""
+    """Return the model with a token's embedding filled with this value."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     looked_up = next(
@@ -67,14 +67,14 @@ def with_word(model: onnx.ModelProto, word: int, value: float) -> onnx.ModelProt
 
 
 def story_with_word(folder: Path, word: int, value: float) -> Path:
-    """The example's folder with this value alone as a word's embedding."""
+    """Write the example's folder with a token's embedding filled with this value."""
     shutil.copytree(STORY, folder, dirs_exist_ok=True)
     onnx.save(with_word(onnx.load(str(STORY / "model.onnx")), word, value), str(folder / "model.onnx"))
     return folder
 
 
 def assert_steps_are_recorded(session: Session, stream: Iterator[str], begun: int) -> None:
-    """After so many pieces a stream makes no pipeline and records no list any more, whatever the length: kernels read it."""
+    """Check that after `begun` pieces a stream creates no pipelines or recordings, because kernels read the length."""
     for _ in range(begun):
         next(stream)
     rows = session._rows
@@ -87,7 +87,7 @@ def assert_steps_are_recorded(session: Session, stream: Iterator[str], begun: in
 
 
 def perplexity(logits: Any, tokens: Sequence[int]) -> float:
-    """Of tokens, by the logits behind each of them."""
+    """Return the perplexity of tokens, given the logits after each of them."""
     wide = logits[:-1].astype(np.float64)
     wide -= wide.max(-1, keepdims=True)
     p = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
@@ -95,7 +95,7 @@ def perplexity(logits: Any, tokens: Sequence[int]) -> float:
 
 
 class Reference:
-    """ONNX Runtime's CPU provider, token by token, on a decoder with caches that grow."""
+    """ONNX Runtime's CPU provider, token by token, on a decoder with growing caches."""
 
     def __init__(self, model: str | bytes, names: dict[str, Any] | None = None) -> None:
         import onnxruntime
@@ -123,7 +123,7 @@ class Reference:
             self.caches[name] = np.zeros(shape, np.float16 if "float16" in one.type else np.float32)
 
     def logits(self, tokens: Sequence[int]) -> Any:
-        """The logits behind each of the tokens, which follow on those before."""
+        """Return the logits after each token; the tokens continue the previous ones."""
         ids = np.array([tokens], np.int64)
         begin, self.length = self.length, self.length + len(tokens)
         feeds = {self.ids: ids, **self.caches}

@@ -1,7 +1,7 @@
-"""How many cases of a large sweep the default tier runs. --all runs them all.
+"""Sample the cases of large sweeps for the default tier. --all runs every case.
 
-The cases are chosen by a hash of their ids, so that every run and every worker has the same ones. Add a function here when its cases
-take more than about 20 seconds on two cores and differ in shapes, dtypes or precisions alone.
+Cases are chosen by a hash of their ids, so that every run and worker has the same ones. Add a function here if its cases take more than
+about 20 seconds on two cores and differ only in shapes, dtypes or precisions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 
-ONE_MODE = 0  # one mode of each case: the id without what follows its last hyphen
+ONE_MODE = 0  # one mode per case: cases are grouped by the id before its last hyphen
 
 CASES_OF = {
     "device/test_driver_quirks.py::test_attention_is_right_wherever_matrices_have_their_components": 4,
@@ -99,7 +99,7 @@ def _kept(items: list[pytest.Item], count: int) -> Iterable[pytest.Item]:
 
 
 def mark_slow(items: Iterable[pytest.Item]) -> None:
-    """Mark the cases of large sweeps slow that the default tier leaves out."""
+    """Mark the cases that the default tier skips as slow."""
     sweeps: dict[str, list[pytest.Item]] = {}
     for item in items:
         name = item.nodeid.partition("[")[0].removeprefix("tests/")

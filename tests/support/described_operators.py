@@ -1,4 +1,4 @@
-"""Operators described by TensorDescs, executed through binding tables on tensors anywhere in guarded memory."""
+"""Run operators described by TensorDescs through binding tables, on tensors at any offset of guarded memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pumice import BufferRange, TensorDesc
 Array = npt.NDArray[Any]
 
 GUARD = 0xA5
-MARGIN = 64  # bytes of guard on either side, at least
-OF_THE_HOST = ("Constant", "NonZero", "Shape", "Size")  # operators that only the host computes
+MARGIN = 64  # minimum guard bytes on either side
+OF_THE_HOST = ("Constant", "NonZero", "Shape", "Size")  # operators evaluated only on the host
 
 
 @dataclass
 class Operand:
-    """An array for the device, and where its elements lie."""
+    """An array for the device, and its layout."""
 
     array: Array
     strides: Sequence[int] | None = None  # strides in elements; None: packed
-    offset: int = 0  # offset of the first byte, past the guard
+    offset: int = 0  # offset of the first byte after the guard
 
     @property
     def desc(self) -> TensorDesc:
@@ -34,14 +34,14 @@ class Operand:
 
 
 def laid_out(memory: Array, desc: TensorDesc, dtype: np.dtype[Any], begin: int) -> Array:
-    """The elements of a tensor in an array of bytes; writable, whatever they share."""
+    """Return a writable view of a tensor's elements in a byte array; elements may overlap."""
     strides = [stride * dtype.itemsize for stride in desc.strides]
     flat = memory[begin : begin + desc.bytes // dtype.itemsize * dtype.itemsize].view(dtype)
     return np.lib.stride_tricks.as_strided(flat, desc.shape, strides)
 
 
 def placed(context: pumice.Context, desc: TensorDesc, offset: int, array: Array | None = None) -> BufferRange:
-    """A range in memory that is filled with the guard but for the elements of `array`."""
+    """Return a range in guard-filled memory that holds the elements of `array`."""
     begin = MARGIN + offset
     memory = np.full(begin + desc.bytes + MARGIN, GUARD, "uint8")
     if array is not None and array.size and not is_packed_bits(desc):
@@ -53,7 +53,7 @@ def placed(context: pumice.Context, desc: TensorDesc, offset: int, array: Array 
 
 
 def is_packed_bits(desc: TensorDesc) -> bool:
-    """Two elements a byte, which NumPy does not have."""
+    """Return whether elements are 4 bits wide, which NumPy does not support."""
     return desc.dtype in ("int4", "uint4")
 
 
@@ -64,8 +64,8 @@ def executed(
     outputs: Sequence[Operand],
     **attributes: Any,
 ) -> list[Array]:
-    """The elements of the outputs, whose operands say dtype, shape and place; arrays are inputs that the host reads.
-    Fails where a byte outside of an output is written."""
+    """Return the outputs' elements; operands give dtype, shape and layout, and plain arrays are inputs read by the host. Fail if a byte
+    outside the outputs is written."""
     given = [one.desc if isinstance(one, Operand) else one for one in inputs]
     compiled = pumice.Operator(name, given, [one.desc for one in outputs], **attributes).compile(context)
     initialise(context, compiled)
@@ -86,7 +86,7 @@ def executed(
 
 
 def spread(shape: Sequence[int]) -> list[int] | None:
-    """Strides of the axes in the reverse order with an element between them; none for what has no two axes."""
+    """Return strides for reversed axis order with gaps between elements; None below two axes."""
     strides, reach = [], 1
     for size in shape:
         strides.append(reach)

@@ -1,7 +1,7 @@
-"""A program that repeats, explains and reduces small models with faulty shaders, each task in a process of its own.
+"""A program that repeats, explains and reduces small models with faulty shaders, each task in its own process.
 
-Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `action`,
-`sample` and, where it writes files, `target`. The results go to the standard output, one line of JSON each.
+Tasks are read from standard input as a JSON list of objects with `folder` (replacement shaders; empty: none), `action`, `sample` and, if
+the action writes files, `target`. Results are written to standard output, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pumice.validation.junit import junit
 
 SHADERS = Path(__file__).parent.parent.parent / "shaders"
 
-# Texts of shaders, and others in which the last bit of some numbers is other than it was in this memory at the run before.
+# Shader code, and replacements that flip the last bit of some values relative to the previous run's memory.
 _TURNED = "uintBitsToFloat((floatBitsToUint(v) & ~1u) | ((floatBitsToUint(pm_load(y, to + i)) & 1u) ^ 1u))"
 _STORE = "    SET_Y(to + i, epilogue(v));"
 RESTLESS = {
@@ -42,7 +42,7 @@ RESTLESS = {
 
 
 def replaced(folder: Path, path: str, old: str, new: str, count: int = 1) -> Path:
-    """A folder that holds one shader, with another text in the place of one of its own."""
+    """Return a folder with one shader in which some source text is replaced."""
     text = (SHADERS / path).read_text(encoding="utf-8")
     assert text.count(old) == count, f"{path} does not hold the text that is replaced"
     made = folder / path
@@ -52,7 +52,7 @@ def replaced(folder: Path, path: str, old: str, new: str, count: int = 1) -> Pat
 
 
 def run(tasks: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]:
-    """What this program says of each task. environment: variables that are set for it."""
+    """Return this program's results for the tasks. environment: additional variables."""
     lines = answers(__file__, tasks, **environment)
     for line in lines:
         assert "failed" not in line, line["failed"]
@@ -60,7 +60,7 @@ def run(tasks: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]
 
 
 def scattered() -> Sample:
-    """Many floats that are added to the same few elements, in the order in which threads come."""
+    """Many floats are added to the same few elements, in thread arrival order."""
     count, random = 1 << 17, np.random.default_rng(0)
     nodes = [
         node("Neg", ["x"], ["a"], name="before"),
@@ -91,7 +91,7 @@ def repeated(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def long_model(sample: Sample) -> onnx.ModelProto:
-    """The sample between nodes that have nothing to do with it, on either side and beside it."""
+    """Surround the sample with unrelated nodes before, after and in parallel."""
     proto = onnx.ModelProto()
     proto.CopyFrom(sample.proto)
     (result,) = (one for one in proto.graph.node if "y" in one.output)
@@ -129,7 +129,7 @@ def reduced(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def again(task: dict[str, Any]) -> dict[str, Any]:
-    """What a validation says of the folder that a task has written."""
+    """Validate the folder that a task has written, and return the result."""
     folder = Path(task["target"])
     tensors = map(onnx.load_tensor, (folder / "test_data_set_0").glob("input_*.pb"))
     case = {one.name: numpy_helper.to_array(one) for one in tensors}

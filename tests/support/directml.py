@@ -8,7 +8,7 @@ from __future__ import annotations
 
 GRADIENT = "; no gradients"
 
-SAME = {  # DirectML's name of an operator that does the same, by the family's prefix
+SAME = {  # by family prefix: DirectML's name -> equivalent operator
     "ELEMENT_WISE_": {
         "IDENTITY": "Identity",
         "ABS": "Abs",
@@ -176,7 +176,7 @@ OTHERS = {
 
 
 def operators() -> dict[str, tuple[list[str], str]]:
-    """DirectML's names, versions separated by spaces -> the operators that they become (an empty list if there is none), and a remark."""
+    """Return DirectML's names, versions separated by spaces -> the replacement operators (empty if there are none), and a remark."""
     said = {prefix + name: one for prefix, names in SAME.items() for name, one in names.items()} | OTHERS
     found = {}
     for name, text in sorted(said.items()):

@@ -1,15 +1,15 @@
-"""DLPack capsules of devices that this machine may not have."""
+"""DLPack capsules that claim to be on other devices."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
-_NAMES = {b"dltensor": 8, b"dltensor_versioned": 40}  # by name, the byte of DLTensor.device in the capsule's structure
+_NAMES = {b"dltensor": 8, b"dltensor_versioned": 40}  # capsule name: byte offset of DLTensor.device in its struct
 
 
 def on_device(capsule: Any, device: tuple[int, int]) -> Any:
-    """Return the capsule, whose array claims to be on this DLPack device (type, id)."""
+    """Return the capsule with its array's device set to this DLPack (type, id)."""
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     get_name = ctypes.pythonapi.PyCapsule_GetName

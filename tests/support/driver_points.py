@@ -1,4 +1,4 @@
-"""Functions that a driver may compute its own way, at the points where ways differ: run as a script it prints what is wrong."""
+"""Inputs that expose how drivers implement math functions; as a script, prints wrong results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uin
 
 
 def points(dtype: str) -> Array:
-    """Integers, halves and their neighbours in every binade that has fractions, its ends, and numbers of the first binades without."""
+    """Return integers, half-integers and their neighbours in every binade with fractions, its ends, and the first binades without."""
     digits = np.finfo(dtype).nmant
     powers = np.ldexp(np.ones(digits + 4), np.arange(-2, digits + 2)).astype(dtype)
     near = np.concatenate([powers * k / 4 for k in (1, 2, 3, 4, 5, 6, 7)])
@@ -33,13 +33,13 @@ def points(dtype: str) -> Array:
 
 
 def same_bits(given: Array, expected: Array) -> Array:
-    """NaNs are alike."""
+    """Compare bits; all NaNs are equal."""
     bits = f"u{given.itemsize}"
     return (given.view(bits) == expected.view(bits)) | ((given != given) & (expected != expected))
 
 
 def truncated(x: Array, dtype: str) -> Array:
-    """Floats as integers as the engine's Cast makes them: the ends of the range for numbers beyond it, 0 for NaN."""
+    """Convert floats to integers like the engine's Cast: saturated, 0 for NaN."""
     info = np.iinfo(dtype)
     inside = np.where(x != x, 0, np.clip(np.trunc(x), -float(2**62), float(2**62))).astype(np.int64).astype(dtype)
     beyond = np.where(x >= float(info.max) + 1, np.asarray(info.max, dtype), inside)
@@ -61,8 +61,8 @@ def run(op: str, x: Array, context: pumice.Context, **attributes: Any) -> Array:
 
 
 def wrong_points(context: pumice.Context) -> Iterator[str]:
-    """One line for each function and dtype that is wrong, with the first such point. Where the driver counts denormal numbers as zero in
-    some operations, they may have what zero has."""
+    """Yield a line for each wrong function and dtype, with the first such point. If the driver flushes denormals in some operations, they
+    may give the result of zero."""
     flushes = any(quirk.name == "flushed_denormals" for quirk in context.driver_quirks)
     for dtype in ("float32", "float64"):
         if dtype == "float64" and not context.info.features.get("shaderFloat64"):

@@ -1,4 +1,4 @@
-"""Commands and lists of the tests of the dv interface."""
+"""Commands and lists for tests of the dv interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE = 4096
 
 
 def doubling(memory: dv.Memory, output: int = 2048, factor: float = 2.0, pixels: int = 64) -> dv.Conv:
-    """16 channels of so many pixels, from the start of a memory."""
+    """Return a command that scales 16 channels of `pixels` pixels at the start of a memory."""
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=factor, m=16)
     return dv.Conv(input_buf=memory, output_buf=memory + output, w=pixels, h=1, c=16, run=[run])
 

@@ -1,4 +1,4 @@
-"""libdmpdv.so by ctypes, and a raw command for it."""
+"""libdmpdv.so through ctypes, and a raw command for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pumice.dv as dv
 
 
 def load_library() -> ctypes.CDLL:
-    """libdmpdv.so with the types of its functions' arguments and results."""
+    """Load libdmpdv.so with the types of its functions' arguments and results."""
     loaded = ctypes.CDLL(str(dv.library_path()))
     pointer, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
     signatures: dict[str, tuple[Any, list[Any]]] = {
@@ -63,7 +63,7 @@ class Calls:
 
 
 def doubling(memory: int, output: int = 2048, **fields: Any) -> bytes:
-    """8 channels of 64 pixels times 2, of which the memory stands in the raw structure as its handle."""
+    """Return a raw command that doubles 8 channels of 64 pixels, with the memory given by its handle."""
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=2.0, m=8)
     places = {"input_buf": (memory, 0), "output_buf": (memory, output)}
     return bytes(dv.Conv(**(places | {"w": 64, "h": 1, "c": 8, "run": [run]} | fields)))

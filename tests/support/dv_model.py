@@ -1,4 +1,4 @@
-"""Convolution commands of the dv interface in NumPy, from the formulas of the interface alone."""
+"""Convolution commands of the dv interface in NumPy, following only the interface's formulas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pumice.dv as dv
 
 Array = npt.NDArray[Any]
-CANCELLED = 2e-6  # share of the largest result that float32 rounds off, which near 0 is many numbers of float16
+CANCELLED = 2e-6  # float32 rounding error relative to the largest result; near 0 it spans many float16 values
 
 ACTIVATIONS = {
     0: lambda x, a: x,
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 
 
 def to_whc8(x: Array) -> Array:
-    """(C, H, W) as the interface orders it."""
+    """Convert (C, H, W) to the interface's WHC8 layout."""
     return np.concatenate([x[first : first + 8].transpose(2, 1, 0).ravel() for first in range(0, len(x), 8)])
 
 
@@ -38,7 +38,7 @@ def from_whc8(flat: Array, c: int, h: int, w: int) -> Array:
 
 
 def windows(x: Array, kernel: tuple[int, int], step: tuple[int, int], dilation: tuple[int, int]) -> Array:
-    """(C, H', W', ky, kx) of a padded (C, H, W); pairs are (x, y)."""
+    """Return (C, H', W', ky, kx) windows of a padded (C, H, W); pairs are (x, y)."""
     (kx, ky), (sx, sy), (dx, dy) = kernel, step, dilation
     whole = np.lib.stride_tricks.sliding_window_view(x, ((ky - 1) * dy + 1, (kx - 1) * dx + 1), (1, 2))
     return whole[:, ::sy, ::sx, ::dy, ::dx]
@@ -51,7 +51,7 @@ def padded(x: Array, sides: tuple[int, int, int, int], value: float) -> Array:
 
 @dataclass(kw_only=True)
 class Run:
-    """One run: its fields as the interface has them, and the values of its weights."""
+    """One run: the interface's fields, and its weights."""
 
     kind: int = 0
     weights: Array | None = None  # (out, in, ky, kx)
@@ -87,7 +87,7 @@ class Run:
         return bytes(pack(weights, self.bias, table=self.table, prelu=self.slopes))
 
     def raw(self, weight_buf: Any, channels: int) -> dv.Run:
-        """`channels`: of the input."""
+        """Return the raw run; `channels`: input channels."""
         kernel = (1, 1) if self.weights is None else (self.weights.shape[3], self.weights.shape[2])
         return dv.Run(
             weight_buf=weight_buf,
@@ -138,7 +138,7 @@ class Run:
         return x * (first + (sums - low) * (last - first) / (high - low))
 
     def __call__(self, x: Array, added: Array | None = None) -> Array:
-        """The run's result before it is rounded to float16; `added` is what eltwise_buf holds."""
+        """Return the result before rounding to float16; `added`: contents of eltwise_buf."""
         x = x.astype(np.float64)
         if self.lrn:
             x = self.normalized(x)
@@ -158,24 +158,24 @@ class Run:
         return np.abs(x) if self.absolute else x
 
     def summed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """(C, H, W) of what is added."""
+        """Return the shape (C, H, W) of the elementwise operand."""
         plain = replace(self, act=0, absolute=False, lrn=False, pool=self.pool if self.pool == 2 else 0)
         return plain(np.zeros(shape)).shape
 
 
 @dataclass
 class Command:
-    """A whole command on a context of its own memories, with guards around all that is written."""
+    """A whole command with its own memories, and guards around all outputs."""
 
     context: dv.Context
     runs: list[Run]
     inputs: Array  # (N, C, H, W), float16
     topo: int | None = None
     adds: bool = False
-    added: list[Array] | None = None  # for each run that writes, (N, C, H, W); None: the input
-    offset: int = 64  # place of the input in its memory
+    added: list[Array] | None = None  # (N, C, H, W) for each run that writes; None: the input
+    offset: int = 64  # offset of the input in its memory
     output_offset: int = 128
-    transposed: bool = False  # tensors with x innermost, packed kernels likewise
+    transposed: bool = False  # tensors and packed kernels with x innermost
     memories: list[dv.Memory] = field(default_factory=list)
 
     @property
@@ -183,7 +183,7 @@ class Command:
         return 1 << (len(self.runs) - 1) if self.topo is None else self.topo
 
     def expected(self) -> list[list[Array]]:
-        """The results of each run that writes, for each image, float16."""
+        """Return the float16 results of each run that writes, per batch item."""
         results = []
         for n, image in enumerate(self.inputs):
             x, made = image, list[Array]()
@@ -245,7 +245,7 @@ class Command:
         )
 
     def check(self, ulps: int = 1) -> None:
-        """Runs the command and compares all that it writes, and what lies around it."""
+        """Run the command; compare its outputs and the guards around them."""
         with dv.CommandList(self.context) as commands:
             commands.add(self.raw())
             commands.commit()
@@ -273,6 +273,6 @@ class Command:
 
 
 def ordered(x: Array) -> Array:
-    """float16 as integers whose differences count the numbers in between."""
+    """Map float16 to integers in order, with neighbours one apart."""
     bits = x.view(np.uint16).astype(np.int32)
     return np.where(bits & 0x8000, -(bits & 0x7FFF), bits)

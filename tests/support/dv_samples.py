@@ -1,5 +1,6 @@
-"""Raw dv commands of every kind, which tests of the reader begin with. `python tests/support/dv_samples.py` writes the
-fuzz target's corpus.
+"""Raw dv commands of every kind for tests of the reader.
+
+`python tests/support/dv_samples.py` writes the fuzz target's corpus.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus" / "dv_commands"
 
 
 def samples(source: Any = None, target: Any = None) -> dict[str, Any]:
-    """Commands by name; all read memory `source` and write `target`, of 65,536 bytes each."""
+    """Return commands by name; they read memory `source` and write `target`, of 65,536 bytes each."""
     conv = {"weight_buf": source, "conv_enable": dv.CONVOLUTION, "m": 16, "p": (3, 3), "conv_pad": (1, 1, 1, 1)}
     image = {"input_buf": source, "output_buf": target, "w": 12, "h": 10, "c": 8}
     runs: dict[str, list[dv.Run]] = {

@@ -1,7 +1,7 @@
-"""Sessions of ONNX Runtime whose products of integers are exact on every processor.
+"""ONNX Runtime sessions whose integer matrix products are exact on every processor.
 
-Without VNNI its products of uint8 with int8 add pairs of them in 16 bits, which saturate: 255 * 127 * 2 becomes 32767. Its products
-of uint8 with uint8 do not, so the second factor is given to it as uint8, with 128 added to it and to its zero point.
+Without VNNI, its uint8 x int8 products add pairs in 16 bits with saturation: 255 * 127 * 2 becomes 32767. Its uint8 x uint8 products do
+not, so the second operand is converted to uint8 by adding 128 to it and to its zero point.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-SECOND_FACTORS = {  # operator -> the inputs that are the second factor and its zero point
+SECOND_FACTORS = {  # operator: input indices of the second operand and its zero point
     "ConvInteger": (1, 3),
     "DynamicQuantizeMatMul": (1, 3),
     "MatMulInteger": (1, 3),
@@ -24,7 +24,7 @@ SECOND_FACTORS = {  # operator -> the inputs that are the second factor and its 
 
 
 def exact_session(model: onnx.ModelProto, *, optimize: bool = True) -> Any:
-    """A session on the CPU, in one thread. Without `optimize` it runs the nodes as they are written."""
+    """Return a single-threaded CPU session. Without `optimize` it runs the nodes as written."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -37,7 +37,7 @@ def exact_session(model: onnx.ModelProto, *, optimize: bool = True) -> Any:
 
 
 def with_unsigned_factors(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the same results whose products of integers have a second factor of uint8."""
+    """Return an equivalent model whose integer products have a uint8 second operand."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     graph = changed.graph
@@ -60,7 +60,7 @@ def with_unsigned_factors(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def shift(source: str, target: str) -> list[onnx.NodeProto]:
-    """Nodes that make a tensor of uint8 from one of int8, or from none, which stands for 0."""
+    """Return nodes that convert an int8 tensor to uint8; a missing one counts as 0."""
     constant = helper.make_node("Constant", [], [f"{target}/128"], value=numpy_helper.from_array(np.int64(128)))
     if not source:
         return [constant, helper.make_node("Cast", [f"{target}/128"], [target], to=TensorProto.UINT8)]

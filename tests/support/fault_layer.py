@@ -1,4 +1,4 @@
-"""The Vulkan layer of tests/faults, built for the process and controlled by ctypes."""
+"""The Vulkan layer of tests/faults, built for this process and controlled through ctypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("none", "drop", "halve", "skip group", "push", "other set", "no barrier
 
 
 def build(folder: Path) -> Path:
-    """Compile the layer into a folder, with its manifest. Raise CalledProcessError if there is no compiler or no header."""
+    """Compile the layer into a folder, with its manifest. Raise CalledProcessError if the compiler or a header is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / LIBRARY
     if not library.exists() or library.stat().st_mtime < SOURCE.stat().st_mtime:
@@ -39,7 +39,7 @@ def build(folder: Path) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The variables that put the layer into a process that is started with them."""
+    """Return the environment variables that load the layer into a new process."""
     return {
         "VK_ADD_LAYER_PATH": str(folder),
         "VK_INSTANCE_LAYERS": NAME,
@@ -50,9 +50,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 class LayerFault(NamedTuple):
-    """A fault of one dispatch. a, b, mask: the group, word or binding, the word in the binding, and the bits that change.
+    """A fault of one dispatch. a, b, mask: the group, word or binding, the word in the binding, and the bits to flip.
 
-    Of the submissions that match, those numbered phase, phase + period, ... have it. exact: only in lists without copies after each step.
+    Of the matching submissions, numbers phase, phase + period, ... have the fault. exact: only in lists without copies after each step.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class Layer:
         self._library.fault_code.restype = ctypes.c_uint64
 
     def inject(self, fault: LayerFault, signatures: list[int]) -> None:
-        """Set the fault of later submissions of the list of dispatches that has these signatures."""
+        """Set the fault for later submissions of the list whose dispatches have these signatures."""
         made = _Fault(KINDS.index(fault.kind), *fault[1:])
         array = (ctypes.c_uint64 * len(signatures))(*signatures)
         self._library.fault_set(ctypes.byref(made), array, ctypes.c_uint64(len(signatures)))
@@ -95,40 +95,40 @@ class Layer:
 
     @property
     def count(self) -> int:
-        """How many submissions or shader modules have had the fault."""
+        """Return how many submissions or shader modules had the fault."""
         return int(self._library.fault_count())
 
     def flip(self, buffer: int, offset: int, mask: int) -> None:
-        """Change bits of a word in the device's memory."""
+        """Flip bits of a word in device memory."""
         arguments = ctypes.c_uint64(buffer), ctypes.c_uint64(offset), ctypes.c_uint32(mask)
         assert self._library.fault_flip(*arguments), f"buffer {buffer:x} is not known"
 
     def replace(self, module: int, words: np.ndarray[Any, Any]) -> None:
-        """Replace a shader module wherever it is created from now on."""
+        """Replace a shader module whenever it is created from now on."""
         code = np.ascontiguousarray(words, np.uint32)
         self._library.fault_replace(
             ctypes.c_uint64(module), ctypes.c_void_p(code.ctypes.data), ctypes.c_uint64(code.size)
         )
 
     def code(self, module: int) -> np.ndarray[Any, Any]:
-        """The SPIR-V words of a module that was created in this process."""
+        """Return the SPIR-V words of a module created in this process."""
         size = self._library.fault_code(ctypes.c_uint64(module), None)
         words = np.zeros(size, np.uint32)
         self._library.fault_code(ctypes.c_uint64(module), ctypes.c_void_p(words.ctypes.data))
         return words
 
     def begin_log(self) -> None:
-        """Keep the lists of dispatches that are submitted."""
+        """Start logging submitted dispatch lists."""
         self._library.fault_log(1)
 
     def log(self) -> list[list[dict[str, Any]]]:
-        """The dispatches of each list submitted since begin_log(), which ends."""
+        """Stop logging; return the dispatches of each list submitted since begin_log()."""
         lines = [json.loads(line) for line in self._library.fault_log(0).decode().splitlines()]
         return [dispatches for line in lines if (dispatches := _with_barriers(line))]
 
 
 def _with_barriers(items: list[Any]) -> list[dict[str, Any]]:
-    """The dispatches of a list; `barrier`: whether one follows another dispatch across a barrier."""
+    """Return the dispatches of a list; `barrier`: whether a barrier separates it from an earlier dispatch."""
     dispatches: list[dict[str, Any]] = []
     is_separate = False
     for item in items:

@@ -1,4 +1,4 @@
-"""Small models, each an operator with neighbours before and behind it, for faults that are put into its kernel."""
+"""Small models, each an operator with nodes before and after it, for faults injected into its kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Sample(NamedTuple):
-    """A model, the inputs of one case, and those of others."""
+    """A model, the inputs of one case, and inputs of other cases."""
 
     proto: onnx.ModelProto
     inputs: tuple[Array, ...]
@@ -27,7 +27,7 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 
 def _between(x: Array, *middle: onnx.NodeProto, last: str = "Tanh", first: str = "Neg", **constants: Array) -> Sample:
-    """Nodes that read "a" and make "c", with one node before them and one behind."""
+    """Return nodes that read "a" and write "c", with one node before and one after."""
     nodes = [node(first, ["x"], ["a"], name="before"), *middle, node(last, ["c"], ["y"], name="behind")]
     return Sample(model(nodes, [value("x", [None, *x.shape[1:]])], constants=constants), (x,))
 
@@ -39,7 +39,7 @@ def conv(batch: int = 2, group: int = 1) -> Sample:
 
 
 def convolutions() -> Sample:
-    """Three of one size, whose results live at the same time, with batches of 2 and of 3."""
+    """Three convolutions of equal size with overlapping result lifetimes, at batch 2 and 3."""
     pads = [1, 1, 1, 1]
     nodes = [
         node("Conv", ["x", "w1"], ["a"], name="first", pads=pads),
@@ -65,7 +65,7 @@ def gemm(depth: int = 21) -> Sample:
 
 
 def scaled_gemm() -> Sample:
-    """Of doubles, with alpha, beta and a matrix that is added."""
+    """A float64 Gemm with alpha, beta and a C matrix."""
     nodes = [
         node("Neg", ["x"], ["a"], name="before"),
         node("Gemm", ["a", "w", "b"], ["c"], name="gemm", alpha=0.5, beta=2.0),
@@ -97,7 +97,7 @@ def softmax(size: int = 37) -> Sample:
 
 
 def softmax_inside() -> Sample:
-    """Over an axis whose elements are not neighbours."""
+    """Softmax over a strided axis."""
     return _between(numbers(2, 37, 5), node("Softmax", ["a"], ["c"], name="softmax", axis=1), last="Sqrt")
 
 
@@ -112,7 +112,7 @@ def rounding(halves: bool = True) -> Sample:
 
 
 def quantized(size: float = 1) -> Sample:
-    """By a scale for each column; what would take the numbers back would be one kernel with it, which is another one."""
+    """Per-channel quantisation; a following dequantisation would be fused into another kernel."""
     scales = np.linspace(0.02, 0.04, 11, dtype=np.float32)
     zeros = np.arange(-5, 6).astype(np.int8)
     nodes = [
@@ -141,7 +141,7 @@ def reduce_sum() -> Sample:
 
 
 def recurrent() -> Sample:
-    """A GRU that begins with states of its own, which its units hand on to one another."""
+    """A GRU with initial states, which its units exchange."""
     weights = {"w": numbers(1, 144, 20, seed=1), "r": numbers(1, 144, 48, seed=2), "h": numbers(1, 2, 48, seed=3)}
     middle = node("GRU", ["a", "w", "r", "", "", "h"], ["", "c"], name="gru", hidden_size=48)
     constants = {name: array * np.float32(0.2) for name, array in weights.items()}
@@ -150,7 +150,7 @@ def recurrent() -> Sample:
 
 
 def top_of_rows(size: int = 3000) -> Sample:
-    """The largest numbers of rows, which several subgroups sort together where they are long."""
+    """TopK of rows; long rows are sorted by several subgroups."""
     middle = node("TopK", ["a", "count"], ["c", "places"], name="top")
     return _between(numbers(3, size), middle, count=np.int64([40]))
 
@@ -164,13 +164,13 @@ def broadcast() -> Sample:
 
 
 def padded() -> Sample:
-    """Zeros around a tensor, whose sign a reciprocal shows."""
+    """Zero padding, whose sign shows in a reciprocal."""
     middle = node("Pad", ["a", "pads"], ["c"], name="pad")
     return _between(numbers(3, 9), middle, pads=np.int64([1, 1, 1, 2]), last="Reciprocal")
 
 
 def sliced_words() -> Sample:
-    """Of integers of 16 bits, two to a word."""
+    """A Slice of 16-bit integers, two per word."""
     nodes = [
         node("Identity", ["x"], ["a"], name="before"),
         node("Slice", ["a", "from", "to", "axes"], ["c"], name="slice"),

@@ -1,4 +1,4 @@
-"""Answers of workers on file, one line of JSON each, so that a run that was interrupted goes on where it ended."""
+"""Worker answers in a file, one line of JSON each, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[Any, ...]
 
 
 class Records:
-    """The answers in a file, by task. ask() answers a task from the file, or by the worker, and keeps it."""
+    """Answers by task, stored in a file. ask() returns the stored answer, or asks the worker and stores it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,5 +38,5 @@ def _key(task: dict[str, Any]) -> Key:
 
 
 def share(part: int, of: int) -> str:
-    """A share as a table has it."""
+    """Format a fraction for a table."""
     return f"{part} of {of} ({100 * part / of:.1f}%)" if of else "none"

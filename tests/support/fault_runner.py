@@ -1,4 +1,4 @@
-"""A program that validates small models with faulty shaders: the engine reads its shaders once a process, so every task gets a process.
+"""A program that validates small models with faulty shaders: the engine reads shaders once per process, so each task gets a process.
 
 Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`
 and `precision`; `fault`, `limits`, `without` (features) and `mode` may be left out. Each is run in a fork of this process, which has
@@ -43,7 +43,7 @@ def validated(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_fork(task: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
-    """The line that a process of its own, with the task's shaders, makes of a task."""
+    """Run a task in a forked process with the task's shaders; return its output line."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
@@ -65,7 +65,7 @@ def in_fork(task: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]
 
 
 def answers(program: str, tasks: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]:
-    """What a program like this one says of each task. environment: variables that are set for it."""
+    """Run a program like this one on the tasks; return its results. environment: additional variables."""
     done = subprocess.run(
         [sys.executable, program],
         input=json.dumps(tasks),

@@ -1,4 +1,4 @@
-"""Processes with the fault layer that answer tasks, each a line of JSON, and are started again if one crashes or does not end."""
+"""Worker processes with the fault layer that answer tasks as lines of JSON; restarted after a crash or timeout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Worker:
-    """A process of a program. seconds: how long one task may take. variables: of its environment."""
+    """A worker process. seconds: timeout per task. variables: additional environment variables."""
 
     def __init__(self, program: str | Path, folder: Path, seconds: float = 180, **variables: str) -> None:
         self._command = [sys.executable, str(program)]
@@ -32,7 +32,7 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, **task: Any) -> dict[str, Any]:
-        """The answer to a task; `failed` in it says why there is none."""
+        """Return the answer to a task; `failed` holds the reason if there is none."""
         process = self._process or self._started()
         assert process.stdin and process.stdout
         try:
@@ -72,7 +72,7 @@ class Worker:
 
 
 class Workers:
-    """Several workers of one program, made by `make`, each of which tries one item at a time."""
+    """Several workers of one program, created by `make`, each handling one item at a time."""
 
     def __init__(self, make: Callable[[], Worker], jobs: int) -> None:
         self._stack = ExitStack()
@@ -82,7 +82,7 @@ class Workers:
             self._idle.put(self._stack.enter_context(make()))
 
     def each(self, items: Iterable[Item], try_one: Callable[[Worker, Item], Result]) -> list[Result]:
-        """What try_one returns for each item."""
+        """Return try_one's result for each item."""
 
         def run(item: Item) -> Result:
             worker = self._idle.get()

@@ -1,4 +1,4 @@
-"""The faults of which a validation must find each: texts of shaders, and what takes their place."""
+"""Faults that validation must find: shader source texts and their replacements."""
 
 from __future__ import annotations
 
@@ -463,11 +463,11 @@ FAULTS = [
     ),
 ]
 
-# Faults that no text of a shader makes, and why.
+# Faults that cannot be made by editing a shader, and why.
 
 
 class PlanFault(NamedTuple):
-    """A fault of plans, which `PUMICE_FAULT` puts there. `node`: which has to be a member of the first wrong kernel."""
+    """A fault of plans, enabled with `PUMICE_FAULT`. `node`: must be a member of the first wrong kernel."""
 
     number: int
     name: str
@@ -479,7 +479,7 @@ class PlanFault(NamedTuple):
 PLAN_FAULTS = [
     PlanFault(24, "second fold of the grid not computed", "fold", "first", {"maxComputeWorkGroupCount": 3}),
     PlanFault(28, "stale temporary", "stale", "second"),
-    # Nothing waits for the third convolution, so that its result is looked at before it is there.
+    # Nothing waits for the third convolution, so its result is read too early.
     PlanFault(29, "missing barrier between two dispatches", "order", "third"),
     PlanFault(30, "in-place where it must not be", "in place", "second"),
     PlanFault(31, "cache of another shape used", "steps", "first"),

@@ -1,4 +1,4 @@
-"""Maps that may follow a result: every elementwise operator of one varying float operand, with constants on either side of it."""
+"""Elementwise epilogues: every elementwise operator of one varying float operand, with constants on either side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Convolutions of halves by the kernels that read their weights in fragments, one tile after another.
+"""fp16 convolutions on kernels that read weights in fragment layout, one tile size after another.
 
-The result of each element may be off by the roundings that the step tells of, times 2^-24 of the sum of absolute products, and by one
-rounding to a half.
+Each element's error is at most the roundings reported by the step, times 2^-24 of the sum of absolute products, plus one rounding to fp16.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pumice
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
-HALF_UNIT, LEAST_HALF = 2.0**-11, 2.0**-25  # roundings to a half: of normal ones, and half a step of those below
+HALF_UNIT, LEAST_HALF = 2.0**-11, 2.0**-25  # fp16 rounding errors: relative, and half a step for denormals
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Case:
 
     @property
     def made(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
+        """Return the output height and width."""
         top, left, bottom, right = self.pads
         sizes = (self.size[0] + top + bottom, self.size[1] + left + right)
         spans = [(self.kernel[i] - 1) * self.dilations[i] + 1 for i in range(2)]
@@ -46,7 +45,7 @@ class Case:
 
 
 def inside(value: Any, graph: pumice.Graph, turns: str) -> Any:
-    """The value as a node of 16 bits makes it: a convolution reads the results of another node, which lie channels last."""
+    """Pass the value through a 16-bit node, so that the convolution reads it channels-last."""
     return graph.add("Mul", value, np.ones(1, np.float32), name=turns)
 
 
@@ -72,7 +71,7 @@ def shapes_of(program: pumice.Program) -> list[list[int]]:
 
 
 def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> pumice.Program:
-    """With the case's tile, which is one of those that the convolution can take."""
+    """Compile with the case's tile, which must be among the convolution's choices."""
     listed = graph.compile(context, "fp16", list_variants=True)
     (choice,) = [step["choice"] for step in listed.plan(shapes_of(listed)) if "choice" in step]
     assert case.variant in choice["variants"]
@@ -83,7 +82,7 @@ def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> pumice
 
 
 def convolution(case: Case, x: Array, w: Array) -> Array:
-    """The sums in float64, tap by tap."""
+    """Return the sums in float64, tap by tap."""
     top, left, bottom, right = case.pads
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
     rows, columns = case.made
@@ -98,7 +97,7 @@ def convolution(case: Case, x: Array, w: Array) -> Array:
 
 
 def check_near(case: Case, units: pumice.Context) -> None:
-    """Each element is off by no more than the step tells."""
+    """Check that each element is within the error reported by the step."""
     random = np.random.default_rng(5)
     inputs, outputs = case.channels
     weights = random.standard_normal((outputs, inputs, *case.kernel)).astype(np.float16).astype(np.float32)
@@ -123,7 +122,7 @@ def check_near(case: Case, units: pumice.Context) -> None:
 
 
 def check_large(case: Case, units: pumice.Context) -> None:
-    """The same of tiles that a device which emulates the units may have too little shared memory or too short loops for."""
+    """Check tiles that may need too much shared memory, or loops too long, for emulated cooperative matrices."""
     if any(quirk.name == "emulated_fragments" for quirk in units.driver_quirks):
         pytest.skip("units that are emulated need more shared memory, or longer loops")
     check_near(case, units)

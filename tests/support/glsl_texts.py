@@ -1,4 +1,4 @@
-"""Texts of kernels: every function of the GLSL extension, and kernels over two buffers of floats."""
+"""Kernel sources: every function of the GLSL extension, and kernels over two float buffers."""
 
 from __future__ import annotations
 
@@ -193,5 +193,5 @@ layout(binding = 1) buffer Y { float y[]; };
 
 
 def body(text: str, header: str = "") -> str:
-    """A kernel that reads x and writes y, in which `i` is the number of the invocation."""
+    """Return a kernel that reads x and writes y; `i` is the invocation's index."""
     return f"{BUFFERS}{header}\nvoid main() {{ uint i = gl_GlobalInvocationID.x;\n{text}\n}}\n"

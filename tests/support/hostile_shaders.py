@@ -1,4 +1,4 @@
-"""Texts made to break a shader compiler. As a program: compiles one by name, then a good one; prints what happened as JSON."""
+"""Sources made to break a shader compiler. As a program: compiles one by name, then a valid one; prints the outcome as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOO_DEEP = "within each other: given 2000"
 TOO_MANY = "the limit is 400000"
 IN_BUFFER = "layout(binding = 0) buffer Y { int y[]; };\n"
 
-# A text, and a part of the message; None where it compiles.
+# A source, and part of the error message; None if it compiles.
 SOURCES: dict[str, tuple[Callable[[], str], str | None]] = {
     "parentheses": (nested("(", "1", ")"), TOO_DEEP),
     "open parentheses": (nested("(", "", ""), TOO_DEEP),
@@ -233,7 +233,7 @@ SOURCES: dict[str, tuple[Callable[[], str], str | None]] = {
             "a[0] = vec4(y[0]); barrier(); y[0] = int(a[1].x);",
             "layout(local_size_x = 1) in;\n" + IN_BUFFER + "shared vec4 a[1 << 28];\n",
         ),
-        None,  # a device refuses it
+        None,  # rejected by the device
     ),
     "an include of itself": (lambda: '#include "self"\nvoid main() {}', "includes nest deeper than 64"),
     "an include of itself, twice": (lambda: '#include "twice"\nvoid main() {}', "includes"),
@@ -250,13 +250,13 @@ def refusal(text: str) -> str | None:
 
 
 def mebibytes() -> float:
-    """The peak of this process; getrusage's begins with that of the process that started it."""
+    """Return the peak memory of this process; getrusage's peak includes that of the parent process."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def leak() -> dict[str, float]:
-    """The peak of memory after many refusals against that after a few."""
+    """Return the peak memory after a few failed compilations and after many."""
     texts = [
         SOURCES[kind][0]()
         for kind in (

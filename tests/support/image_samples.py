@@ -1,4 +1,4 @@
-"""Images and kernels of the tests of images."""
+"""Images and kernels for the image tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def texels(shape: tuple[int, ...], format: str, seed: int = 0) -> Array:
 
 
 def storage_image(context: pumice.Context, format: str, shape: tuple[int, ...]) -> pumice.Image:
-    """Skips where the device cannot store to images of this format."""
+    """Create a storage image; skip the test if the device cannot store this format."""
     if format == "r16f":
         need_features(context, "shaderStorageImageExtendedFormats")
     return pumice.Image(context, format, (*shape, *FORMATS[format][1]))

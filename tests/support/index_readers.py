@@ -1,4 +1,4 @@
-"""Nodes with indices, and indices out of range for them."""
+"""Nodes with indices, and out-of-range indices for them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Shape = tuple[int, ...]
 
 
 class Reader(NamedTuple):
-    """A node with indices: `add` makes it of the indices and of the other operands, which it makes itself."""
+    """A node with indices: `add` builds it from the indices and creates its other operands."""
 
     op: str
-    input: int  # which input the indices are
+    input: int  # input number of the indices
     shape: Shape  # shape of the indices
-    sizes: tuple[int, ...]  # sizes of the axes that the indices are of, one after the other along their last axis
+    sizes: tuple[int, ...]  # sizes of the indexed axes, in order along the last axis of the indices
     add: Callable[[Any, Any, bool], Any]
     from_end: bool = True
     dtype: str = "int64"
@@ -148,7 +148,7 @@ IDS = [f"{one.op}{one.shape}".replace(" ", "") for one in READERS]
 
 
 def indices_of(reader: Reader, seed: int, wrong: int) -> tuple[Array, list[int]]:
-    """Random indices, `wrong` of them out of range, and the places of these in row-major order."""
+    """Return random indices, `wrong` of them out of range, and their positions in row-major order."""
     numbers = random.Random(seed)
     count = int(np.prod(reader.shape))
     places = sorted(numbers.sample(range(count), min(wrong, count)))
@@ -164,7 +164,7 @@ def indices_of(reader: Reader, seed: int, wrong: int) -> tuple[Array, list[int]]
 
 
 def unchecked_reader(reader: Reader) -> Reader:
-    """NNAPI counts no index from the end, but the node that it becomes does, where nothing checks that."""
+    """Allow negative indices for NNAPI operations: without checks, the node they expand to accepts them."""
     counting = (nnapi_gather, embedding_lookup, nnapi_box_transform)
     return reader._replace(from_end=True) if reader.add in counting else reader
 
@@ -182,7 +182,7 @@ def told(reader: Reader, indices: Array, place: int, constant: bool = False) -> 
 
 
 def floats(graph: Any) -> dict[str, Array]:
-    """For every float input of known sizes. Corners of boxes are in order, which NNAPI's operations ask for."""
+    """Return values for every float input of known shape. Box corners are ordered, as NNAPI requires."""
     numbers = np.random.default_rng(0)
     inputs = [value for value in graph.inputs if value.dtype == "float32"]
     made = {one.name: numbers.random([size or 1 for size in one.shape]).astype(np.float32) for one in inputs}

@@ -1,7 +1,7 @@
-"""Faults of single dispatches, found or not by a validation: candidates of a model, and what comes of each.
+"""Faults of single dispatches: candidates of a model, and whether validation finds them.
 
-As a program it takes tasks as lines of JSON on the standard input and answers each with a line: see `answered`. The process has the fault
-layer, so it is started with fault_layer.environment().
+As a program it reads tasks from standard input as lines of JSON and answers each with a line: see `answered`. The process needs the fault
+layer, so start it with fault_layer.environment().
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from layer_models import LAYER_MODELS
 from pumice.base.host_arrays import same_bits
 
 PRECISIONS = ("fp32", "fp16")
-# Nodes of the lists of the model with control flow, in the order of their submission: it has no plan that names them.
+# Nodes of the control-flow model's dispatch lists, in submission order; it has no plan that names them.
 FLOW_OWNERS = (["before"], ["loop"], ["loop"], ["loop"], ["loop"], ["sum", "greater"], ["if"], ["softmax"])
-# Bits that change in a word of weights: signs, exponents and leading bits of significands, in fp32, fp16 and int8. Lower bits are within
-# the rounding errors of a sum.
+# Bits to flip in weights: signs, exponents and leading significand bits of fp32, fp16 and int8. Lower bits are within the rounding errors
+# of a sum.
 WEIGHT_BITS = (22, 23, 29, 30, 31)
 WORDS = (0, 0x3F800000, 0x3C003C00, 0x7FC07E00)  # 0, ones, NaN
 SEED = 11
 
 
 class Candidate(NamedTuple):
-    """A fault, the list of dispatches that has it, by signature, and the nodes of which one has to be named.
+    """A fault, the dispatch list that has it, by signature, and the nodes of which one must be named.
 
-    word: a word of memory that changes for good, as buffer and offset; then the fault itself is none.
+    word: buffer and offset of a memory word that changes permanently; the fault itself is then none.
     """
 
     fault: LayerFault
@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A dispatch of the plain program: its list, its index there, its nodes, and its bindings by number."""
+    """A dispatch of the unfused program: its list, its index in it, its nodes, and its bindings by number."""
 
     signatures: list[int]
     index: int
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 class LayerSubject:
-    """A model that is loaded under the layer, with its clean results and its dispatches."""
+    """A model loaded under the layer, with its clean results and dispatches."""
 
     def __init__(self, layer: Layer, sample: Sample, precision: str) -> None:
         self.layer = layer
@@ -71,7 +71,7 @@ class LayerSubject:
         self.inputs = list(sample.inputs)
         self.cases = [sample.inputs, *sample.more]
         layer.clear()
-        self.clean = self.results()  # kernels and weights are made in the first run
+        self.clean = self.results()  # the first run creates kernels and weights
         layer.begin_log()
         self.results()
         self.lists = layer.log()
@@ -81,7 +81,7 @@ class LayerSubject:
         self._outputs = {row.output: list(row.members) for row in report.kernels}
 
     def results(self, model: pumice.Model | None = None) -> list[Any]:
-        """Copies of the outputs of one run, of another load of the model if it is given."""
+        """Return copies of one run's outputs, for another load of the model if given."""
         made = (model or self.model)(*self.inputs)
         return [np.array(one) for one in (made if isinstance(made, tuple | list) else [made])]
 
@@ -90,7 +90,7 @@ class LayerSubject:
 
     @property
     def places(self) -> list[Place]:
-        """Every dispatch of the plain program."""
+        """Return every dispatch of the unfused program."""
         if self.model.program.has_control_flow:
             assert len(self.lists) == len(FLOW_OWNERS), [len(one) for one in self.lists]
             return [
@@ -111,7 +111,7 @@ class LayerSubject:
         return Place(signatures, index, dispatch, self._nodes(step["label"]), weights, written[0], is_cast)
 
     def _nodes(self, label: str) -> list[str]:
-        """The nodes of a step: the members of the kernels with its label, or what makes or reads the tensor that it casts."""
+        """Return the nodes of a step: the members of kernels with its label, or the producer or readers of a tensor that it casts."""
         if cast := re.fullmatch(r"cast '(.*)' to \w+", label):
             readers = [node.name for node in self.sample.proto.graph.node if cast[1] in node.input]
             return self._outputs.get(cast[1]) or [name for one in readers for name in self._nodes(one)]
@@ -119,13 +119,13 @@ class LayerSubject:
 
 
 def candidates(subject: LayerSubject) -> Iterator[Candidate]:
-    """Faults of every kind for each dispatch, which are the same in every process."""
+    """Yield faults of every kind for each dispatch, identical in every process."""
     random = np.random.default_rng(SEED)
     has_plan = not subject.model.program.has_control_flow
     places = subject.places
     for place in places:
         target, index = place.signatures, place.index
-        if not has_plan and len(target) > 2:  # the host observes loops in other lists, which have the same dispatches
+        if not has_plan and len(target) > 2:  # observed loops run in other lists with the same dispatches
             signature = place.dispatch["signature"]
             target, index = [signature], 0
             owners = sorted({one for other in places if signature in other.signatures for one in other.nodes})
@@ -141,9 +141,9 @@ def candidates(subject: LayerSubject) -> Iterator[Candidate]:
 
 
 def _racing(places: list[Place], index: int, exact: bool) -> list[str]:
-    """The nodes of the dispatches before a barrier and after it, up to the barriers around them: all of them race without it.
+    """Return the nodes between the barriers before and after a removed barrier: all of them race without it.
 
-    In an observed program the copies of what ran before these race too.
+    In an observed program the copies of earlier results race too.
     """
     begin, end = index - 1, index + 1
     for _ in range(1 if exact else 2):
@@ -179,7 +179,7 @@ def _faults(place: Place, index: int, random: np.random.Generator, has_plan: boo
 
 
 def named(report: Any) -> list[str]:
-    """The nodes that a report accuses first: the members of a wrong kernel, else a wrong node, else those that findings of races name."""
+    """Return the nodes that a report blames first: members of a wrong kernel, else a wrong node, else nodes named by race findings."""
     for row in report.kernels:
         if row.verdict == "wrong":
             return [row.node, *row.members]
@@ -190,7 +190,7 @@ def named(report: Any) -> list[str]:
 
 
 def change_of(clean: list[Any], results: list[Any]) -> float:
-    """The largest difference of any result, relative to the largest clean number of it; infinite for other shapes, NaN and infinity."""
+    """Return the largest difference relative to the result's largest clean value; infinite for other shapes, NaN and infinity."""
     found = 0.0
     for one, other in zip(clean, results, strict=True):
         if one.shape != other.shape:
@@ -207,9 +207,9 @@ RACES = ("race", "not deterministic", "fused program", "bisected")
 def tried(
     subject: LayerSubject, number: int, candidate: Candidate, repeat: int, shares: list[tuple[int, int]]
 ) -> dict[str, Any]:
-    """What comes of one candidate: whether it has an effect, and for each (period, phase) what a validation says of it.
+    """Return the outcome of one candidate: whether it has an effect, and the verdict of a validation for each (period, phase).
 
-    lasts: whether results are still wrong without it, because it has overwritten weights.
+    lasts: whether results stay wrong after its removal, because it has overwritten weights.
     """
     layer, fault = subject.layer, candidate.fault
     record = {"number": number, "kind": candidate.kind, "fault": list(fault), "nodes": candidate.nodes, "effect": False}
@@ -234,7 +234,7 @@ def tried(
 
 
 def _inject(layer: Layer, candidate: Candidate, period: int, phase: int) -> None:
-    """Put the fault in; a period of 0 keeps a word of memory as it is."""
+    """Inject the fault; a period of 0 leaves a memory word unchanged."""
     if not candidate.word:
         layer.inject(candidate.fault._replace(period=period, phase=phase), candidate.signatures)
     elif period:
@@ -260,7 +260,7 @@ def _validation(subject: LayerSubject, candidate: Candidate, repeat: int) -> dic
 
 
 def answered(tasks: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """What comes of each task, a line of JSON: model, precision; number, repeat and shares, or none of them to get a count."""
+    """Answer each task, a line of JSON: model, precision; number, repeat and shares, or none of these for a count."""
     layer = Layer()
     subject, key, found = None, None, []
     for line in tasks:

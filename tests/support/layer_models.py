@@ -1,4 +1,4 @@
-"""Five small models of different kinds, for faults that the fault layer injects."""
+"""Five small models of different kinds for the fault layer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cnn() -> Sample:
 
 
 def transformer() -> Sample:
-    """A transformer block: attention of 2 heads and an MLP, with a residual around each."""
+    """A transformer block: attention with 2 heads and an MLP, each with a residual."""
     w = Writer(np.random.default_rng(5))
     shape = w.constant([1, 6, 2, 8])
     normed = w.norm("x", 16)
@@ -55,7 +55,7 @@ def transformer() -> Sample:
 
 
 def quantized() -> Sample:
-    """Integer products and convolutions between floats."""
+    """Integer matrix products and convolutions between floats."""
     random = np.random.default_rng(7)
     nodes = [
         node("QuantizeLinear", ["x", "xs", "xz"], ["q"], name="quantize"),
@@ -91,7 +91,7 @@ def quantized() -> Sample:
 
 
 def recurrent() -> Sample:
-    """A GRU in front of an LSTM, and a product of the last states."""
+    """A GRU followed by an LSTM, and a matrix product of the last states."""
     nodes = [
         node("Mul", ["x", "k"], ["a"], name="before"),
         node("GRU", ["a", "gw", "gr", "gb"], ["g", ""], name="gru", hidden_size=12),
@@ -109,7 +109,7 @@ def recurrent() -> Sample:
 
 
 def control_flow() -> Sample:
-    """A loop of three iterations, and a branch that depends on its result; of two cases each takes another."""
+    """A loop of three iterations, and a branch that depends on its result; the two cases take different branches."""
     state = value("v", [3, 8])
     body = [
         node("MatMul", ["v", "bw"], ["u"], name="body.product"),

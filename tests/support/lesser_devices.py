@@ -1,4 +1,4 @@
-"""Contexts that are kept to the limits of lesser devices, and cases run on them in memory that is full of garbage."""
+"""Contexts restricted to the limits of smaller devices, and cases run on them in garbage-filled memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from binding_tables import execute
 from described_operators import GUARD, Array, is_packed_bits, laid_out, placed
 from pumice import Buffer, TensorDesc
 
-# Limits that every device has, by Vulkan's table of required limits.
+# Minimum limits from Vulkan's table of required limits.
 LEAST = {
     "maxComputeWorkGroupCount": 65535,
     "maxComputeWorkGroupInvocations": 128,
@@ -25,16 +25,16 @@ LEAST = {
     "maxStorageBufferRange": 2**27,
     "minStorageBufferOffsetAlignment": 256,
 }
-# Grids of which nearly every case of the operators' test table needs more than there is on one axis, or on two.
+# Grid limits that nearly every case of the operators' test table exceeds on one or two axes.
 NARROW = {**LEAST, "maxComputeWorkGroupCount": 2, "maxComputeWorkGroupCount_2": 65535}
-# Limits that any family's grid passes with little work.
+# Grid limits that any kernel family exceeds with little work.
 SMALL = {"maxComputeWorkGroupCount": 64}
-SHORT_RANGE = 1 << 16  # bytes that a device with short ranges binds at once
+SHORT_RANGE = 1 << 16  # binding size in bytes of a device with short ranges
 
 
 @contextmanager
 def lesser(context: pumice.Context, limits: dict[str, int], lacking: Sequence[str] = ()) -> Iterator[pumice.Context]:
-    """A context of the same device within these limits; a limit that the device itself does not reach stays its own."""
+    """Yield a context on the same device with these limits; limits that the device does not reach stay unchanged."""
     kept = {name: value for name, value in limits.items() if is_stricter(context, name, value)}
     with pumice.Context(f"uuid:{context.info.uuid}", without=list(lacking), limits=kept) as made:
         yield made
@@ -46,20 +46,19 @@ def is_stricter(context: pumice.Context, name: str, value: int) -> bool:
 
 
 def garbage(context: pumice.Context, size: int) -> Buffer:
-    """Bytes that are NaN as floats of any width, and no small number as integers."""
+    """Return bytes that are NaN as floats of any width, and large as integers."""
     return pumice.tensor(np.full(max(size, 4), 0xFF, "uint8"), context).buffer
 
 
 def results(program: pumice.Program, given: Sequence[Array], expected: Sequence[Array]) -> list[Array]:
-    """The outputs of a program whose own memory and whose outputs' memory held garbage before.
-    Fails where a byte outside of an output is written."""
+    """Return the outputs of a program whose scratch and output memory held garbage. Fail if a byte outside an output is written."""
     context, shapes = program.context, [list(array.shape) for array in given]
     compiled = program.compiled(shapes)
     descs = [TensorDesc(str(array.dtype), array.shape) for array in expected]
     sources: list[pumice.BufferRange | None] = [
         placed(context, TensorDesc(str(array.dtype), array.shape), 0, array) for array in given
     ]
-    sources += [None] * (len(compiled.inputs) - len(sources))  # weights, which are initialised
+    sources += [None] * (len(compiled.inputs) - len(sources))  # weights, already initialised
     targets = [placed(context, desc, 0) for desc in descs]
     persistent = program.persistent if compiled.binding_properties.persistent_bytes else None
     temporary = garbage(context, compiled.binding_properties.temporary_bytes)
@@ -78,7 +77,7 @@ def taken(target: pumice.BufferRange, desc: TensorDesc, like: Array) -> Array:
 
 
 def folded(program: pumice.Program, given: Sequence[Array]) -> dict[str, Any]:
-    """Whether one of a kernel's dispatches counts the workgroups of a larger grid, by kernel."""
+    """Return by kernel whether a dispatch was folded from a larger grid of workgroups."""
     kernels: dict[str, bool] = {}
     for step in program.plan([list(array.shape) for array in given]):
         kernels[step["kernel"]] = kernels.get(step["kernel"], False) or step["folded"]

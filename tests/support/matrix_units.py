@@ -1,4 +1,4 @@
-"""Contexts of a device whose matrix units of halves a test wants, as they are or emulated."""
+"""Contexts with fp16 cooperative matrices, native or emulated."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 import pumice
 
-# Tests that tell a step which variant to take: the engine takes none whose kernel spills, as it learns from this extension.
+# Prevents spill checks, which use this extension: tests that force a variant need spilling kernels too.
 UNTOLD_OF_SPILLS = "pipelineExecutableInfo"
 
 
 @contextmanager
 def matrix_units(kind: str, context: pumice.Context, *without: str) -> Iterator[pumice.Context]:
-    """The device of a context without these features. kind: "emulated", whether it has units or not; or "real": tests on a device without
-    units that lie as the kernels take them to lie are skipped. Kernels that spill are taken too.
+    """Yield a context on the same device without these features. kind: "emulated", on any device; or "real": the test is skipped if the
+    device has no cooperative matrices in the fragment layout that the kernels assume. Spilling kernels are allowed.
     """
     quirks = {quirk.name for quirk in context.driver_quirks}
     has_units = bool(context.info.matrices) and context.info.limits["subgroupSize"] == 32

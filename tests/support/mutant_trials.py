@@ -1,6 +1,6 @@
-"""Mutants of the kernels of small models, killed or not by a validation.
+"""Mutate the kernels of small models, and check whether validation kills the mutants.
 
-As a program it takes tasks as lines of JSON and answers each with a line, as layer_faults does: see `answered`.
+As a program it reads tasks as lines of JSON and answers each with a line, like layer_faults: see `answered`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MODELS: dict[str, Callable[[], Sample]] = {**SAMPLES, **LAYER_MODELS}
 
 
 def modules(subject: LayerSubject) -> dict[int, list[str]]:
-    """The nodes that each shader module of the plain program runs for.
+    """Return the nodes that each shader module of the unfused program runs for.
 
-    Casts run for every tensor of the program without fusion, which a validation reads first, so that any node may be accused of them.
+    Casts run for every tensor of the unfused program, which a validation reads first, so any node may be blamed for them.
     """
     nodes = [node.name for node in subject.sample.proto.graph.node]
     found: dict[int, list[str]] = {}
@@ -36,7 +36,7 @@ def modules(subject: LayerSubject) -> dict[int, list[str]]:
 
 
 def tried(subject: LayerSubject, module: int, nodes: list[str], mutant: Mutant) -> dict[str, Any]:
-    """What comes of one mutant: whether a bit of the results changes, and what a validation says."""
+    """Return the outcome of one mutant: whether a bit of the results changes, and the verdict of a validation."""
     record: dict[str, Any] = {"kind": mutant.kind, "text": mutant.text, "nodes": nodes, "effect": False}
     subject.layer.replace(module, mutant.words)
     try:
@@ -66,20 +66,20 @@ def _outcome(subject: LayerSubject, context: pumice.Context, nodes: list[str]) -
 
 
 class Drawn:
-    """The mutants of a module, made when they are first asked for."""
+    """The mutants of a module, generated lazily."""
 
     def __init__(self, module: Words, seed: int) -> None:
         self._left = mutants(module, seed)
         self._made: list[Mutant] = []
 
     def get(self, number: int) -> Mutant | None:
-        """The mutant of that number; None if there are not so many."""
+        """Return the mutant with that number; None if there are fewer."""
         self._made += islice(self._left, number + 1 - len(self._made)) if number >= len(self._made) else ()
         return self._made[number] if number < len(self._made) else None
 
 
 def answered(tasks: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """What comes of each task: model and precision give the modules; with module, seed and number, one mutant is tried."""
+    """Answer each task: model and precision return the modules; with module, seed and number, one mutant is tried."""
     layer = Layer()
     subject, key = None, None
     drawn: dict[tuple[int, int], Drawn] = {}

@@ -1,4 +1,4 @@
-"""Small models by chance whose results are right, and of which validation has to say so: by family, a function of a generator."""
+"""Random small models with correct results that validation must accept: by family, a function of a generator."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FLOATS, INT64, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.I
 
 
 class Drawn(NamedTuple):
-    """A model, its inputs, and texts of which the note of a result has one if it is unproved; none: everything is right.
+    """A model, its inputs, and texts of which an unproved result's note must have one; none: everything must be right.
 
-    accuracy: how far floats may be from ONNX Runtime's, in units of the precision and relative to the largest; None: it has no answer.
+    accuracy: allowed difference from ONNX Runtime, in ulp of the precision and relative to the largest value; None: no comparison.
     """
 
     proto: onnx.ModelProto
@@ -30,7 +30,7 @@ class Drawn(NamedTuple):
 
 
 class Draft:
-    """A graph that grows node by node; each method gives the name of a new tensor."""
+    """A graph under construction; each method returns the name of a new tensor."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -71,7 +71,7 @@ def ints(*numbers: Any) -> Array:
 
 
 def short(numbers: Any) -> Array:
-    """The nearest numbers of 8 bits, which every precision holds."""
+    """Round to 8 significand bits, which every precision can represent."""
     mantissas, exponents = np.frexp(np.asarray(numbers, np.float64))
     return np.ldexp(np.round(mantissas * 128) / 128, exponents).astype(FLOAT)
 
@@ -84,7 +84,7 @@ def weights(random: Random, *shape: int) -> Array:
     return random.standard_normal(shape).astype(FLOAT)
 
 
-# ---- movement, integers and sizes
+# ---- data movement, integers and sizes
 
 
 def _view(random: Random, draft: Draft, name: str, shape: list[int]) -> tuple[str, list[int]]:
@@ -107,7 +107,7 @@ def _view(random: Random, draft: Draft, name: str, shape: list[int]) -> tuple[st
 
 
 def views(random: Random) -> Drawn:
-    """Outputs behind nodes that move no number, beside what they read."""
+    """Outputs of pure data-movement nodes, alongside their inputs."""
     draft = Draft()
     shape = [int(random.integers(1, 4)), *(int(one) for one in random.integers(2, 9, 2))]
     x = draft.input(short(random.standard_normal(shape)))
@@ -128,7 +128,7 @@ def views(random: Random) -> Drawn:
 
 
 def integers(random: Random) -> Drawn:
-    """Integers of both widths that go through floats, and rows that they pick."""
+    """32- and 64-bit integers converted to floats and back, and rows that they select."""
     draft, size, most = Draft(), int(random.integers(3, 12)), int(random.choice([5, 100, 2000, 30000]))
     kinds: dict[Any, int] = {np.int64: INT64, np.int32: INT32, FLOAT: FLOATS}
     kind: Any = [np.int64, np.int32][int(random.integers(2))]
@@ -182,7 +182,7 @@ def _resized(random: Random, draft: Draft, x: str, sizes: str) -> str:
 
 
 def sizes(random: Random) -> Drawn:
-    """Sizes by arithmetic of the host on Shape, of inputs whose axes are dynamic."""
+    """Sizes computed on the host from Shape, of inputs with dynamic axes."""
     draft = Draft()
     shape = [int(random.integers(1, 3)), 4, *(2 * int(one) for one in random.integers(2, 8, 2))]
     x = draft.input(short(random.standard_normal(shape)), ["b", 4, "h", "w"])
@@ -198,11 +198,11 @@ def sizes(random: Random) -> Drawn:
     return draft.drawn(draft.add("Reshape", x, target), draft.add("Add", wide, x))
 
 
-# ---- numbers that are none, ties and exact sums
+# ---- NaN, ties and exact sums
 
 
 def powers(random: Random) -> Drawn:
-    """Negative bases, exponents of zero, and integers."""
+    """Negative bases, zero exponents, and integers."""
     draft, shape = Draft(), (2, int(random.integers(3, 9)))
     base = short(random.standard_normal(shape) * 2)
     base.flat[:3] = 0, -2, 1
@@ -224,7 +224,7 @@ def powers(random: Random) -> Drawn:
 
 
 def nans(random: Random) -> Drawn:
-    """Roots and logarithms of negative numbers, and what reads them."""
+    """Square roots and logarithms of negative numbers, and nodes that read them."""
     draft, size = Draft(), int(random.integers(3, 9))
     x = draft.input(short(random.standard_normal((3, size)) * 2))
     name = draft.add(str(random.choice(["Sqrt", "Log", "Asin", "Acosh"])), x)
@@ -240,7 +240,7 @@ def nans(random: Random) -> Drawn:
 
 
 def ties(random: Random) -> Drawn:
-    """Roundings at ties, comparisons of equal numbers, running sums and remainders of multiples."""
+    """Rounding ties, comparisons of equal numbers, running sums and remainders of multiples."""
     draft = Draft()
     x = draft.input(quarters(random, (2, 9)))
     x = draft.add("Mul", x, draft.constant(FLOAT(random.choice([0.5, 2, 1])))) if random.integers(2) else x
@@ -260,7 +260,7 @@ def ties(random: Random) -> Drawn:
 
 
 def exact_sums(random: Random) -> Drawn:
-    """Sums of whole numbers and quarters, and what chooses by them."""
+    """Sums of integers and quarters, and selections based on them."""
     draft, size = Draft(), int(random.integers(2, 12))
     x = draft.input(
         quarters(random, (3, size)) if random.integers(2) else random.integers(-3, 4, (3, size)).astype(FLOAT)
@@ -282,7 +282,7 @@ def exact_sums(random: Random) -> Drawn:
 
 
 def mel_weights(random: Random) -> Drawn:
-    """Triangles on the mel scale, and powers in their bands."""
+    """Mel filter banks, and power in their bands."""
     draft, length = Draft(), int(random.choice([64, 128, 512]))
     ends = [draft.constant(FLOAT(one)) for one in (random.choice([0, 20, 133.3]), random.choice([3000, 3800.5]))]
     numbers = [draft.constant(np.int64(one)) for one in (random.integers(3, 20), length, random.choice([8000, 16000]))]
@@ -291,7 +291,7 @@ def mel_weights(random: Random) -> Drawn:
 
 
 def scaled_sums(random: Random) -> Drawn:
-    """Exact products whose scales a kernel may fold into the weights, where rounding is larger than the sum."""
+    """Exact products whose scales may be folded into the weights, with rounding larger than the sum."""
     draft, size = Draft(), int(random.integers(4, 16))
     if random.integers(2):
         x = draft.input(random.integers(-99, 100, (4, size)).astype(FLOAT))
@@ -306,11 +306,11 @@ def scaled_sums(random: Random) -> Drawn:
     return draft.drawn(draft.add("BatchNormalization", product, scale, bias, mean, variance), accuracy=256.0)
 
 
-# ---- choices
+# ---- selections
 
 
 def order(random: Random) -> Drawn:
-    """The order of numbers of which several are equal or near to one another."""
+    """Sorting of numbers with ties and near-ties."""
     draft, size = Draft(), int(random.integers(4, 20))
     x = draft.input(quarters(random, (3, size), 5) if random.integers(2) else short(weights(random, 3, size)))
     kind = int(random.integers(4))
@@ -324,13 +324,13 @@ def order(random: Random) -> Drawn:
     values, indices = draft.several("TopK", [x, count], 2, axis=1, largest=int(random.integers(2)))
     first = draft.add("ArgMax", x, axis=1, select_last_index=int(random.integers(2)))
     least = draft.add("ArgMin", x, axis=0)
-    # Equal numbers have equal sigmoids on every device, but no rule says so.
+    # Equal numbers have equal sigmoids on every device, but no rule guarantees it.
     reasons = ("elements rest on a choice that rounding may turn",) if kind == 3 else ()
     return draft.drawn(values, indices, first, least, reasons=reasons, accuracy=None if reasons else 32.0)
 
 
 def selections(random: Random) -> Drawn:
-    """Results whose sizes follow from numbers, some of which are 0."""
+    """Results with data-dependent sizes, from numbers of which some are 0."""
     draft, size = Draft(), int(random.integers(4, 12))
     x = draft.input(quarters(random, (2, size), 4))
     x = [
@@ -350,7 +350,7 @@ def selections(random: Random) -> Drawn:
 
 
 def boxes(random: Random) -> Drawn:
-    """Boxes and scores of 16 bits or 32, with equal scores, and overlaps that are the threshold itself."""
+    """16- or 32-bit boxes and scores, with equal scores, and IoU equal to the threshold."""
     draft, count = Draft(), int(random.integers(4, 14))
     low, high = random.integers(0, 8, (1, count, 2)), random.integers(1, 8, (1, count, 2))
     corners = np.concatenate([low, low + high], -1).astype(FLOAT)
@@ -373,7 +373,7 @@ def boxes(random: Random) -> Drawn:
 
 
 def scatters(random: Random) -> Drawn:
-    """Updates of which several are of one element, and a comparison with the result."""
+    """Scatters with several updates of one element, and a comparison with the result."""
     draft, rows, count = Draft(), 8, int(random.integers(2, 9))
     x, updates = draft.input(quarters(random, (rows, 3))), draft.input(quarters(random, (count, 3), 8))
     updates = draft.add("Mul", updates, draft.constant(FLOAT(0.5))) if random.integers(2) else updates
@@ -394,7 +394,7 @@ def scatters(random: Random) -> Drawn:
 
 
 def norms(random: Random) -> Drawn:
-    """A mean that is large beside the deviation, in numbers that every precision holds."""
+    """A mean that is large relative to the deviation, in numbers that every precision can represent."""
     draft, mean = Draft(), float(random.choice([0, 100, 1000, 10000]))
     shape = (2, 4, *random.integers(3, 7, 2))
     spread = random.standard_normal(shape) * float(random.choice([0.05, 0.2]))
@@ -417,7 +417,7 @@ def norms(random: Random) -> Drawn:
 
 
 def control(random: Random) -> Drawn:
-    """Loops of a few iterations or none, and branches that give constants."""
+    """Loops of few or no iterations, and branches that return constants."""
     draft = Draft()
     x = draft.input(short(weights(random, 2, 3)))
     if random.integers(2):

@@ -1,4 +1,4 @@
-"""NNAPI's recurrent cells in NumPy, in float64 and written from the specification: sections L, N2 and N5 to N10."""
+"""NNAPI's recurrent cells in NumPy, in float64, following sections L, N2 and N5 to N10 of the specification."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 GATES = "ifco"
 FLOATS = ["float32", "float16"]
-CODES = [0, 1, 3, 4, 6]  # the activations of a cell
+CODES = [0, 1, 3, 4, 6]  # activations of a cell
 
 
 def near(actual: Array, expected: Array) -> None:
-    """G9: within 1e-5 of float32; of float16 within 5 units of its precision."""
+    """Check rule G9: float32 within 1e-5, float16 within 5 units of its precision."""
     assert actual.shape == expected.shape
     least = 1e-5 if actual.dtype == np.float32 else 5 * 2.0**-10
     np.testing.assert_allclose(actual.astype("float64"), expected, rtol=least, atol=least)
@@ -42,7 +42,7 @@ def act(code: int, x: Array) -> Array:
 
 
 class Lstm:
-    """One direction's operands by name, float64: wx_i, wh_i, p_i, b_i, ln_i, wa_i and so on, wp, bp, h, c; None where left out."""
+    """Operands of one direction by name, float64: wx_i, wh_i, p_i, b_i, ln_i, wa_i and so on, wp, bp, h, c; None if omitted."""
 
     def __init__(self, parts: dict[str, Array | None]) -> None:
         self.parts = {name: None if one is None else one.astype("float64") for name, one in parts.items()}
@@ -51,7 +51,7 @@ class Lstm:
         return self.parts.get(name)
 
     def gate(self, gate: str, x: Array, h: Array, c: Array, aux: Array | None) -> Array:
-        """L2 and L3: what comes before the sigmoid or activation; `c` is what its peephole looks at."""
+        """L2 and L3: return the input of the sigmoid or activation; `c` is the peephole's cell state."""
         z = x @ self.parts[f"wx_{gate}"].T + h @ self.parts[f"wh_{gate}"].T
         norm, peephole, bias = self.get(f"ln_{gate}"), self.get(f"p_{gate}"), self.parts[f"b_{gate}"]
         if aux is not None:
@@ -67,7 +67,7 @@ class Lstm:
     def step(
         self, x: Array, h: Array, c: Array, aux: Array | None, code: int, clips: tuple[float, float]
     ) -> tuple[Array, Array]:
-        """L4 and L5."""
+        """Compute one step by L4 and L5."""
         f = sigmoid(self.gate("f", x, h, c, aux))
         i = 1 - f if self.get("wx_i") is None else sigmoid(self.gate("i", x, h, c, aux))
         new = f * c + i * act(code, self.gate("c", x, h, c, aux))
@@ -83,7 +83,7 @@ class Lstm:
     def run(
         self, x: Array, aux: Array | None, code: int, clips: tuple[float, float], backward: bool = False
     ) -> tuple[Array, Array, Array]:
-        """All hidden states of a sequence, time first, and the last state."""
+        """Return all hidden states of a sequence, time first, and the last state."""
         h, c = self.parts["h"], self.parts["c"]
         y: list[Any] = [None] * len(x)
         for t in reversed(range(len(x))) if backward else range(len(x)):
@@ -93,7 +93,7 @@ class Lstm:
 
 
 def rnn(x: Array, w: Array, r: Array, b: Array, h: Array, code: int, backward: bool = False) -> tuple[Array, Array]:
-    """N7 over a sequence, time first."""
+    """Run N7 over a sequence, time first."""
     y: list[Any] = [None] * len(x)
     for t in reversed(range(len(x))) if backward else range(len(x)):
         h = act(code, b + x[t] @ w.T + h @ r.T)
@@ -104,7 +104,7 @@ def rnn(x: Array, w: Array, r: Array, b: Array, h: Array, code: int, backward: b
 def svdf(
     x: Array, feature: Array, time: Array, bias: Array | None, state: Array, rank: int, code: int
 ) -> tuple[Array, Array]:
-    """N10.3: the state afterwards, and the result."""
+    """N10.3: return the new state and the result."""
     filters, memory = time.shape
     st = state.reshape(len(x), filters, memory).copy()
     st[:, :, -1] = x @ feature.T

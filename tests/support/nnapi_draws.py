@@ -1,4 +1,4 @@
-"""Random operands of NNAPI's operations that move elements, legal most of the time, and what a program is bound to one after the other."""
+"""Random operands of NNAPI's data-movement operations, usually legal, and sequences of bindings for a program."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ class Tensor(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """A list that the program may be given when it runs; a matrix for paddings."""
+    """A list that may be a runtime input; a matrix for paddings."""
 
     array: np.ndarray
 
 
 class Indices(NamedTuple):
-    """Indices. A program that is given them when it runs does not look at them on the host: they have to be legal
-    then.
-    """
+    """Indices. As runtime inputs they are not checked on the host, so they must be legal."""
 
     array: np.ndarray
 
@@ -37,7 +35,7 @@ Operands = tuple[Operand, ...]
 class Draw(NamedTuple):
     op: str
     rule: Callable[..., Any]
-    bindings: list[Operands]  # the operands that one program is bound to; plain numbers are the same in all of them
+    bindings: list[Operands]  # operand sets bound in turn to one program; plain numbers are the same in all
     dtype: str
 
 
@@ -49,7 +47,7 @@ def numbers(values: Any) -> Numbers:
 
 
 def shape_near(random: Random, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape of the same rank with sizes nearby."""
+    """Return a shape of the same rank with similar sizes."""
     return tuple(max(1, size + int(random.integers(-2, 3))) for size in shape)
 
 
@@ -57,7 +55,7 @@ def elements(random: Random, shape: tuple[int, ...], dtype: str) -> Tensor:
     return Tensor(random.integers(0, 100, shape).astype(dtype))
 
 
-# ---- draws: operands that are legal most of the time, for shapes that they were made for
+# ---- draws: operands for given shapes, usually legal
 
 
 def draw_slice(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -80,7 +78,7 @@ def draw_strided_slice(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...
     strides = [int(random.choice([-3, -2, -1, 1, 1, 1, 2, 3])) for _ in shape]
     masks = [int(random.integers(0, 2 ** len(shape))) if random.random() < 0.5 else 0 for _ in range(3)]
     for axis, size in enumerate(shape):
-        if masks[2] >> axis & 1 and random.random() < 0.4:  # one element, in one of the ways to write it
+        if masks[2] >> axis & 1 and random.random() < 0.4:  # one element, written in one of several ways
             masks[0] &= ~(1 << axis)
             masks[1] &= ~(1 << axis)
             begin[axis] = int(random.integers(-size, size))
@@ -129,7 +127,7 @@ def draw_tile(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def draws(random: Random, op: str) -> Draw:
-    """A program's operation and the operands that it is bound to, one after the other."""
+    """Return a program's operation and the operand sets that it is bound to in turn."""
     rule, draw, dtypes = KINDS[op]
     dtype = str(random.choice(dtypes))
     shape = tuple(int(size) for size in random.integers(1, 6, random.integers(1, 5)))

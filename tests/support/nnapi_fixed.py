@@ -1,4 +1,4 @@
-"""NNAPI's fixed-point numbers in NumPy, written from the specification: sections G6 and F. All arrays are int64."""
+"""NNAPI's fixed-point arithmetic in NumPy, following sections G6 and F of the specification. All arrays are int64."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def sat(x: Array) -> Array:
 
 
 def rdp(x: Array, k: int) -> Array:
-    """G6: rounded half away from zero, by the bits that go."""
+    """G6: shift right, rounding half away from zero."""
     mask = (1 << k) - 1
     return np.asarray((x >> k) + ((x & mask) > (mask >> 1) + (x < 0)))
 
 
 def m(a: Array, b: Array | int) -> Array:
-    """F1."""
+    """Multiply by F1."""
     exact = a * np.asarray(b)
     result = truncated(exact + np.where(exact >= 0, 1 << 14, 1 - (1 << 14)), 1 << 15)
     return np.where((a == LEAST) & (np.asarray(b) == LEAST), MOST, result)
@@ -37,7 +37,7 @@ def sh(x: Array, e: int) -> Array:
 
 
 def qm(d: float) -> tuple[int, int]:
-    """G6: a factor as an integer of 31 bits and an exponent."""
+    """G6: convert a factor to a 31-bit mantissa and an exponent."""
     if d == 0:
         return 0, 0
     fraction, exponent = math.frexp(d)
@@ -48,14 +48,14 @@ def qm(d: float) -> tuple[int, int]:
 
 
 def mul(x: Array, factor: tuple[int, int]) -> Array:
-    """G6: two roundings."""
+    """G6: multiply with two roundings."""
     mantissa, e = factor
     exact = (x << max(e, 0)) * mantissa
     return rdp(truncated(exact + np.where(exact >= 0, 1 << 30, 1 - (1 << 30)), 1 << 31), max(-e, 0))
 
 
 def exp_quarter(a: Array) -> Array:
-    """F2."""
+    """Compute the exponential of F2."""
     x = a + 4096
     x2 = m(x, x)
     x3, x4 = m(x2, x), m(x2, x2)
@@ -64,7 +64,7 @@ def exp_quarter(a: Array) -> Array:
 
 
 def exp(a: Array, k: int) -> Array:
-    """F3."""
+    """Compute the exponential of F3."""
     f = 15 - k
     quarter = 1 << (f - 2)
     b = (a & (quarter - 1)) - quarter
@@ -78,7 +78,7 @@ def exp(a: Array, k: int) -> Array:
 
 
 def near_half(a: Array) -> Array:
-    """F4."""
+    """Compute F4."""
     total = a + MOST
     h = truncated(total + np.where(total >= 0, 1, -1), 2)
     x = 23130 + m(h, -15420)
@@ -88,13 +88,13 @@ def near_half(a: Array) -> Array:
 
 
 def tanh(a: Array, k: int) -> Array:
-    """F5."""
+    """Compute tanh by F5."""
     n = -np.abs(a)
     t = sh(near_half(exp(n, k + 1)) - 8192, 2)
     return np.where(a == 0, 0, np.where(a > 0, t, -t))
 
 
 def logistic(a: Array, k: int) -> Array:
-    """F6."""
+    """Compute the logistic function by F6."""
     p = sh(near_half(exp(-np.abs(a), k)), 1)
     return np.where(a == 0, 16384, np.where(a > 0, p, MOST - p))

@@ -1,4 +1,4 @@
-"""Operands that do not fit an operation of NNAPI, and the error that it meets them with."""
+"""Invalid operands of NNAPI operations, and the expected errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Held(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """An input of the graph, of which the elements are not known; a shape of None: nor the rank."""
+    """An input of the graph, with unknown elements; shape None: also unknown rank."""
 
     dtype: str
     shape: list[int] | None
 
 
 class Case(NamedTuple):
-    """An operation with operands that do not fit. `text`: what is said behind the operation's name, the rule before what is expected."""
+    """An operation with invalid operands. `text`: the message after the operation's name; the rule precedes the expectation."""
 
     op: str
     operands: tuple[Any, ...]
@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 def rule_and_text(one: Case) -> tuple[str, str]:
-    """The rule that the text of a case names before what is expected, and the text without it."""
+    """Split a case's text into the rule id and the text without it."""
     found = re.search(r"(N[DGL]?\d+(?:\.\d+)?): ", one.text)
     if found:
         return found[1], one.text.replace(found[0], "")
@@ -47,7 +47,7 @@ def rule_and_text(one: Case) -> tuple[str, str]:
 
 
 def refusal_of(one: Case) -> pumice.Error | None:
-    """The error that an operation meets; None where it is taken."""
+    """Return the error of an operation; None if it is accepted."""
     graph = pumice.Graph()
     plain = operands_of(graph, tuple(None if isinstance(each, Held | Fed) else each for each in one.operands), {})
     for i, each in enumerate(one.operands):

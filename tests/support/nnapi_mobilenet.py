@@ -1,4 +1,4 @@
-"""A quantized network of depthwise and pointwise convolutions, as a program of NNAPI and as the same ONNX model."""
+"""A quantised network of depthwise and pointwise convolutions, as an NNAPI program and as the same ONNX model."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 
 Array = np.ndarray[Any, Any]
-UNIT = 6 / 255  # of all activations, which RELU6 holds to 0 .. 6
+UNIT = 6 / 255  # scale of all activations, which RELU6 limits to 0 .. 6
 INPUT, CLASSES = 2 / 255, 100
 
 
 class Layer(NamedTuple):
     weights: Array  # [outputs, inputs or 1, height, width], uint8
     bias: Array
-    scale: float  # of the weights, whose zero point is 128
+    scale: float  # of the weights, with zero point 128
     stride: int
     groups: int
 
 
 def layers(seed: int = 0, widths: tuple[int, ...] = (16, 32, 64, 64, 128, 128)) -> list[Layer]:
-    """A first convolution, then a depthwise and a pointwise one for each further width; every second one halves the image."""
+    """Return a first convolution, then a depthwise and a pointwise one per further width; every second pair has stride 2."""
     random = np.random.default_rng(seed)
 
     def drawn(outputs: int, inputs: int, size: int, stride: int, groups: int) -> Layer:
@@ -48,12 +48,12 @@ def head(channels: int, seed: int = 1) -> tuple[Array, Array, float]:
 
 
 def padding(layer: Layer) -> tuple[int, int]:
-    """Before and after, as SAME has it for even sizes."""
+    """Return (before, after) of SAME padding for even sizes."""
     return (0, 0) if layer.weights.shape[2] == 1 else (0, 1) if layer.stride == 2 else (1, 1)
 
 
 def nnapi_program(size: int) -> pumice.Graph:
-    """Of a uint8 image [1, size, size, 3] the shares of the classes."""
+    """Return a graph from a uint8 image [1, size, size, 3] to class probabilities."""
     graph, scale = pumice.Graph("mobilenet"), INPUT
     x = graph.input("x", "uint8", [1, size, size, 3], scale=scale, zero_point=128)
     for layer in layers():
@@ -75,7 +75,7 @@ def nnapi_program(size: int) -> pumice.Graph:
 
 
 class _Writer:
-    """Nodes of an ONNX model whose tensors are quantized between all operators."""
+    """Builds an ONNX model whose tensors are quantised between all operators."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -103,7 +103,7 @@ class _Writer:
 
 
 def onnx_model(size: int) -> onnx.ModelProto:
-    """Of a uint8 image [1, 3, size, size] the same."""
+    """Return the same network for a uint8 image [1, 3, size, size]."""
     writer, scale = _Writer(), INPUT
     x = writer.add("DequantizeLinear", "x", *writer.parameters(scale, 128))
     bounds = [writer.constant(np.array(one, "float32")) for one in (0, 6)]

@@ -1,6 +1,4 @@
-"""Helpers of the tests of NNAPI's operations: one operation as a program, quantized arrays, and how they are
-compared.
-"""
+"""Test helpers for NNAPI operations: one operation as a program, quantised arrays, and comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import pumice
 
 
 class Quantized(NamedTuple):
-    """Integers that stand for (integer - zero_point) * scale."""
+    """Integers representing (integer - zero_point) * scale."""
 
     array: np.ndarray
     scale: float
@@ -30,14 +28,14 @@ def random_quantized(shape: tuple[int, ...], dtype: str = "uint8", scale: float 
 
 
 def quantize(reals: np.ndarray, scale: float, zero_point: int, dtype: str = "uint8") -> np.ndarray:
-    """Rounded to the nearest, a half to the even one, and saturated."""
+    """Quantise, rounding half to even and saturating."""
     info = np.iinfo(dtype)
     places = np.round(reals.astype("float32") / np.float32(scale)) + zero_point
     return np.clip(places, info.min, info.max).astype(dtype)
 
 
 def operands_of(graph: pumice.Graph, given: tuple[Any, ...], fed: dict[str, np.ndarray]) -> list[Any]:
-    """Arrays and quantized arrays as inputs of the graph; all else as it is."""
+    """Add arrays and quantised arrays as inputs of the graph; leave other operands unchanged."""
     operands = []
     for i, one in enumerate(given):
         if isinstance(one, Quantized):
@@ -54,7 +52,7 @@ def operands_of(graph: pumice.Graph, given: tuple[Any, ...], fed: dict[str, np.n
 
 
 def run(context: pumice.Context, op: str, *given: Any, **declared: Any) -> Any:
-    """The outputs of one operation, a tuple where there are several."""
+    """Return the outputs of one operation, a tuple if there are several."""
     graph = pumice.Graph(op)
     fed: dict[str, np.ndarray] = {}
     made = graph.add(f"nnapi::{op}", *operands_of(graph, given, fed), name="it", **declared)
@@ -71,7 +69,7 @@ def run(context: pumice.Context, op: str, *given: Any, **declared: Any) -> Any:
 
 
 def assert_near(actual: np.ndarray, expected: np.ndarray, *, ulp: float = 4) -> None:
-    """Integers and bools alike, floats within `ulp` of their own precision."""
+    """Check that integers and bools are equal, and floats within `ulp`."""
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     if actual.dtype.kind == "f":
@@ -82,17 +80,17 @@ def assert_near(actual: np.ndarray, expected: np.ndarray, *, ulp: float = 4) -> 
 
 
 def wider(one: Any, axis: int) -> Any:
-    """An operand with the first part of an axis once more at its end."""
+    """Return an operand with the first slice of an axis repeated at its end."""
     array = one.array if isinstance(one, Quantized) else one
     more = np.concatenate([array, np.take(array, [0], axis)], axis)
     return one._replace(array=more) if isinstance(one, Quantized) else more
 
 
 def real(one: Any) -> np.ndarray[Any, Any]:
-    """The numbers of an operand in float64, those that its codes stand for where it is quantized."""
+    """Return the operand's values in float64, dequantised if necessary."""
     return np.asarray(one.reals if isinstance(one, Quantized) else one).astype("float64")
 
 
 def quarters(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Small multiples of 1/4: sums of some hundred products are exact in float32."""
+    """Return small multiples of 1/4: sums of some hundred products are exact in float32."""
     return (np.random.default_rng(seed).integers(-8, 9, shape) / 4).astype(dtype)

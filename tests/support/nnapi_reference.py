@@ -1,4 +1,4 @@
-"""NNAPI's operations that move elements, in NumPy and as the specification has them: what it does not allow raises Illegal."""
+"""NNAPI's data-movement operations in NumPy, following the specification; illegal operands raise Illegal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Numbers = Sequence[int]
 
 
 class Illegal(Exception):
-    """The operands break a rule of the operation."""
+    """Raised if operands violate a rule of the operation."""
 
 
 def expect(holds: bool, rule: str) -> None:
@@ -39,7 +39,7 @@ def slice_(x: Array, begin: Numbers, size: Numbers) -> Array:
 def strided_slice(
     x: Array, begin: Numbers, end: Numbers, strides: Numbers, begin_mask: int, end_mask: int, shrink_mask: int
 ) -> Array:
-    """The places of an axis are those of Python's range: begin and end count from its end where they are negative, and are clamped."""
+    """Slice like Python's range: negative begin and end count from the end of the axis, and both are clamped."""
     expect(len(begin) == len(end) == len(strides) == x.ndim, "one number for each axis")
     expect(0 not in strides, "strides other than 0")
     gone = []
@@ -48,7 +48,7 @@ def strided_slice(
         extent = x.shape[axis]
         places = range(extent)[slice(None if opens else first, None if ends else last, step)]
         if goes and not opens and not ends and (first, last) == (-1, 0) and step > 0:
-            places = range(extent)[-1:]  # begin and begin + 1, as it is written for the last element
+            places = range(extent)[-1:]  # begin and begin + 1, as the specification writes it for the last element
         if goes:
             expect(step > 0, "a step above 0 on an axis that goes")
             expect(len(places) == 1, "one element on an axis that goes")

@@ -1,5 +1,6 @@
-"""The refusals of NNAPI's operations as the sources have them: where each stands, which operations can meet it, and what it says, as
-patterns of the messages. A text with a choice in it is one pattern for each side of the choice.
+"""The errors of NNAPI operations, parsed from the sources: location, affected operations, and message as patterns.
+
+A conditional text yields one pattern per alternative.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import NamedTuple
 
 SOURCES = Path(__file__).resolve().parents[2] / "cpp" / "graph" / "nnapi"
 ANY = ".*"
-# Calls that refuse by a text of their own. UnknownShapeError is no refusal: a node that is expanded later stands for the operation
-# then. Nor is a plain Error, which tells of a defect of the engine's own.
+# Calls that fail with their own text. UnknownShapeError is not an error of the operation: its expansion is deferred. A plain Error
+# indicates a defect of the engine.
 _FAILING = re.compile(r"\b(?:(?:[oe]|rules_)\.)?(fail|refuse)\(|throw (GraphError|UnsupportedError)\(")
-# Calls that refuse what is not expected, by the text of the function that they call.
+# Calls that reject unexpected operands with the text of the called function.
 _EXPECTING = re.compile(
     r"\b(?:o\.)?(expect_rank|expect_ranks|expect_least_rank|expect_size|expect_length|expect_one_size|refuse_empty)\("
 )
@@ -22,8 +23,8 @@ _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
 class Refusal(NamedTuple):
-    """One place in the sources. `operations`: those of its file; empty where any can meet it. Patterns begin with the rule's id in
-    brackets where the function that is called puts it before a text of its own.
+    """One error site in the sources. `operations`: those of its file; empty if any operation can reach it. Patterns begin with the rule's
+    id in brackets if the called function puts it before its text.
     """
 
     place: str
@@ -32,7 +33,7 @@ class Refusal(NamedTuple):
 
 
 def refusals() -> list[Refusal]:
-    """All, file by file. What passes on the text of another is none."""
+    """Return all error sites, file by file. Sites that forward another's text are excluded."""
     found = []
     for path in sorted(SOURCES.glob("*.cpp")):
         text = re.sub(r"//[^\n]*", "", path.read_text())
@@ -44,7 +45,7 @@ def refusals() -> list[Refusal]:
 
 
 def _calls(text: str) -> Iterator[tuple[int, str, list[str]]]:
-    """Each call's place, the function's name and its arguments. A definition has types before its parameters and is passed over."""
+    """Yield each call's offset, function name and arguments. Definitions, which have types before their parameters, are skipped."""
     for pattern in (_FAILING, _EXPECTING):
         for found in pattern.finditer(text):
             name = next(one for one in found.groups() if one)
@@ -61,7 +62,7 @@ def _behind_string(text: str, at: int) -> int:
 
 
 def _closed(text: str, at: int) -> int:
-    """The place behind the bracket that closes the one at this place."""
+    """Return the offset after the bracket that closes the one at `at`."""
     depth = 0
     while True:
         if text[at] == '"':
@@ -74,7 +75,7 @@ def _closed(text: str, at: int) -> int:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts between separators that stand outside of brackets and strings."""
+    """Split at separators outside brackets and strings."""
     parts, start, at = [], 0, 0
     while at < len(text):
         if text[at] == '"':
@@ -90,7 +91,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def texts(expression: str) -> list[str]:
-    """What an expression of strings gives, as patterns: literals as they are, all else as anything."""
+    """Return the values of a string expression as patterns: literals verbatim, anything else as a wildcard."""
     expression = re.sub(r"\s+", " ", expression.strip())
     condition, *sides = _split(expression, " ? ")
     if sides:

@@ -1,4 +1,4 @@
-"""Programs that are observed to store something else than they do, for tests of what a validation finds."""
+"""Programs with falsified observations, to test what validation finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pumice
 
 
 class ObservedProgram:
-    """A program in all but what `observe` and `observe_runs` of its own class spoil by `change`."""
+    """A program whose `observe` and `observe_runs` results are altered by `change`."""
 
     def __init__(self, program: pumice.Program, change: Callable[[dict[str, Any]], None]) -> None:
         self._program = program

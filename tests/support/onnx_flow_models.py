@@ -1,4 +1,4 @@
-"""Models with control flow, and what they are compared with."""
+"""Models with control flow, and comparisons of their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loop_body(
     condition: str = "go_on",
     **constants: np.ndarray[Any, Any],
 ) -> onnx.GraphProto:
-    """number, go_on, states -> condition, outputs; `go_on` goes on for ever."""
+    """number, go_on, states -> condition, outputs; by default the condition stays `go_on`, forever."""
     if condition == "go_on":
         nodes = [*nodes, node("Identity", ["go_on"], ["still"])]
         condition = "still"
@@ -33,7 +33,7 @@ def loop_body(
 
 
 def typed(proto: onnx.ModelProto, **types: int) -> onnx.ModelProto:
-    """The model with element types of its outputs, without which ONNX Runtime takes none."""
+    """Return the model with element types of its outputs, which ONNX Runtime requires."""
     for output in proto.graph.output:
         output.type.tensor_type.elem_type = types.get(output.name, FLOAT)
     return proto
@@ -50,7 +50,7 @@ def by_runtime(proto: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray[Any, A
 def check(
     context: pumice.Context, proto: onnx.ModelProto, cases: list[Arrays], reference: bool = True, runtime: bool = True
 ) -> pumice.Model:
-    """Every output as the reference and the runtime give it. The references fail at some cases of their own making."""
+    """Compare every output with the reference and the runtime; flags exclude the one that fails on a case."""
     loaded = pumice.load(proto.SerializeToString(), context)
     for inputs in cases:
         results = loaded(**inputs)

@@ -1,4 +1,4 @@
-"""Small ONNX models for the tests, made with the onnx package."""
+"""Small ONNX models for tests, built with the onnx package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(
     opset: int = 17,
     **graph: Any,
 ) -> onnx.ModelProto:
-    """A model of these nodes. It is not checked: the tests make wrong ones too."""
+    """Return a model of these nodes. It is not checked, because tests also build invalid ones."""
     made = helper.make_graph(
         list(nodes),
         "small",
@@ -53,7 +53,7 @@ def relu() -> onnx.ModelProto:
 
 
 def gemm() -> onnx.ModelProto:
-    """x [N, 4] -> relu(x w + b) [N, 3], and what comes before the relu."""
+    """x [N, 4] -> relu(x w + b) [N, 3], and the input of the relu."""
     random = np.random.default_rng(3)
     weights = {
         "w": random.standard_normal((4, 3)).astype(np.float32),
@@ -70,13 +70,13 @@ def subgraph(
     outputs: list[onnx.ValueInfoProto],
     **constants: np.ndarray[Any, Any],
 ) -> onnx.GraphProto:
-    """The body of an If, Loop or Scan."""
+    """Return the body of an If, Loop or Scan."""
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
 
 
 def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
-    """Each output of a test of the standard's own, with what it has to be."""
+    """Yield each output of an ONNX node test with its expected value."""
     loaded = pumice.load(case.model, context)
     for inputs, outputs in case.data_sets:
         results = loaded(*inputs)
@@ -84,26 +84,26 @@ def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
 
 
 def check_standard(case: Any, context: pumice.Context) -> None:
-    """Every output of a test of the standard's own is as the test wants it."""
+    """Check every output of an ONNX node test against its expected value."""
     for result, expected in results_of(case, context):
         assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
 
 
 def recipe(proto: onnx.ModelProto) -> Recipe:
-    """The importer's Recipe of a model."""
+    """Return the importer's Recipe of a model."""
     file = ModelFile(proto)
     return recipe_of(parse(file), file)
 
 
 def constant(made: Recipe, name: str) -> np.ndarray[Any, Any]:
-    """The elements of a Recipe's constant."""
+    """Return the elements of a Recipe's constant."""
     found = made.constants[name]
     return array_of(found.raw, found.dtype, found.shape)
 
 
 def cast_at_boundaries() -> tuple[onnx.ModelProto, npt.NDArray[np.float32]]:
-    """A cast to integers of numbers that rounding puts on either side of one, and the input for it."""
+    """Return a cast to integers of values that rounding may push across an integer, and its input."""
     nodes = [
         node("Mul", ["x", "k"], ["a"], name="mul"),
         node("Cast", ["a"], ["b"], name="cast", to=TensorProto.INT64),

@@ -1,4 +1,4 @@
-"""Transformers as exporters write them, with random weights: symbolic batch and sequence, shape arithmetic on the way to every Reshape."""
+"""Transformers as written by exporters, with random weights: symbolic batch and sequence, shape arithmetic for every Reshape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPSET = 17
 
 @dataclass
 class Writer:
-    """Nodes and weights of a graph; every method adds a few and returns the name of the last result."""
+    """Builds a graph's nodes and weights; every method adds a few and returns the name of the last result."""
 
     random: np.random.Generator
     nodes: list[Any] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Writer:
         return self.constant(self.random.normal(0, 0.08, shape), "float32")
 
     def size(self, x: str, axis: int) -> str:
-        """One axis of x's shape, as a vector of one element."""
+        """Return one axis of x's shape, as a one-element vector."""
         return self.add("Unsqueeze", self.add("Gather", self.add("Shape", x), self.constant(axis)), self.constant([0]))
 
     def linear(self, x: str, width_in: int, width: int) -> str:
@@ -46,12 +46,12 @@ class Writer:
         return self.add("LayerNormalization", x, ones, self.weight(width), axis=-1, epsilon=1e-5)
 
     def heads(self, x: str, heads: int, width: int) -> str:
-        """[batch, sequence, width] as [batch, heads, sequence, width / heads]."""
+        """Reshape [batch, sequence, width] to [batch, heads, sequence, width / heads]."""
         sizes = [self.size(x, 0), self.size(x, 1), self.constant([heads]), self.constant([width // heads])]
         return self.add("Transpose", self.add("Reshape", x, self.add("Concat", *sizes, axis=0)), perm=[0, 2, 1, 3])
 
     def attention(self, x: str, heads: int, width: int, mask: str, past: Sequence[str] = ()) -> tuple[str, list[str]]:
-        """The result of an attention layer, and its keys and values with those of the past before them."""
+        """Return the result of an attention layer, and its K and V after the past."""
         q, k, v = (self.heads(self.linear(x, width, width), heads, width) for _ in range(3))
         if past:
             k, v = (self.add("Concat", before, now, axis=2) for before, now in zip(past, (k, v), strict=True))
@@ -77,7 +77,7 @@ class Writer:
 
 
 def encoder(layers: int = 12, width: int = 64, heads: int = 4, words: int = 101) -> onnx.ModelProto:
-    """ids and mask of [batch, sequence], int64 -> [batch, sequence, width]. About 52 nodes a layer."""
+    """input_ids and attention_mask [batch, sequence], int64 -> [batch, sequence, width]. About 52 nodes per layer."""
     w = Writer(np.random.default_rng(0))
     ids, mask = (
         helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ("ids", "mask")
@@ -95,8 +95,8 @@ def encoder(layers: int = 12, width: int = 64, heads: int = 4, words: int = 101)
 
 
 def decoder(layers: int = 12, width: int = 64, heads: int = 4, words: int = 101) -> onnx.ModelProto:
-    """ids of [batch, new], int64, and for each layer keys and values of [batch, heads, past, width / heads] -> logits of
-    [batch, new, words] and the keys and values with the new ones at their end. New places see the past and those before them."""
+    """input_ids [batch, new], int64, and K and V [batch, heads, past, width / heads] of each layer -> logits [batch, new, vocab_size] and
+    the extended K and V. New tokens attend to the past and to earlier new tokens."""
     w = Writer(np.random.default_rng(0))
     cache = ["batch", heads, "past", width // heads]
     inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "new"])]

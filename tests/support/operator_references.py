@@ -1,4 +1,4 @@
-"""The results that rows of the operators' test table should have, by onnx's reference or by functions here, and their programs."""
+"""Expected results for the operators' test table, from onnx's reference or functions here, and test programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cases import OPSET, Case, attentions, fills, indexed, integer_products, rec
 
 Array = npt.NDArray[Any]
 
-# Beginnings of the names of operators whose kernels meet in shared memory where the device has no shuffles.
+# Name prefixes of operators whose kernels reduce in shared memory if the device has no shuffles.
 MEETING = (
     "Arg",
     "Attention",
@@ -40,7 +40,7 @@ MEETING = (
 
 
 def transposed_convolution(x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> Array:
-    """ConvTranspose of grouped images, which onnx's reference computes for one group only."""
+    """Grouped ConvTranspose; onnx's reference supports only one group."""
     groups = attributes.pop("group")
     parts = [
         reference_node("ConvTranspose", 1, attributes, [part_x, part_w])[0]
@@ -51,7 +51,7 @@ def transposed_convolution(x: Array, weights: Array, bias: Array | None = None, 
 
 
 def cropped(x: Array, pads: Array, **attributes: Any) -> Array:
-    """Pad with negative counts, which onnx's reference refuses."""
+    """Pad with negative counts, which onnx's reference rejects."""
     assert not attributes
     begin, end = np.split(pads, 2)
     kept = x[tuple(slice(max(-b, 0), size - max(-e, 0)) for b, e, size in zip(begin, end, x.shape, strict=True))]
@@ -59,12 +59,12 @@ def cropped(x: Array, pads: Array, **attributes: Any) -> Array:
 
 
 def largest_of_planes(x: Array) -> Array:
-    """GlobalMaxPool of rows, for which onnx's reference loses an axis."""
+    """GlobalMaxPool of 1D images, for which onnx's reference loses an axis."""
     return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 def local_response(x: Array, size: int, alpha: float, beta: float, bias: float) -> Array:
-    """LRN, of which onnx's reference leaves out channels beyond the number of images."""
+    """LRN; onnx's reference omits channels beyond the batch size."""
     sums = np.zeros_like(x)
     for channel in range(x.shape[1]):
         first, last = max(channel - (size - 1) // 2, 0), channel + size // 2
@@ -73,7 +73,7 @@ def local_response(x: Array, size: int, alpha: float, beta: float, bias: float) 
 
 
 def padded_maxima(x: Array, kernel_shape: list[int], pads: list[int]) -> list[Array]:
-    """MaxPool with the places of its results, which onnx's reference counts from the padding."""
+    """MaxPool with indices, which onnx's reference counts including the padding."""
     places = np.arange(x.size).reshape(x.shape)
     around = [(0, 0), (0, 0), *zip(pads[:2], pads[2:], strict=True)]
     values = np.pad(x, around, constant_values=-np.inf)
@@ -90,13 +90,13 @@ def global_powers(x: Array, p: int) -> Array:
 
 
 def error_function(x: Array) -> Array:
-    """Erf, which onnx's reference computes in float32."""
+    """Erf in the input's precision; onnx's reference uses float32."""
     return np.vectorize(math.erf, otypes=[x.dtype])(x)
 
 
 def cubic_to_the_border(x: Array, grid: Array, mode: str, padding_mode: str, align_corners: int) -> list[Array]:
-    """Each neighbour is held to the border, as PyTorch and ONNX Runtime have it; onnx's reference holds the place between them."""
-    border = 12  # beyond all places that the cases ask for
+    """Clamp each neighbour to the border, like PyTorch and ONNX Runtime; onnx's reference clamps the sampling position."""
+    border = 12  # beyond all sampling positions of the cases
     sizes = np.array(x.shape[:1:-1])
     wide = np.pad(x, ((0, 0), (0, 0), (border, border), (border, border)), mode="edge")
     ends = 1 if align_corners else 0
@@ -106,7 +106,7 @@ def cubic_to_the_border(x: Array, grid: Array, mode: str, padding_mode: str, ali
     return [reference_node("GridSample", 1, options, [wide, moved])[0].astype(x.dtype)]
 
 
-# References by the case's name or by the operator.
+# References by case name or operator.
 OWN_REFERENCES = {
     "GlobalLpPool": global_powers,
     "ConvTranspose: depthwise": transposed_convolution,
@@ -160,7 +160,7 @@ def reference(case: Case, precision: str = "fp32") -> list[Array]:
 
 
 def arrays_of(case: Case, precision: str) -> list[Array | None]:
-    """The inputs' elements; what bfloat16 cannot hold is rounded for the reference too, so that a tolerance is the arithmetic's."""
+    """Return the inputs; values are rounded to bfloat16 for the reference too, so tolerances cover only arithmetic."""
     return [
         array.astype(bfloat16).astype("float32")
         if precision == "bf16" and array is not None and array.dtype == "float32"
@@ -170,7 +170,7 @@ def arrays_of(case: Case, precision: str) -> list[Array | None]:
 
 
 def compiled(case: Case, context: pumice.Context, precision: str = "fp32") -> tuple[pumice.Program, dict[str, Array]]:
-    """A graph of the one node, and its inputs by name."""
+    """Return a graph of one node, and its inputs by name."""
     graph = pumice.Graph()
     values, given = values_in(graph, case, arrays_of(case, precision))
     made = graph.add(case.op, *values, outputs=case.outputs, **case.attributes)

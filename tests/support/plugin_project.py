@@ -1,4 +1,4 @@
-"""A project that uses pumice, with tests of its own, run by a pytest of its own."""
+"""A project that uses pumice with its own tests, run in a separate pytest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_model(pumice_validate):
 
 
 class PluginProject:
-    """Files in a folder, and runs of pytest in it as another process."""
+    """Files in a folder, and pytest runs on it in another process."""
 
     def __init__(self, pytester: pytest.Pytester, arguments: list[str]) -> None:
         self.pytester = pytester
@@ -39,24 +39,24 @@ class PluginProject:
         return self.pytester.path
 
     def write(self, name: str, text: str) -> Path:
-        """A text file, with the folders on its way."""
+        """Write a text file, creating its parent folders."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return path
 
     def model(self, name: str = "gemm.onnx", proto: onnx.ModelProto | None = None) -> Path:
-        """A model file."""
+        """Write a model file."""
         path = self.write(name, "")
         onnx.save(proto or gemm(), path)
         return path
 
     def run(self, *arguments: str | Path) -> pytest.RunResult:
-        """Runs pytest there."""
+        """Run pytest in the folder."""
         return self.pytester.runpytest_subprocess(*self.arguments, *arguments)
 
     def properties(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """The properties that JUnit's XML has of each test."""
+        """Return each test's properties from the JUnit XML."""
         self.run("--junitxml=junit.xml", *arguments)
         cases = ElementTree.parse(self.path / "junit.xml").iter("testcase")
         return {
@@ -65,7 +65,7 @@ class PluginProject:
 
 
 def write_data_set(folder: Path, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-    """As ONNX stores them."""
+    """Write a data set in ONNX's format."""
     folder.mkdir(parents=True)
     for kind, arrays in (("input", inputs), ("output", outputs)):
         for i, (name, array) in enumerate(arrays.items()):
@@ -73,13 +73,13 @@ def write_data_set(folder: Path, inputs: dict[str, Any], outputs: dict[str, Any]
 
 
 def expected_of_gemm() -> dict[str, Any]:
-    """The outputs of the small model on X, in float64 and rounded once."""
+    """Return the outputs of the small model on X, computed in float64 and rounded once."""
     weights = {one.name: numpy_helper.to_array(one).astype(np.float64) for one in gemm().graph.initializer}
     total = X.astype(np.float64) @ weights["w"] + weights["b"]
     return {"y": np.maximum(total, 0).astype(np.float32), "sum": total.astype(np.float32)}
 
 
 def plugin_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of this run's own pytest reaches another one."""
+    """Isolate the inner pytest from this run's environment."""
     for name in [name for name in os.environ if name.startswith(("PYTEST_", "PUMICE_DEVICE"))]:
         monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""Models that are right in float32 and break in float16, each by one trap among calm layers."""
+"""Models that are right in float32 and fail in float16, each with one trap among well-conditioned layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 Array = np.ndarray[Any, Any]
 
 WIDTH, ROWS = 32, 8
-_LEAST_NODES = 62  # so that 5 percent are 3 nodes
+_LEAST_NODES = 62  # so that 5 percent is 3 nodes
 TRAPS: dict[str, Callable[[Net, str], str]] = {}
 
 
@@ -24,7 +24,7 @@ class Trap(NamedTuple):
 
 
 class Net:
-    """A graph in the making, of values [rows, width] between the layers; both are multiples of the constants of these names."""
+    """A graph under construction, with values [rows, width] between layers; both are multiples of ROWS and WIDTH."""
 
     def __init__(self, seed: int, rows: int = ROWS, width: int = WIDTH) -> None:
         self.rows, self.width = rows, width
@@ -46,12 +46,12 @@ class Net:
         return self.add("MatMul", x, self.constant(weights), name=name)
 
     def turned(self, x: str) -> str:
-        """Another order of the axes and back, which no kernel takes up."""
+        """Transpose and transpose back, which no kernel fuses."""
         return self.add("Transpose", self.add("Transpose", x, perm=[1, 0]), perm=[1, 0])
 
     @property
     def rotation(self) -> Array:
-        """Blocks of rotations along the diagonal, with the columns in another order."""
+        """Return a block-diagonal rotation matrix with permuted columns."""
         count = self.width // WIDTH
         made = np.zeros((self.width, self.width))
         for i in range(count):
@@ -60,13 +60,13 @@ class Net:
         return made[:, self.draw.permutation(self.width)] if count > 1 else made
 
     def matrix(self, rows: int = 0, columns: int = 0) -> Array:
-        """Normal numbers, smaller where more are summed than WIDTH."""
+        """Return normal numbers, scaled down if more than WIDTH are summed."""
         rows, columns = rows or self.width, columns or self.width
         return self.draw.standard_normal((rows, columns)) * np.sqrt(WIDTH / max(rows, WIDTH))
 
     def calm(self, x: str) -> str:
-        """A layer of numbers about 1: a rotation, a bias, a bounded function."""
-        x = self.product(x, self.rotation * 1.5)  # as much as the function takes away
+        """Add a layer with values of about 1: a rotation, a bias, a bounded function."""
+        x = self.product(x, self.rotation * 1.5)  # compensates the shrinking by the function
         x = self.add("Add", x, self.constant(self.draw.standard_normal(self.width) / 8))
         return self.add("Softsign", x)
 
@@ -128,7 +128,7 @@ def long_window(net: Net, x: str) -> str:
 
 @trap
 def large_softmax(net: Net, x: str) -> str:
-    """Scores of about 1e5 whose distances matter."""
+    """Scores of about 1e5 whose differences matter."""
     scores = net.product(net.add("Mul", x, net.constant(16)), net.matrix() * 4e3)
     scores = net.add("Mul", net.turned(scores), net.constant(2e-5))
     return net.add("Mul", net.add("Softmax", scores), net.constant(8))
@@ -136,14 +136,14 @@ def large_softmax(net: Net, x: str) -> str:
 
 @trap
 def softmax_of_close_scores(net: Net, x: str) -> str:
-    """Scores of about 3,000, of which the distances of 1 decide."""
+    """Scores of about 3,000, decided by differences of 1."""
     scores = net.add("Add", net.product(x, net.eye(4)), net.constant(3000))
     return net.add("Mul", net.add("Softmax", net.turned(scores)), net.constant(8))
 
 
 @trap
 def growing_stream(net: Net, x: str) -> str:
-    """A residual stream of which the last sum is beyond float16: each adds at most 15,500."""
+    """A residual stream that leaves the float16 range with the last sum: each adds at most 15,500."""
     stream = net.add("Mul", x, net.constant(3e3))
     for _ in range(5):
         layer = net.add("Tanh", net.product(net.normal(stream), net.eye()))
@@ -167,7 +167,7 @@ def massive_channel(net: Net, x: str) -> str:
 
 @trap
 def large_offset(net: Net, x: str) -> str:
-    """x + 2,000 is stored, and 2,000 taken off again."""
+    """x + 2,000 is stored, and 2,000 subtracted again."""
     far = net.add("Add", net.product(x, net.eye()), net.constant(2000))
     return net.add("Sub", net.turned(far), net.constant(2000))
 
@@ -196,7 +196,7 @@ def squared_distance(net: Net, x: str) -> str:
 
 @trap
 def underflow(net: Net, x: str) -> str:
-    """Numbers of about 1e-8, made large again."""
+    """Numbers of about 1e-8, scaled up again."""
     small = net.product(net.product(x, net.eye(1e-4)), net.eye(1e-4))
     return net.product(net.product(small, net.eye(1e4)), net.eye(1e4))
 
@@ -219,7 +219,7 @@ def norm_by_squares(net: Net, x: str) -> str:
 
 @trap
 def softmax_by_exponentials(net: Net, x: str) -> str:
-    """exp(x) / sum exp(x) without the maximum taken off."""
+    """exp(x) / sum exp(x) without subtracting the maximum."""
     powers = net.add("Exp", net.product(x, net.eye(30)))
     sums = net.add("MatMul", powers, net.constant(np.ones((net.width, 1))))
     return net.add("Mul", net.add("Div", powers, sums), net.constant(8))
@@ -227,7 +227,7 @@ def softmax_by_exponentials(net: Net, x: str) -> str:
 
 @trap
 def near_one(net: Net, x: str) -> str:
-    """log(1 - sigmoid(x)) where the sigmoid is nearly 1."""
+    """log(1 - sigmoid(x)) for sigmoids close to 1."""
     near = net.add("Sigmoid", net.add("Add", net.product(x, net.eye(2)), net.constant(8)))
     apart = net.add("Sub", net.constant(1), net.turned(near))
     return net.add("Log", net.add("Add", apart, net.constant(1e-6)))
@@ -235,7 +235,7 @@ def near_one(net: Net, x: str) -> str:
 
 @trap
 def differences_of_times(net: Net, x: str) -> str:
-    """Times of about 1e5, each less the one before it."""
+    """Differences of successive times of about 1e5."""
     times = net.add("Add", net.product(x, net.eye(5)), net.constant(np.arange(net.width) % WIDTH + 1e4))
     matrix = np.eye(net.width) - np.eye(net.width, k=1)
     matrix[0, 0] = 0
@@ -244,7 +244,7 @@ def differences_of_times(net: Net, x: str) -> str:
 
 @trap
 def cubes(net: Net, x: str) -> str:
-    """(10 x + 50)^3, and a product that makes it small."""
+    """(10 x + 50)^3, scaled down by a matrix product."""
     base = net.add("Add", net.product(x, net.eye(10)), net.constant(50))
     cube = net.add("Mul", net.add("Mul", base, base), base)
     return net.normal(net.product(cube, net.eye(1e-4)))
@@ -252,7 +252,7 @@ def cubes(net: Net, x: str) -> str:
 
 @trap
 def sum_before_mean(net: Net, x: str) -> str:
-    """Large numbers whose mean is taken off by a product."""
+    """Large numbers whose mean is subtracted by a matrix product."""
     large = net.product(x, net.matrix() * 1e4)
     large = net.add("Add", large, net.constant(6e4))
     apart = net.product(large, np.eye(net.width) - 1 / net.width)
@@ -260,7 +260,7 @@ def sum_before_mean(net: Net, x: str) -> str:
 
 
 def precision_model(name: str, rows: int = ROWS, width: int = WIDTH) -> Trap:
-    """The trap behind some calm layers and before others."""
+    """Return the trap with well-conditioned layers before and after it."""
     net = Net(sorted(TRAPS).index(name), rows, width)
     x = "x"
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""Interpreters of their own, and the environment of a machine that has no driver."""
+"""Separate Python processes, and the environment of a machine without a driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_DRIVER = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.j
 def python(
     *arguments: str, cwd: Path | None = None, seconds: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter, with this one's environment but for what is given; it may take so many seconds."""
+    """Run a fresh interpreter with this environment plus the given variables and a timeout in seconds."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -26,7 +26,7 @@ def python(
 
 
 def output_of(*arguments: str, cwd: Path | None = None, **environment: str) -> str:
-    """The output of a fresh interpreter, which must succeed and say nothing on its standard error."""
+    """Return the output of a fresh interpreter, which must succeed with empty standard error."""
     done = python(*arguments, cwd=cwd, **environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""A program that runs and validates a small model one step of which does not wait, as fault_runner.py does faulty shaders."""
+"""A program that runs and validates a small model with a missing barrier, like fault_runner.py does for faulty shaders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def two_ends() -> onnx.ModelProto:
 
 
 def raced(task: dict[str, Any]) -> dict[str, Any]:
-    """Which of three runs are right, the last on filled memory, and what a validation says in each mode."""
+    """Return which of three runs are right, the last on filled memory, and the validation's result in each mode."""
     x = numbers(7, 12)
     source = two_ends().SerializeToString()
     with pumice.load(source) as loaded:

@@ -1,4 +1,4 @@
-"""The random numbers of the engine in NumPy: the same integers, and floats by the same float32 operations."""
+"""The engine's random numbers in NumPy: the same integers, and floats by the same float32 operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COS = (
 
 
 def philox(counters: Array, key: tuple[int, int]) -> Array:
-    """Philox 4x32-10 of counters [n, 4]."""
+    """Apply Philox 4x32-10 to counters [n, 4]."""
     c = [counters[:, i].astype(np.uint64) for i in range(4)]
     k = list(key)
     mask = np.uint64(0xFFFFFFFF)
@@ -40,7 +40,7 @@ def philox(counters: Array, key: tuple[int, int]) -> Array:
 
 
 def words(count: int, state: Array, stream: int, key: int | None = None) -> Array:
-    """The words of the blocks that `count` numbers need, four words a block."""
+    """Return the random uint32 words for `count` numbers, in blocks of four."""
     blocks = -(-count // 4)
     counters = np.zeros((blocks, 4), np.uint32)
     counters[:, 0] = np.arange(blocks)

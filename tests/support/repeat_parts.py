@@ -1,4 +1,4 @@
-"""Where the time of `validate(repeat=N)` goes, part by part, for `tests/validation_figures.py repeat --explain`."""
+"""Break down the time of `validate(repeat=N)` for `tests/validation_figures.py repeat --explain`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumice.validation.sources import DeviceTensors
 
 COMPILED = "program compiled, weights uploaded"
 BEGUN = "first run: bound, pipelines, recorded"
-PARTS = {  # in the order of the table; the thread makes the first ones while the first case is judged
+PARTS = {  # in table order; a thread does the first ones while the first case is judged
     "context made": "thread",
     "context taken": "thread",
     COMPILED: "thread",
@@ -37,7 +37,7 @@ _SETTINGS = {
 
 
 class Parts:
-    """Seconds and counts by part."""
+    """Seconds and counts by stage."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -45,14 +45,14 @@ class Parts:
         self._lock = threading.Lock()
 
     def add(self, part: str, begin: float) -> None:
-        """Adds the time from `begin` until now."""
+        """Add the time from `begin` until now."""
         seconds = time.perf_counter() - begin
         with self._lock:
             self.seconds[part] += seconds
             self.counts[part] += 1
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call, measured."""
+        """Return the call with timing."""
 
         def timed(*given: Any, **options: Any) -> Any:
             begin = time.perf_counter()
@@ -64,7 +64,7 @@ class Parts:
         return timed
 
     def runs(self, real: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-        """`Repeats._runs`, each run of which is measured by its setting."""
+        """Wrap `Repeats._runs` to time each run by its setting."""
 
         def runs(one: Repeats, inputs: Any) -> Iterator[Any]:
             self.timed("waited for the thread", lambda: one.fresh)()
@@ -81,7 +81,7 @@ class Parts:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """What is validated in this block is measured."""
+        """Time validations within this block."""
         timed = self.timed
         changed = (
             (repeat, "another_context", timed("context made", repeat.another_context)),
@@ -99,10 +99,10 @@ class Parts:
 
 
 def explained(loaded: pumice.Model, case: Any, runs: int) -> Iterator[str]:
-    """A table of the parts: with a context that is made anew, and with the one that the validation before has left."""
+    """Yield a table of the stages: with a newly created context, and with one reused from the previous validation."""
     columns = {"first": Parts(), "later": Parts()}
     whole = {}
-    repeat.take_spare(loaded.context)  # what validations before have left is freed here
+    repeat.take_spare(loaded.context)  # frees what earlier validations have left
     for name, parts in columns.items():
         begin = time.perf_counter()
         with parts.measured():
@@ -117,7 +117,7 @@ def explained(loaded: pumice.Model, case: Any, runs: int) -> Iterator[str]:
 
 
 def _inside(loaded: pumice.Model, case: Any) -> Iterator[str]:
-    """What the engine does on a second context that is made anew, by kind, and how long a device takes to make and to free."""
+    """Yield the engine's times on a newly created second context by kind, and the time to create and free a device."""
     inputs = {value.name: array for value, array in zip(loaded.program.inputs, loaded.arguments(**case), strict=True)}
     found: defaultdict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Records of reports, for tests of what shows them: real ones, and large or hostile ones made of them."""
+"""Report records for tests of report views: real ones, and large or hostile ones derived from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pumice
 from onnx_models import model, node, value
 
-# A name that tries HTML, a terminal's escape sequences, line breaks, the direction of text, and sheer length.
+# A name with HTML, terminal escape sequences, line breaks, text direction overrides, and excessive length.
 HOSTILE = (
     "\x1b[31m</script><script>window.taken=1</script><img src=x onerror=window.taken=1>\r\n\"'&\u202e\x00"
     + "n" * 10_000
@@ -18,7 +18,7 @@ HOSTILE = (
 
 
 def overflowing(name: str = "squared") -> Any:
-    """x * x in parts of its sum, and random numbers added: wrong in fp16 for large x, and unproved. Behind Softmax nothing overflows."""
+    """x * x divided by its sum, plus random numbers: wrong in fp16 for large x, and unproved. After a Softmax nothing overflows."""
     nodes = [
         node("Mul", ["x", "x"], ["big"], name=name),
         node("LpNormalization", ["big"], ["parts"], p=1, axis=-1),
@@ -29,12 +29,12 @@ def overflowing(name: str = "squared") -> Any:
 
 
 def report_of(context: pumice.Context, source: Any, precision: str = "fp16") -> Any:
-    """The report on a model that reads x [2, 4], which is 300 everywhere."""
+    """Return the report on a model that reads x [2, 4], filled with 300."""
     return pumice.validate(source, [(np.full((2, 4), 300, np.float32),)], context=context, precision=precision)
 
 
 def long_record(record: dict[str, Any], count: int) -> dict[str, Any]:
-    """A chain of so many nodes with residuals and one tensor that is read from afar, with rows like the first of a record."""
+    """Return a chain of `count` nodes with residuals and one long skip connection, with rows copied from a record's first."""
     made = copy.deepcopy(record)
     like = next(row for row in made["rows"] if row["statistics"])
     nodes, rows = [], []

@@ -1,4 +1,4 @@
-"""The part of JSON Schema that report.schema.json uses. Keys that a schema does not name are found too: nothing is undocumented."""
+"""A checker for the subset of JSON Schema used in report.schema.json. It also reports keys missing from the schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def faults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: str = "$") -> Iterator[str]:
-    """Where a value is not as the schema says."""
+    """Yield the locations where a value violates the schema."""
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
     if "const" in schema and value != schema["const"]:

@@ -1,8 +1,8 @@
-"""Work that takes long."""
+"""Long-running kernels."""
 
 from __future__ import annotations
 
-# Workgroups that each loop 60,000 times: lavapipe ends an invocation's loops after 65,535 iterations in all.
+# Each workgroup loops 60,000 times: lavapipe ends an invocation's loops after a total of 65,535 iterations.
 SLOW = """
 layout(local_size_x = 1) in;
 layout(binding = 0) buffer X { uint x[]; };

@@ -1,4 +1,4 @@
-"""Small programs for tests: functions that build their graphs, and what a convolution gives."""
+"""Small test programs: functions that build their graphs, and expected convolution results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_one(graph: pumice.Graph) -> None:
 
 
 def conv2d(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """3x3, padded by one."""
+    """Compute a 3x3 convolution with padding 1."""
     padded = np.pad(x.astype("float64"), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     return np.einsum("nchwij,ocij->nohw", windows, w.astype("float64")) + b.reshape(1, -1, 1, 1)
@@ -51,7 +51,7 @@ def deep(graph: pumice.Graph) -> None:
 
 
 def of_the_device(graph: pumice.Graph, value: pumice.Value, name: str) -> pumice.Value:
-    """The same numbers as a part of more than the host computes, of a value of known shape."""
+    """Return the same values as a slice of a larger value that only the device computes, of known shape."""
     shape = [size for size in value.shape or () if size is not None]
     size = int(np.prod(shape))
     flat = graph.add("Reshape", value, np.array([size]))

@@ -1,4 +1,4 @@
-"""Mutants of SPIR-V modules: each has one instruction that is changed, removed or added."""
+"""Mutants of SPIR-V modules: each has one changed, removed or added instruction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADER = 5
 EXT_INST, TYPE_INT, TYPE_FLOAT, CONSTANT, DECORATE, MEMBER_DECORATE = 12, 21, 22, 43, 71, 72
 COMPOSITE_CONSTRUCT, SELECT, QUANTIZE, CONTROL_BARRIER, MEMORY_BARRIER = 80, 169, 116, 224, 225
 ARRAY_STRIDE, OFFSET, NO_CONTRACTION = 6, 35, 42
-COMPARISONS = {  # opcode: with the border on the other side, the opposite
+COMPARISONS = {  # opcode: with the boundary moved to the other side, negated
     170: (171,),  # IEqual, INotEqual
     171: (170,),
     172: (174, 178),  # UGreaterThan: UGreaterThanEqual, ULessThanEqual
@@ -84,7 +84,7 @@ ROUNDED = {129, 131, 133, 136}  # FAdd, FSub, FMul, FDiv
 
 
 class Mutant(NamedTuple):
-    """kind: what changes. text: opcode and place of the instruction."""
+    """kind: what changes. text: opcode and offset of the instruction."""
 
     kind: str
     text: str
@@ -92,7 +92,7 @@ class Mutant(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """An instruction's words, the first of which has its length and its opcode, and its place in the module."""
+    """An instruction's words, with length and opcode in the first, and its offset in the module."""
 
     at: int
     words: Words
@@ -112,13 +112,13 @@ def instructions(module: Words) -> Iterator[Instruction]:
 
 
 def is_valid(module: Words) -> bool:
-    """Whether spirv-val accepts the module for Vulkan."""
+    """Return whether spirv-val accepts the module for Vulkan."""
     command = [SPIRV_VAL, "--target-env", "vulkan1.3", "-"]
     return subprocess.run(command, input=module.tobytes(), capture_output=True).returncode == 0
 
 
 def mutants(module: Words, seed: int) -> Iterator[Mutant]:
-    """All mutants that are valid, in an order drawn by the seed, of the kinds in turn."""
+    """Yield all valid mutants in an order drawn from the seed, round-robin over the kinds."""
     random = np.random.default_rng(seed)
     by_kind: dict[str, list[tuple[str, Instruction, list[int]]]] = defaultdict(list)
     for kind, instruction, words in _changes(module):
@@ -134,14 +134,14 @@ def mutants(module: Words, seed: int) -> Iterator[Mutant]:
 def _mutant(module: Words, kind: str, instruction: Instruction, words: list[int]) -> Mutant | None:
     end = instruction.at + len(instruction.words)
     changed = np.concatenate([module[: instruction.at], np.array(words, np.uint32), module[end:]]).astype(np.uint32)
-    changed[3] += kind == "precision"  # the bound of ids, of which that kind takes one
+    changed[3] += kind == "precision"  # the id bound; this kind uses one more id
     if not is_valid(changed):
         return None
     return Mutant(kind, f"op {instruction.opcode} at {instruction.at}", changed)
 
 
 def _changes(module: Words) -> Iterator[tuple[str, Instruction, list[int]]]:
-    """Kind, instruction, and the words in its place."""
+    """Yield the kind, instruction, and replacement words."""
     all_instructions = list(instructions(module))
     types = {int(one.words[1]): one for one in all_instructions if one.opcode in (TYPE_INT, TYPE_FLOAT)}
     floats = {number for number, one in types.items() if one.opcode == TYPE_FLOAT and one.words[2] == 32}
@@ -177,7 +177,7 @@ def _of_instruction(
 
 
 def _constants(bits: int, of: Instruction | None) -> Iterator[int]:
-    """Other values of a constant of 32 bits."""
+    """Yield other values for a 32-bit constant."""
     if of is None or of.words[2] != 32:
         return
     if of.opcode == TYPE_INT:

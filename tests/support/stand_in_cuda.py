@@ -1,4 +1,4 @@
-"""A stand-in for the library of CUDA's driver: it takes memory and semaphores by file descriptors, and tells which calls it had."""
+"""A mock of the CUDA driver library: imports memory and semaphores from file descriptors, and records its calls."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ int cuWaitExternalSemaphoresAsync(void* const* semaphores, const u64* value, uns
 
 
 class StandInCuda:
-    """The library in a folder, with devices of these UUIDs."""
+    """The mock library in a folder, with devices of these UUIDs."""
 
     def __init__(self, folder: Path, uuids: list[str], without: str = "") -> None:
-        """without: the name of a function that this library lacks."""
+        """without: name of a function that the library lacks."""
         bytes_of = (", ".join(f"0x{uuid[i : i + 2]}" for i in range(0, 32, 2)) for uuid in uuids)
         text = _CUDA % {"uuids": ", ".join(f"{{{one}}}" for one in bytes_of)}
         if without:
@@ -92,10 +92,10 @@ class StandInCuda:
         self._library.stand_in_calls.restype = ctypes.c_char_p
 
     def reset(self, failing: str = "", code: int = 0) -> None:
-        """Forgets the calls so far; the function of this name fails from here on."""
+        """Forget earlier calls; the function of this name fails from now on."""
         self._library.stand_in_reset(failing.encode(), code)
 
     @property
     def calls(self) -> list[str]:
-        """The calls since the last reset, each with what it was given."""
+        """Return the calls since the last reset, with their arguments."""
         return self._library.stand_in_calls().decode().splitlines()  # type: ignore[no-any-return]

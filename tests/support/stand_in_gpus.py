@@ -1,4 +1,4 @@
-"""NVIDIA GPUs that are not there: descriptions of them, a stand-in for NVML, and a Vulkan driver that calls lavapipe by their names."""
+"""Mock NVIDIA GPUs: descriptions, a mock NVML, and a Vulkan driver that presents lavapipe under their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = ("discrete", "integrated", "virtual", "software", "other")  # in the or
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as its vendor's library and as its Vulkan driver describe it."""
+    """A GPU as described by its vendor's library and its Vulkan driver."""
 
     uuid: str  # 32 hexadecimal digits
     pci: str  # "0000:3b:00.0"
@@ -29,13 +29,13 @@ class Gpu:
 
     @property
     def label(self) -> str:
-        """The name that NVML gives the GPU: "GPU-..." with dashes as in a UUID."""
+        """Return the GPU's name in NVML: "GPU-..." with dashes as in a UUID."""
         digits = self.uuid
         return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def described(like: pumice.DeviceInfo, gpu: Gpu) -> pumice.DeviceInfo:
-    """The description that Vulkan gives of a GPU; what is not said of it is as with the device `like`."""
+    """Return Vulkan's description of a GPU; unspecified fields are copied from the device `like`."""
     state = list(like.__getstate__())
     state[1:5] = [gpu.model, _KINDS.index(gpu.kind), gpu.uuid, gpu.pci]
     state[9] = gpu.vendor
@@ -69,7 +69,7 @@ int nvmlDeviceGetPciInfo_v3(void* device, struct Pci* pci) {
 }
 """
 
-# It hands every call on to lavapipe, and says of the physical device what a GPU's driver would.
+# Forwards every call to lavapipe, but describes the physical device as a GPU's driver would.
 _DRIVER = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -141,7 +141,7 @@ def compiled_library(text: str, library: Path) -> Path:
 
 
 def stand_in_nvml(folder: Path, gpus: list[Gpu | None]) -> Path:
-    """A library with NVML's name that lists these GPUs; None: one that the process may not open."""
+    """Build a library with NVML's name that lists these GPUs; None: one that the process may not open."""
     told = [gpu or Gpu("", "0000:00:00.0") for gpu in gpus]
     places = [f"{{0x{gpu.pci[:4]}, 0x{gpu.pci[5:7]}, 0x{gpu.pci[8:10]}}}" for gpu in told]
     facts = {
@@ -154,7 +154,7 @@ def stand_in_nvml(folder: Path, gpus: list[Gpu | None]) -> Path:
 
 
 def stand_in_driver(folder: Path, gpu: Gpu) -> Path:
-    """The manifest of a Vulkan driver with this GPU, which computes by lavapipe."""
+    """Write a Vulkan driver for this GPU that computes with lavapipe; return its manifest."""
     manifest = next((Path(one) for one in os.environ.get("VK_DRIVER_FILES", "").split(":") if "lvp" in one), None)
     if manifest is None or not manifest.is_file():
         pytest.skip("VK_DRIVER_FILES names no lavapipe for the stand-in to compute by")

@@ -1,4 +1,4 @@
-"""What programs choose for their steps."""
+"""Choices of programs for their steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pumice
 
 
 def choice_of(model: pumice.Model, x: Any) -> dict[str, Any]:
-    """The choice of the one step of a model that has several variants."""
+    """Return the choice of a model's only step with several variants."""
     (found,) = [step["choice"] for step in model.program.plan([x]) if "choice" in step]
     return found  # type: ignore[no-any-return]

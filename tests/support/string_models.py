@@ -1,4 +1,4 @@
-"""Subgraphs on strings, which several tests use."""
+"""Subgraphs on strings, shared by several tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_models import node, subgraph, value
 
 
 def string_loop_body() -> onnx.GraphProto:
-    """The body of a Loop that appends "more" to a carried row and scans the columns of an outer `x` of two rows."""
+    """Return a Loop body that appends "more" to a carried row and scans the columns of an outer `x` with two rows."""
     return subgraph(
         [
             node("Identity", ["go"], ["go_on"]),

@@ -1,4 +1,4 @@
-"""Arrays of every element type, for the tests of tensors."""
+"""Arrays of every element type for tensor tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE_BYTES = DTYPES[:-2]
 
 
 def counted(shape: Any, dtype: Any = "float32") -> Array:
-    """Elements that differ from their neighbours in every dtype."""
+    """Return elements that differ from their neighbours in every dtype."""
     return (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 7).astype(dtype)
 
 
@@ -41,15 +41,15 @@ def page_aligned(shape: Any, dtype: Any = "float32") -> Array:
 
 
 def ramp(*shape: int) -> Array:
-    """Quarters from -1 on, each with the next one behind it."""
+    """Return multiples of a quarter, counting up from -1."""
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4 - 1
 
 
 def waves(*shape: int) -> Array:
-    """Sines of 1, 2, 3 and so on."""
+    """Return the sines of 1, 2, 3 and so on."""
     return np.sin(np.arange(np.prod(shape), dtype=np.float32) + 1).reshape(shape)
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
-    """Normal numbers, others for another sum of sizes."""
+    """Return normal numbers that depend on the seed and the sum of the sizes."""
     return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype("float32")

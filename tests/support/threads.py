@@ -1,4 +1,4 @@
-"""Work in several threads at once."""
+"""Concurrent work in threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Result = TypeVar("Result")
 
 
 def in_threads(work: Callable[[Given], Result], arguments: Iterable[Given]) -> list[Result]:
-    """The results of `work` for each argument; each has a thread of its own, and all threads begin at the same time.
+    """Return the results of `work` for each argument, each in its own thread, all started simultaneously.
 
-    Raises the error of the first argument whose work failed, when all threads have ended.
+    After all threads have ended, raise the error of the first argument that failed.
     """
     given = list(arguments)
     begin = threading.Barrier(len(given))

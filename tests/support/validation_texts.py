@@ -1,4 +1,4 @@
-"""What the Khronos validation layer says, without what the engine does on purpose."""
+"""Messages of the Khronos validation layer, without those that the engine causes on purpose."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def unexpected(messages: Iterable[str]) -> list[str]:
-    """The messages that are a fault of the engine.
+    """Return the messages that indicate a fault of the engine.
 
-    Memory beyond maxMemoryAllocationSize is asked for where somebody wants it: NVIDIA's drivers give it, others refuse by an error.
+    Memory beyond maxMemoryAllocationSize is allocated on request: NVIDIA's drivers allow it, others return an error.
     """
     return [one for one in messages if "larger than maxMemoryAllocationSize" not in one]

@@ -1,4 +1,4 @@
-"""Integers of 64 bits at which ways of computing with them differ."""
+"""64-bit integers that expose differences between implementations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 
 def points(dtype: str = "int64") -> Array:
-    """Ends of ranges of all widths and their neighbours, and random numbers of every width."""
+    """Return range limits of all widths with their neighbours, and random numbers of every width."""
     random = np.random.default_rng(11)
     powers = (0, 8, 15, 16, 31, 32, 33, 53, 62)
     near = [sign * (2**power) + step for power in powers for sign in (-1, 1) for step in (-1, 0, 1)]
@@ -22,13 +22,13 @@ def points(dtype: str = "int64") -> Array:
 
 
 def pairs(dtype: str) -> tuple[Array, Array]:
-    """Every point with every other."""
+    """Return every point paired with every other."""
     numbers = points(dtype)
     return np.repeat(numbers, numbers.size), np.tile(numbers, numbers.size)
 
 
 def divisible_pairs(dtype: str) -> tuple[Array, Array]:
-    """The pairs whose quotient SPIR-V defines."""
+    """Return the pairs whose quotient SPIR-V defines."""
     a, b = pairs(dtype)
     defined = (b != 0) & ~((b.view("int64") == -1) & (a.view("int64") == LOWEST) & (dtype == "int64"))
     return a[defined], b[defined]

@@ -1,4 +1,4 @@
-"""Language models from an exported folder to text: `Generator(folder)("Once there was")`. Needs the package tokenizers, `pumice[text]`."""
+"""Text generation from an exported model folder: `Generator(folder)("Once there was")`. Requires the tokenizers package, `pumice[text]`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,4 @@ from .generator import Generator as Generator
 from .generator import Session as Session
 from .rows import Timing as Timing
 
-EXAMPLE = _os.path.join(
-    _os.path.dirname(_os.path.dirname(__file__)), "data", "story"
-)  # the folder of a small decoder of stories
+EXAMPLE = _os.path.join(_os.path.dirname(_os.path.dirname(__file__)), "data", "story")  # folder of a small story model

@@ -1,5 +1,5 @@
-// Writes rows of an image, the first `count` of [images, heads, stride, size], into its cache, [images, heads, room, size], from row
-// `past` on. WORDS: the elements are words, whatever they hold.
+// Copies the first `count` rows of [batch, heads, stride, size] into a KV cache [batch, heads, capacity, size], from row `past` on.
+// WORDS: copies elements as uint32 without conversion.
 layout(local_size_x = 64) in;
 #if WORDS
 layout(binding = 0) readonly buffer Rows { uint rows[]; };

@@ -1,4 +1,4 @@
-"""The KV caches of a rewritten decoder, and its inputs and outputs."""
+"""KV caches, inputs and outputs of a rewritten decoder."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ PAST, WANTED = "pumice.past", "pumice.wanted"
 
 
 class Scales(NamedTuple):
-    """The scales of a cache of int8, one for each row of a head: [batch, heads, room]."""
+    """The scales of an int8 cache, one per row and head: [batch, heads, capacity]."""
 
     name: str
-    output: str  # the scales with those of the new rows, or where the cache `is_apart` those of the new rows alone
+    output: str  # output with the updated scales, or only the new rows' scales if `is_apart`
     dtype: str
 
 
 class Cache(NamedTuple):
-    """A cache of the decoder: [batch, heads, room, size]."""
+    """A KV cache tensor of the decoder: [batch, heads, capacity, head_size]."""
 
     name: str
-    output: str  # the cache with the new rows, or where `is_apart` the new rows alone
-    dtype: str  # what its elements are stored as
+    output: str  # output with the updated cache, or only the new rows if `is_apart`
+    dtype: str  # storage dtype of the elements
     heads: int
     size: int
-    scales: Scales | None = None  # of a cache of int8
+    scales: Scales | None = None  # set for int8 caches
 
 
 class RoomyRecipe(NamedTuple):
-    """A recipe with the inputs words [batch, rows], PAST [batch], WANTED [batch, wanted] and the caches.
-
-    Its outputs are the logits of the wanted rows, [batch, wanted, words], and what the caches say of theirs. is_apart: the new rows
-    are outputs of their own, [batch, heads, rows, size], which are written into the caches after a run; else a cache's output is
-    that cache, to be bound to the same memory.
+    """A recipe rewritten for static KV caches, with inputs input_ids [batch, seq], PAST [batch], WANTED [batch, n] and the caches.
+    Its outputs are logits [batch, n, vocab_size] of the requested positions, and one output per cache. is_apart: these outputs hold only
+    the new rows, [batch, heads, seq, head_size], and are written into the caches after a run. Otherwise each is the whole cache and must be
+    bound to the same memory as its input.
     """
 
     recipe: Recipe
@@ -45,15 +44,15 @@ class RoomyRecipe(NamedTuple):
     logits: str
     is_apart: bool
 
-    is_single: bool  # whether it runs one text at a time
+    is_single: bool  # only supports batch size 1
 
     @property
     def scales(self) -> list[Scales]:
-        """The scales of all caches of int8, in their order."""
+        """The scales of all int8 caches, in cache order."""
         return [one.scales for one in self.caches if one.scales is not None]
 
     def shapes(self, batch: int, rows: int, wanted: int, room: int) -> list[list[int]]:
-        """The shapes of all inputs."""
+        """Return the shapes of all inputs, in order."""
         scales = [[batch, one.heads, room] for one in self.caches if one.scales is not None]
         return [
             [batch, rows],
@@ -65,7 +64,7 @@ class RoomyRecipe(NamedTuple):
 
 
 def own_precision(recipe: Recipe, folder: Folder) -> str:
-    """The precision that a model is exported in: fp16 where its caches are float16, else fp32."""
+    """Return the precision a model was exported in: fp16 if its caches are float16, else fp32."""
     caches = layer_names(names_of(recipe, folder).past, {value.name for value in recipe.inputs})
     dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}
     return "fp16" if "float16" in dtypes else "fp32"

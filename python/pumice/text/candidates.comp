@@ -1,20 +1,20 @@
-// The words of each stretch that may be chosen by chance, in their order: those that weigh something beside the likeliest and, where top-k
-// leaves no more words than there are stretches, that are at least as likely as the k-th of the stretches' likeliest words. There are k
-// such words already, so that none of the k likeliest of all is lost. One workgroup could not read all words as fast as memory gives them.
+// Collects the sampling candidates of each vocabulary chunk, in token order: tokens with a nonzero weight and, if k is at most the number
+// of chunks, at least the k-th largest chunk maximum. At least k tokens reach that bound, so no top-k token is lost.
+// One workgroup per chunk: a single workgroup could not saturate memory bandwidth.
 #define READS_BEST 1
 layout(local_size_x = 256) in;
-layout(binding = 0) readonly buffer Logits { sfp logits[]; };           // [images, words]
-layout(binding = 1) readonly buffer Seen { uint seen[]; };              // [images, (words + 31) / 32]: bits of the tokens that were there
-layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [images, stretches]: what likeliest.comp has found
-layout(binding = 7) writeonly buffer Candidates { uint candidates[]; };  // [images, stretches, words of one]
-layout(binding = 8) writeonly buffer Counts { uint counts[]; };          // [images, stretches]
+layout(binding = 0) readonly buffer Logits { sfp logits[]; };           // [batch, vocab_size]
+layout(binding = 1) readonly buffer Seen { uint seen[]; };              // [batch, (vocab_size + 31) / 32]: bitmask of earlier tokens
+layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of likeliest.comp
+layout(binding = 7) writeonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]
+layout(binding = 8) writeonly buffer Counts { uint counts[]; };          // [batch, chunks]
 layout(push_constant) uniform Parameters { uint words, images, stretches; };
 #include "scores.glsl"
 
 shared uint ends[kInvocations];
 shared uint least_key;
 
-// The k-th largest key of the stretches' likeliest words; 0 where top-k asks for none or for more.
+// Returns the k-th largest chunk maximum; 0 if top-k is off or exceeds the number of chunks.
 uint least_of_stretches() {
   if (setting.top_k == 0u || setting.top_k > stretches) return 0u;
   for (uint i = lane; i < stretches; i += kInvocations) {
@@ -42,9 +42,9 @@ void main() {
     if (lane == 0u) counts[stretch] = 0u;
     return;
   }
-  const uint least = max(least_of_stretches(), 0x00800000u);  // minus infinity weighs nothing
+  const uint least = max(least_of_stretches(), 0x00800000u);  // excludes minus infinity
   const float score = float_of(top.x);
-  // Each invocation has some words that follow each other.
+  // Each invocation handles consecutive tokens.
   const uint each = (size + kInvocations - 1u) / kInvocations, first = min(begin + lane * each, end), last = min(first + each, end);
   uint own = 0u;
   for (uint word = first; word < last; ++word) {

@@ -1,4 +1,4 @@
-"""Messages of a conversation as the text that a model was trained to answer: the folder's chat template, in Jinja."""
+"""Render chat messages as a prompt with the folder's Jinja chat template."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from .errors import FolderError
 from .folder import Folder, Settings
 
 _TOKENIZER, _TEMPLATE, _FIELD = "tokenizer_config.json", "chat_template.jinja", "chat_template"
-_DEFAULT, _TOOL_USE = "default", "tool_use"  # names of templates
-_MOST_BYTES = 1 << 20  # of a template
+_DEFAULT, _TOOL_USE = "default", "tool_use"  # template names
+_MOST_BYTES = 1 << 20  # maximum template size
 
 Message = Mapping[str, Any]
 
 
 class ChatTemplate:
-    """The template of a folder, and the texts of its special tokens.
-
-    It is in chat_template.jinja, or in the field chat_template of tokenizer_config.json, which may have several by name: "tool_use" serves
-    calls with tools, "default" all others. Without either, prompt_templates of genai_config.json take its place. Raises FolderError if the
-    folder has none of them, or one that is no template.
+    """The chat template and special tokens of a folder.
+    The template is read from chat_template.jinja, or from the field chat_template of tokenizer_config.json, which may hold several named
+    templates: "tool_use" is used for calls with tools, "default" otherwise. Without either, prompt_templates of genai_config.json is used.
+    Raise FolderError if the folder has no template or an invalid one.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -50,21 +49,20 @@ class ChatTemplate:
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
         try:
             return environment.from_string(source)
-        except Exception as error:  # Jinja's, or of Python's compiler: too many blocks in one another
+        except Exception as error:  # Jinja errors, or errors of Python's compiler such as too many nested blocks
             what = f"expected a template in Jinja: {type(error).__name__}: {error}"
             raise FolderError(self._file, _FIELD, what) from None
 
     def text(self, messages: Sequence[Message], answer: bool, variables: Mapping[str, Any]) -> str:
-        """The text of the messages; answer: with what begins the model's own one.
-
-        Raises InputError for what is no list of messages, or refused by the template; FolderError where the template fails.
+        """Return the messages as a prompt; answer: append the start of the assistant's turn.
+        Raise InputError for invalid messages or messages that the template rejects, FolderError if the template fails.
         """
         checked = _checked(messages)
         if not self._templates:
             return self._by_roles(checked)
         from . import sandbox
 
-        # As in transformers: a template may test whether there are tools or documents without `is defined`.
+        # As in transformers, so that a template can test for tools or documents without `is defined`.
         absent = {"tools": None, "documents": None}
         given = {**absent, **self._special, **variables, "messages": checked, "add_generation_prompt": answer}
         try:
@@ -73,7 +71,7 @@ class ChatTemplate:
             raise
         except sandbox.LimitError as error:
             raise FolderError(self._file, _FIELD, f"the template is beyond a limit: {error}") from None
-        except Exception as error:  # what a template does may fail in any way
+        except Exception as error:  # template code can raise anything
             raise FolderError(self._file, _FIELD, f"the template failed: {type(error).__name__}: {error}") from None
 
     def _rendered(self, given: Mapping[str, Any]) -> str:
@@ -89,7 +87,7 @@ class ChatTemplate:
         return "".join(parts)
 
     def _by_roles(self, messages: Sequence[Message]) -> str:
-        """The text by prompt_templates, of which each role has its own, with {Content} in its place."""
+        """Render the messages with prompt_templates: one template per role, with {Content} as the placeholder."""
         templates = self._folder.templates
         for message in messages:
             if message["role"] not in templates:
@@ -119,7 +117,7 @@ def _source(path: str) -> str:
 
 
 def _named_sources(settings: Settings | None) -> dict[str, str]:
-    """Return the templates of the settings by name: one alone is the default."""
+    """Return the templates of the settings by name; a single unnamed template is the default."""
     value = None if settings is None else settings.values.get(_FIELD)
     if value is None:
         return {}
@@ -138,7 +136,7 @@ def _named_sources(settings: Settings | None) -> dict[str, str]:
 
 
 def _special_tokens(settings: Settings | None) -> dict[str, str]:
-    """The texts of special tokens, which are texts or objects with a content."""
+    """Return the special tokens as strings; the file stores each as a string or as an object with `content`."""
     found = {}
     for name, value in ({} if settings is None else settings.values).items():
         text = value.get("content") if isinstance(value, dict) else value
@@ -154,7 +152,7 @@ def _as_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON as models were trained on: without HTML's escapes. The arguments are those of transformers' filter."""
+    """Return JSON in the format models were trained on: without HTML escapes. Same arguments as transformers' filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,4 +1,4 @@
-"""The parts of a decoder that lie on the device: its caches, its words and rows, and recorded lists that run one step or one chunk."""
+"""The decoder's device state: KV caches, input_ids and cache lengths, and recorded command lists for decode steps and prefill chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..base.element_types import Array
 from ..device.kernel import Kernel
 from .caches import PAST, WANTED, Cache, RoomyRecipe
 
-SLOTS = 64  # tokens of an image that the device may be ahead of the host, at most
+SLOTS = 64  # most tokens per sequence that the device may be ahead of the host
 _SETTING = np.dtype(
     [
         ("temperature", "<f4"),
@@ -38,16 +38,14 @@ _SETTING = np.dtype(
         ("unused", "<u4"),
     ]
 )
-_BUCKETS = (8, 32, 128, 512, 2048)  # rows of a prompt that run at once
-_STRETCHES, _LEAST_STRETCH = 128, 1024  # workgroups that look for an image's likely words, and words of each
-Way = Literal[
-    "greedy", "drawn"
-]  # of choosing a token: the likeliest of each image's, or what each image's settings say
-_FEW = 128  # rows that take hardly longer than fewer do
+_BUCKETS = (8, 32, 128, 512, 2048)  # prefill chunk sizes, in tokens
+_STRETCHES, _LEAST_STRETCH = 128, 1024  # top-k search: workgroups per sequence, minimum vocabulary entries of each
+Way = Literal["greedy", "drawn"]  # sampling mode: argmax for every sequence, or by each sequence's parameters
+_FEW = 128  # chunks below this size hardly get faster
 
 
 class Choice(NamedTuple):
-    """How the next token of an image is chosen: see Generator."""
+    """The sampling parameters of a sequence: see Generator."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -62,20 +60,20 @@ def _text(name: str) -> str:
 
 
 def _seen_twice(context: Context, first: TensorDesc, second: TensorDesc) -> tuple[Tensor, Tensor]:
-    """Two tensors on the same new memory, of as many bytes: what a program and what a kernel takes it for."""
+    """Return two tensors of equal size aliasing one new buffer: the program's view and the kernel's view."""
     memory = Buffer(context, max(first.bytes, 16))
     return Tensor(first, memory), Tensor(second, memory)
 
 
 class Caches:
-    """The caches of all layers, for a number of images and rows. `users`: how many sessions read them."""
+    """The KV caches of all layers for a batch size and capacity. `users`: number of sessions that share them."""
 
     def __init__(self, context: Context, caches: Sequence[Cache], batch: int, room: int) -> None:
         self.batch, self.room = batch, room
         self.tensors: list[Tensor] = []
-        # The same memory as whole words, of caches of int8; of others the caches themselves.
+        # int8 caches viewed as uint32; other caches as they are.
         self.words: list[Tensor] = []
-        self.scales: list[Tensor] = []  # of caches of int8
+        self.scales: list[Tensor] = []  # of int8 caches
         for one in caches:
             self._add(context, one)
         for tensor in (*self.words, *self.scales):
@@ -100,7 +98,7 @@ class Caches:
 
 
 class Words:
-    """Values of a batch that stay on the device between steps, and the list of numbers that the host reads."""
+    """Device tensors of a batch that persist between steps, and the ring of tokens that the host reads."""
 
     def __init__(self, context: Context, batch: int, words: int, roomy: RoomyRecipe, logits: str) -> None:
         self.context, self.batch, self.words, self.roomy = context, batch, words, roomy
@@ -113,7 +111,7 @@ class Words:
         self.past, self.past_words = _seen_twice(context, past, past_words)
         self.first = _pumice.empty([batch, 1], "int64", context)
         self.first.fill(0)
-        # The logits of so many texts, and of so many rows of one text.
+        # Logits of one position per sequence, or of several positions of one sequence.
         of_texts, of_rows = (TensorDesc(logits, shape) for shape in ([batch, 1, words], [1, batch, words]))
         self.logits, self.row_logits = _seen_twice(context, of_texts, of_rows)
         self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)
@@ -130,17 +128,17 @@ class Words:
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
 
     def arena(self, size: int) -> Buffer | None:
-        """Memory for what a run of `size` temporary bytes computes on the way. Runs come one after the other, so that all use the same."""
+        """Return scratch memory for a run that needs `size` bytes. Runs are sequential and share one buffer."""
         if size and (self._arena is None or self._arena.bytes < size):
             self._arena = Buffer(self.context, size)
         return self._arena if size else None
 
     def drop_arena(self) -> None:
-        """Frees the arena, once no recorded run uses it."""
+        """Free the arena, once no recorded run uses it."""
         self._arena = None
 
     def chooser(self, wanted: int) -> Words:
-        """What the choice of a token behind each of `wanted` rows of one text works with: itself where it is one row."""
+        """Return the sampling state for `wanted` positions of one sequence; itself for one position."""
         if wanted == 1:
             return self
         if wanted not in self._choosers:
@@ -149,7 +147,7 @@ class Words:
 
 
 class Recorded:
-    """A list that runs the decoder once, with what it is bound to."""
+    """A recorded command list for one run of the decoder, with its bindings."""
 
     def __init__(self, commands: CommandList, logits: Tensor, arena: Buffer | None, kept: Sequence[Any]) -> None:
         self.commands, self.logits, self.arena, self._kept = commands, logits, arena, kept
@@ -159,7 +157,7 @@ class Recorded:
 
 
 class Device:
-    """A decoder on a device: the program with its weights, and the kernels beside it."""
+    """A decoder on a device: its program with weights, and the sampling and cache kernels."""
 
     def __init__(self, context: Context, program: Program, roomy: RoomyRecipe, words: int) -> None:
         self.context, self.program, self.roomy, self.words = context, program, roomy, words
@@ -172,7 +170,7 @@ class Device:
 
     @functools.cached_property
     def greedy(self) -> Kernel:
-        """Takes the likeliest token, in one dispatch."""
+        """Select the argmax token, in one dispatch."""
         return self._kernel_of_choice("likeliest", {"TAKES": 1, **self._word_macros()}, "greedy")
 
     @functools.cached_property
@@ -209,7 +207,7 @@ class Device:
         return Caches(self.context, self.roomy.caches, batch, room)
 
     def grown(self, caches: Caches, room: int, used: int) -> Caches:
-        """Caches of more room with the rows in use, which are copied once."""
+        """Return caches with a larger capacity; the rows in use are copied once."""
         made = self.new_caches(caches.batch, room)
         if used > 0:
             commands = CommandList(self.context)
@@ -232,10 +230,10 @@ class Device:
         choose: Way | None,
         profile: bool = False,
     ) -> Recorded:
-        """Records a run of the words and wanted rows in `inputs`, which writes their rows into the caches.
+        """Record a run of the input_ids and requested positions in `inputs`, which appends its rows to the caches.
 
-        choose: how the next token is chosen behind it, or the tokens behind all wanted rows of one text; None: it is not. profile: the
-        time of each dispatch is measured.
+        choose: how to sample the next token, or one token per requested position of a single sequence; None: do not sample. profile: time
+        each dispatch.
         """
         ids, wanted = inputs
         batch, rows = ids.desc.shape
@@ -263,13 +261,13 @@ class Device:
         return Recorded(commands, logits, arena, (table, made, caches, words, inputs))
 
     def _record_all(self, commands: CommandList, made: Caches, caches: Caches, count: int, past: Tensor) -> None:
-        """Has the first `count` rows of all caches, and their scales, written into others from row `past` on."""
+        """Record a copy of the first `count` rows of all caches and scales into other caches, from row `past` on."""
         pairs = [*zip(made.words, caches.words, strict=True), *zip(made.scales, caches.scales, strict=True)]
         for one, other in pairs:
             self._record_rows(commands, (one, other), count, past)
 
     def _record_rows(self, commands: CommandList, tensors: tuple[Tensor, Tensor], count: int, past: Tensor) -> None:
-        """Has the first `count` rows of one tensor written into another, a cache or its scales, from row `past` on."""
+        """Record a copy of the first `count` rows of one tensor into a cache or its scales, from row `past` on."""
         source, cache = tensors
         batch, heads, stride, size = (*source.desc.shape, 1)[:4]
         numbers = {"heads": heads, "count": count, "stride": stride, "room": cache.desc.shape[2], "size": size}
@@ -295,7 +293,7 @@ class Device:
         commands.dispatch(self.sampling.bind(**tensors, **numbers, **ahead, groups=(words.batch, 1, 1)))
 
     def record_choice(self, words: Words, way: Way) -> CommandList:
-        """A list that chooses the next token from the logits, and counts no row for it."""
+        """Return a command list that samples the next token from existing logits without advancing the cache length."""
         commands = CommandList(self.context)
         self._record_choice(commands, words, way, advance=0)
         commands.commit()
@@ -303,7 +301,7 @@ class Device:
 
 
 def settings_of(choices: Sequence[Choice], firsts: Sequence[int]) -> Array:
-    """Settings of the kernel, as bytes. firsts: by image, the tokens before those that are made."""
+    """Return the sampling kernel's settings as bytes. firsts: prompt length of each sequence."""
     made = np.zeros(len(choices), _SETTING)
     for one, choice, first in zip(made, choices, firsts, strict=True):
         one["temperature"], one["top_p"], one["penalty"] = choice.temperature, choice.top_p, choice.penalty
@@ -314,7 +312,7 @@ def settings_of(choices: Sequence[Choice], firsts: Sequence[int]) -> Array:
 
 
 def seen_of(tokens: Sequence[Sequence[int]], words: int) -> Array:
-    """The bits of each image's tokens."""
+    """Return a bitmask over the vocabulary of each sequence's tokens."""
     seen = np.zeros((len(tokens), (words + 31) // 32), np.uint32)
     for row, given in zip(seen, tokens, strict=True):
         places = np.unique(np.array(given, np.int64))
@@ -323,13 +321,14 @@ def seen_of(tokens: Sequence[Sequence[int]], words: int) -> Array:
 
 
 class Seen:
-    """The bits of a text's tokens, of a text that has only grown since the last call: what is new is added, whatever the length."""
+    """The token bitmask of a text that only grows between calls; updates cost only the new tokens."""
 
     def __init__(self, tokens: Sequence[int], words: int) -> None:
         self._bits, self._known = seen_of([tokens], words), len(tokens)
 
     def rows(self, tokens: Sequence[int], proposed: Sequence[int], rows: int) -> Array:
-        """The bits behind each of `rows` rows, uint32 [rows, (words + 31) / 32]: the text's, and those of the proposals before the row."""
+        """Return the bitmask for each of `rows` positions, uint32 [rows, (vocab_size + 31) / 32]: the text plus the draft tokens before it.
+        Return the bitmask for each of `rows` positions, uint32 [rows, (vocab_size + 31) / 32]: the text plus the draft tokens before it."""
         for token in tokens[self._known :]:
             self._bits[0, token // 32] |= np.uint32(1 << token % 32)
         self._known = len(tokens)
@@ -340,7 +339,7 @@ class Seen:
 
 
 def bucket_of(count: int, room: int) -> int:
-    """Rows that run at once for a prompt of `count` tokens: those that hold it, unless that is more than twice as many."""
+    """Return the prefill chunk size for `count` tokens: the smallest that holds them, unless it exceeds both twice `count` and 128."""
     if count == 1:
         return 1
     fitting = [one for one in _BUCKETS if one <= room] or [1]

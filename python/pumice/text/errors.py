@@ -1,4 +1,4 @@
-"""Errors of a folder, of a prompt, and of the room for one."""
+"""Errors of a model folder, of a prompt, and of the model's context length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..base.errors import InputError
 
 
 class FolderError(InputError):
-    """A model's folder lacks something or holds something else than is expected. `file` names the file, `field` what of it."""
+    """Raised if a model folder lacks something or has unexpected contents. `file` names the file, `field` the entry."""
 
     def __init__(self, file: str, field: str, message: str) -> None:
         super().__init__(f"{file}: {field}: {message}" if field else f"{file}: {message}")
@@ -15,7 +15,7 @@ class FolderError(InputError):
 
 
 class ContextError(InputError):
-    """A prompt, with what has been said before, leaves no room in the model's context: `tokens` of them for `most`."""
+    """Raised if a prompt and the text so far exceed the model's context: `tokens` tokens, limit `most`."""
 
     def __init__(self, message: str, tokens: int, most: int) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The files of a language model's folder, as onnxruntime-genai and optimum write them."""
+"""Read the settings of a model folder in the format of onnxruntime-genai or optimum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import FolderError
 
 Path = str | os.PathLike[str]
 
-_MOST_BYTES = 1 << 26  # of a file of settings
+_MOST_BYTES = 1 << 26  # maximum size of a settings file
 _MOST_LAYERS = 4096
 _GENAI, _OPTIMUM, _SAMPLING, _TOKENS = "genai_config.json", "config.json", "generation_config.json", "tokenizer.json"
 _FOREIGN = {"is_encoder_decoder": "an encoder beside the decoder", "use_cache_branch": "a branch for the first prompt"}
@@ -20,7 +20,7 @@ _FOREIGN = {"is_encoder_decoder": "an encoder beside the decoder", "use_cache_br
 
 @dataclass(frozen=True)
 class Names:
-    """Names of the model's inputs and outputs. Those of caches have %d in the place of the layer's number."""
+    """Names of the model's inputs and outputs. Cache names have %d for the layer index."""
 
     words: str = "input_ids"
     mask: str = "attention_mask"
@@ -32,11 +32,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder's own account of its model.
+    """The folder's description of its model.
 
-    settings: the name of the file that says so. ends: tokens that end a text. context: tokens that the model can take, None where
-    the folder does not say. search: values that the folder proposes for sampling, which are not used unless they are given.
-    templates: the text around a message of each role, with {Content} in its place.
+    settings: name of the settings file. ends: end-of-text token ids. context: the model's context length, None if unknown. search: sampling
+    parameters that the folder suggests; not applied by default. templates: prompt template of each role, with {Content} as the placeholder.
     """
 
     path: str
@@ -52,20 +51,20 @@ class Folder:
 
 
 class Settings:
-    """A file of settings: a JSON object whose fields are asked for by type."""
+    """A JSON settings file with type-checked field access."""
 
     def __init__(self, folder: str, name: str) -> None:
         self.name = name
         self.values = _read_object(folder, name)
 
     def part(self, name: str, required: bool = False) -> Settings:
-        """The object in a field; an empty one where it is absent."""
+        """Return the object in a field; an empty one if absent."""
         made = object.__new__(Settings)
         made.name, made.values = self.name, self.get(name, dict, {}, required)
         return made
 
     def get(self, name: str, kind: type, default: Any = None, required: bool = False) -> Any:
-        """The value of a field, of that type. Raises FolderError where it is of another, or absent and required."""
+        """Return the value of a field. Raise FolderError if it has another type, or is required and absent."""
         value = self.values.get(name)
         if value is None:
             if required:
@@ -76,7 +75,7 @@ class Settings:
         return value
 
     def count(self, *names: str, most: int = 1 << 31) -> int | None:
-        """The first of these fields that is there, a number from 1 to `most`."""
+        """Return the first of these fields that is present, a number from 1 to `most`."""
         for name in names:
             if (value := self.get(name, int)) is not None:
                 if not 1 <= value <= most:
@@ -85,7 +84,7 @@ class Settings:
         return None
 
     def tokens(self, name: str) -> tuple[int, ...]:
-        """A field that is a token or a list of tokens."""
+        """Return a field that holds a token id or a list of them."""
         value = self.values.get(name)
         given = [] if value is None else value if isinstance(value, list) else [value]
         if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 1 << 31 for one in given):
@@ -115,7 +114,7 @@ def _read_object(folder: str, name: str) -> dict[str, Any]:
 
 
 def _file_in(folder: str, settings: str, name: str, given: str) -> str:
-    """A path of a file of the folder. Raises FolderError for one that is elsewhere or is not there."""
+    """Return the path of a file in the folder. Raise FolderError if it is outside the folder or missing."""
     if os.path.isabs(given) or os.pardir in given.replace("\\", "/").split("/") or "\0" in given:
         raise FolderError(settings, name, f"expected the name of a file in the folder, given {given!r:.200}")
     path = os.path.join(folder, given)
@@ -129,7 +128,7 @@ def _file_in(folder: str, settings: str, name: str, given: str) -> str:
 
 
 def read_folder(folder: Path) -> Folder:
-    """Reads the settings of a folder. Raises FolderError naming the file and the field that is wrong or missing."""
+    """Read the settings of a folder. Raise FolderError naming the invalid or missing file and field."""
     path = os.fspath(folder)
     if not os.path.isdir(path):
         raise FolderError(path, "", "expected the folder of a language model, given no folder")
@@ -224,7 +223,7 @@ def _optimum(path: str) -> Folder:
 
 
 def layer_names(patterns: tuple[str, ...], known: set[str]) -> list[tuple[str, ...]]:
-    """The names of each layer's caches, among the known ones, from layer 0 on."""
+    """Return the known cache names of each layer, from layer 0 on."""
     layers = []
     for layer in range(_MOST_LAYERS):
         names = tuple(pattern.replace("%d", str(layer)) for pattern in patterns)

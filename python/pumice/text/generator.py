@@ -1,4 +1,4 @@
-"""Language models from a folder to text: Generator, and Session for several turns."""
+"""Text generation from a model folder: Generator, and Session for multi-turn use."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .speculation import MOST_WIDTH, Proposer, check_decoder, check_speculation,
 from .tokens import Pieces, Tokens
 
 _MOST_SEED = 1 << 64
-_WIDTH = 3  # tokens that are proposed at once where nothing is said
+_WIDTH = 3  # default number of draft tokens
 
 
 class Options(NamedTuple):
-    """How a text goes on, checked."""
+    """Validated generation options."""
 
     max_tokens: int
     choices: list[Choice]
@@ -57,7 +57,7 @@ def _whole(name: str, value: Any, least: int, most: int, what: str) -> int:
 
 @dataclass(frozen=True)
 class Asked:
-    """The options of a call as they are given: see Generator."""
+    """Generation options as passed by the caller: see Generator."""
 
     max_tokens: int = 128
     temperature: float = 0.0
@@ -71,7 +71,7 @@ class Asked:
     width: int | None = None
 
     def checked(self, texts: int) -> Options:
-        """The options for so many texts. Raises InputError naming the one that is wrong."""
+        """Return the validated options for this many texts. Raise InputError naming the invalid one."""
         most = _whole("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
         _number("temperature", self.temperature, 0, 1e6, "a number from 0 on")
         if 0 < self.temperature < 1e-4:
@@ -116,7 +116,7 @@ def _seed(given: int | None) -> int:
 
 
 def _checked_cache(given: str | None, precision: str) -> str:
-    """What caches are stored as. Raises InputError."""
+    """Return the storage dtype of the KV caches. Raise InputError if invalid."""
     own = STORED[precision]
     if given not in (None, own, INT8):
         raise InputError(
@@ -126,7 +126,7 @@ def _checked_cache(given: str | None, precision: str) -> str:
 
 
 def _with_start(tokens: list[int], generator: Generator) -> list[int]:
-    """The tokens of a first prompt. Raises InputError where there are none, and no token that begins a text."""
+    """Return the tokens of a first prompt, or BOS if it is empty. Raise InputError if there is no BOS token."""
     if tokens:
         return tokens
     if generator.folder.begin is None:
@@ -137,10 +137,10 @@ def _with_start(tokens: list[int], generator: Generator) -> list[int]:
 
 
 class Session:
-    """A text that goes on turn by turn: what has been read and made stays in the caches.
+    """A multi-turn text whose KV cache is kept between turns.
 
-    Options of `stream` and of calls are those of Generator. A session is for one thread at a time; where a turn is interrupted, what
-    it has given until then is part of the text, and the session goes on from there. A context manager.
+    Options of `stream` and calls: see Generator. Use a session in one thread at a time. If a turn is interrupted, the tokens emitted so far
+    stay in the text, and the session can continue. A context manager.
     """
 
     def __init__(self, generator: Generator, rows: Rows) -> None:
@@ -149,38 +149,38 @@ class Session:
 
     @property
     def tokens(self) -> list[int]:
-        """All tokens: those of the prompts, and those that were made, also the one that ended a turn."""
+        """All tokens: prompts and generated tokens, including end tokens."""
         return list(self._rows.tokens[0])
 
     @property
     def text(self) -> str:
-        """The text of all tokens, without special ones."""
+        """The text of all tokens, without special tokens."""
         return self.generator.tokens.decode(self._rows.tokens[0])
 
     @property
     def timing(self) -> Timing:
-        """How long the last turn took."""
+        """The timing of the last turn."""
         return self._rows.timing
 
     @property
     def room(self) -> int:
-        """The rows that the caches have room for."""
+        """The capacity of the KV caches, in tokens."""
         return 0 if self._rows.caches is None else self._rows.caches.room
 
     @property
     def cache_bytes(self) -> int:
-        """The bytes of the caches with their scales, which forks may share."""
+        """The size of the KV caches and their scales in bytes; forks may share them."""
         return 0 if self._rows.caches is None else self._rows.caches.bytes
 
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> str:
-        """The continuation of the text so far and the prompt. Raises as `stream` does."""
+        """Return the continuation of the text so far plus the prompt. Raise the errors of `stream`."""
         return "".join(self.stream(prompt, **options))
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
-        """The pieces of what follows, as they are made: whole characters.
+        """Yield the continuation in pieces of whole characters, as it is generated.
 
-        prompt: a text, or tokens. Raises InputError for options that are none, ContextError where the prompt leaves no room, or another
-        stream has taken it meanwhile, StateError for a session that is closed or whose text has changed since.
+        prompt: a text, or token ids. Raise InputError for invalid options, ContextError if the context is full (possibly because of another
+        stream), StateError if the session is closed or its text has changed since.
         """
         self._check_open()
         made = Asked(**options).checked(1)
@@ -189,7 +189,7 @@ class Session:
         if made.speculate is not None:
             check_decoder(made.speculate, rows.device)
         rows.tokens[0] += tokens
-        rows.turn += bool(tokens)  # a stream that has begun goes on without them, and is told so
+        rows.turn += bool(tokens)  # invalidates streams that were started earlier
         return self._pieces(made)
 
     def _check_open(self) -> None:
@@ -223,7 +223,7 @@ class Session:
             yield piece
 
     def logits(self) -> Array:
-        """The logits behind the last token, float [words]. Raises InputError for a session without a text."""
+        """Return the logits after the last token, float [vocab_size]. Raise InputError for an empty session."""
         self._check_open()
         if not self._rows.tokens[0]:
             raise InputError("logits: expected a session with a text, given one without")
@@ -232,9 +232,9 @@ class Session:
         return np.asarray(self._rows.logits()[0])
 
     def rewind(self, tokens: int) -> None:
-        """Takes back all tokens but the first `tokens`; a negative number takes back that many. No memory moves.
+        """Truncate the text to its first `tokens` tokens; a negative number drops that many. Copies no memory.
 
-        Raises InputError where there are not as many.
+        Raise InputError if there are not enough tokens.
         """
         self._check_open()
         rows, count = self._rows, len(self._rows.tokens[0])
@@ -244,12 +244,12 @@ class Session:
         rows.take_back(kept)
 
     def fork(self) -> Session:
-        """Another session with the same text, which shares the caches until one of both goes on."""
+        """Return a copy of the session; the KV caches are shared until either continues."""
         self._check_open()
         return Session(self.generator, self._rows.forked())
 
     def close(self) -> None:
-        """Frees the caches, where no fork needs them. Idempotent."""
+        """Free the KV caches unless a fork uses them. Idempotent."""
         self._rows.close()
 
     def __enter__(self) -> Session:
@@ -262,8 +262,8 @@ class Session:
 
 
 def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
-    """The tokens of each step, as many as the options and the context allow. Raises ContextError where that is none."""
-    rows.check_context(1)  # again, as a stream that was opened before may have filled the context meanwhile
+    """Yield the tokens of each step, limited by the options and the context. Raise ContextError if there is no space for one."""
+    rows.check_context(1)  # again: an older stream may have filled the context since
     longest = max(map(len, rows.tokens))
     most = options.max_tokens if rows.context is None else min(options.max_tokens, rows.context - longest)
     if options.speculate is not None:
@@ -272,7 +272,7 @@ def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
 
 
 def _speculated(rows: Rows, options: Options, most: int, proposer: Proposer) -> Iterator[list[int]]:
-    """The tokens of each step, several of which may come from one run."""
+    """Yield the tokens of each verification run, possibly several."""
     try:
         yield from rows.speculated(options.choices[0], most, proposer, options.width)
     finally:
@@ -280,26 +280,26 @@ def _speculated(rows: Rows, options: Options, most: int, proposer: Proposer) -> 
 
 
 class Generator:
-    """The language model of a folder as onnxruntime-genai or optimum writes it, compiled for a device. A context manager.
+    """A language model in a folder in onnxruntime-genai or optimum format, compiled for a device. A context manager.
 
-    folder: has genai_config.json or config.json, the model with its weights, and tokenizer.json. context: by default the default context.
-    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; by default fp16 for a model whose caches are float16,
-    else fp32. cache: what the caches are stored as: "int8", with a scale for each row of a head, takes half of the memory of float16, and
-    each key and value is off by half of its row's scale at most: by 1/254 of the largest of its row, but for the rounding of the scale to
-    the precision's type (docs/text.md, "Use an int8 KV cache"); by default the type of the precision, which may be named as well.
+    folder: contains genai_config.json or config.json, the model with its weights, and tokenizer.json. context: the default context if
+    omitted. precision: storage type of floats, "fp32", "fp16" or "bf16"; by default fp16 if the model's caches are float16, else fp32.
+    cache: storage type of the KV cache. "int8", with a scale per row and head, needs half the memory of float16; each key and value is off
+    by at most half its row's scale, 1/254 of the row's maximum, plus the scale's own rounding (docs/text.md, "Use an int8 KV cache"). The
+    default is the type of the precision.
 
-    Options of calls: max_tokens: the most tokens that are made. temperature: 0 takes the likeliest token each time, otherwise
-    tokens are drawn by chance from softmax(logits / temperature). top_k: only so many of the likeliest are drawn from, and those as likely
-    as the last of these. top_p: only the fewest of the likeliest that have this share of the probability. repetition_penalty: positive
-    logits of tokens that are in the text already are divided by it, negative ones multiplied. seed: 0 to 2**64 - 1, one for all texts
-    or one for each; a token depends on the seed, its place and its text, not on the other texts of a call. None: drawn from the system.
-    stop: texts that end what is made, and are left out. choose: a callable that is given the logits, float [words], and the tokens
-    so far, and gives the next token, instead of all of that. speculate: what proposes tokens, which are checked several in one run:
-    "ngram", what has followed the last tokens where the text had them before, or a smaller Generator of the same words. A proposal is kept
-    where it is the token that would be made there, so that the text is the same, if it is made faster; where two logits are as near as the
-    kernels of one and of several rows round, either may be taken. width: the most tokens that are proposed at once, 1 to 15, by default 3.
+    Options of calls:
+    max_tokens: maximum number of new tokens. temperature: 0 selects the most likely token, otherwise tokens are sampled from softmax(logits
+    / temperature). top_k: sample from the k most likely tokens, including ties with the k-th. top_p: sample from the smallest set of most
+    likely tokens with this total probability. repetition_penalty: divides positive logits of tokens already in the text and multiplies
+    negative ones. seed: 0 to 2**64 - 1, one for all texts or one per text; a token depends on the seed, its position and its text, not on
+    the rest of the batch. None: seeded from the system. stop: strings that end generation; excluded from the result. choose: a callable
+    that gets the logits, float [vocab_size], and the tokens so far, and returns the next token; replaces all sampling options. speculate:
+    the source of draft tokens for speculative decoding, verified several per run: "ngram" (prompt lookup), or a smaller Generator with the
+    same vocabulary. A draft token is accepted if it equals the token that would be sampled, so the text is the same; if two logits differ
+    only by the kernels' rounding, either may be chosen. width: maximum draft tokens per run, 1 to 15, default 3.
 
-    Raises FolderError naming the file and the field that is wrong or missing, UnsupportedError, GraphError, DeviceError.
+    Raise FolderError naming the invalid or missing file and field, UnsupportedError, GraphError, DeviceError.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ class Generator:
         forward_log()
 
     def _words_of(self, program: Program, roomy: RoomyRecipe) -> int:
-        """The number of words that the model knows. Raises FolderError where the tokenizer has others."""
+        """Return the model's vocabulary size. Raise FolderError if it does not fit the tokenizer."""
         (shape,) = (value.shape for value in program.outputs if value.name == roomy.logits)
         if shape is None or not shape[-1]:
             desc = program.compiled(roomy.shapes(1, 1, 1, 1)).outputs[0].desc
@@ -343,18 +343,18 @@ class Generator:
 
     @property
     def device(self) -> Device:
-        """The program and its kernels. Raises StateError once the generator is closed."""
+        """The program and its kernels. Raise StateError if the generator is closed."""
         self.check_open()
         assert self._device is not None
         return self._device
 
     def check_open(self) -> None:
-        """Raises StateError once the generator is closed."""
+        """Raise StateError if the generator is closed."""
         if self._device is None:
             raise StateError("this generator is closed")
 
     def encoded(self, prompt: str | Sequence[int], special: bool = True) -> list[int]:
-        """The tokens of a prompt. Raises InputError for what is neither a text nor tokens that the model knows."""
+        """Return the token ids of a prompt. Raise InputError if it is neither a text nor valid token ids."""
         words = self.device.words
         if isinstance(prompt, str):
             tokens = self.tokens.encode(prompt, special)
@@ -369,18 +369,17 @@ class Generator:
             raise InputError(f"prompt: expected a text or tokens, given {type(prompt).__name__}") from None
 
     def template_text(self, messages: Sequence[Message], answer: bool = True, **variables: Any) -> str:
-        """The text of a conversation as the folder's chat template writes it.
+        """Return a conversation rendered with the folder's chat template.
 
-        messages: the conversation, each message a mapping with a text as its "role" and its "content". answer: with what begins
-        the model's own message. variables: further ones that the template reads. Needs the package jinja2 where the template is
-        in Jinja. Raises FolderError where the folder has no template or it fails, InputError for messages that are none or that
-        the template refuses.
+        messages: the conversation, each message a mapping with strings "role" and "content". answer: append the start of the assistant's
+        turn. variables: further template variables. Jinja templates need the package jinja2. Raise FolderError if the folder has no
+        template or it fails, InputError for invalid messages or messages that the template rejects.
         """
         self.check_open()
         return ChatTemplate(self.folder).text(messages, answer, variables)
 
     def apply_template(self, messages: Sequence[Message], answer: bool = True, **variables: Any) -> list[int]:
-        """The tokens of template_text(), which a stream or a session takes as its prompt: the template itself begins the text."""
+        """Return the token ids of template_text(), for use as a prompt. The template itself adds the BOS token."""
         return self.encoded(self.template_text(messages, answer, **variables), special=False)
 
     @overload
@@ -388,15 +387,15 @@ class Generator:
     @overload
     def __call__(self, prompt: Sequence[str], **options: Any) -> list[str]: ...
     def __call__(self, prompt: str | Sequence[str], **options: Any) -> str | list[str]:
-        """The continuation of a prompt, or of each of several, which may be of unequal lengths. Raises as Session.stream does."""
+        """Return the continuation of a prompt, or of each of several prompts of any lengths. Raise the errors of Session.stream."""
         if isinstance(prompt, str):
             return "".join(self.stream(prompt, **options))
         return self._batch(prompt, **options)
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
-        """The pieces of what follows a text or tokens, as they are made: whole characters. Raises as Session.stream does."""
+        """Yield the continuation of a text or token ids in pieces of whole characters. Raise the errors of Session.stream."""
         session = self.session()
-        pieces = session.stream(prompt, **options)  # what is wrong is said now and not at the first piece
+        pieces = session.stream(prompt, **options)  # raises errors now, not at the first piece
 
         def given() -> Iterator[str]:
             with session:
@@ -408,11 +407,11 @@ class Generator:
         return given()
 
     def session(self) -> Session:
-        """A session without a text."""
+        """Return an empty session."""
         return Session(self, Rows(self.device, 1, self.context_length))
 
     def logits(self, text: str | Sequence[int]) -> Array:
-        """The logits behind each token of a text, float [tokens, words]. Raises InputError, ContextError."""
+        """Return the logits after each token of a text, float [tokens, vocab_size]. Raise InputError, ContextError."""
         tokens = _with_start(self.encoded(text), self)
         rows = Rows(self.device, 1, self.context_length)
         rows.tokens[0] = tokens
@@ -453,7 +452,7 @@ class Generator:
         ]
 
     def _one_by_one(self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any) -> list[str]:
-        """The continuations of several prompts by a decoder that runs one text at a time."""
+        """Return the continuations of several prompts, for a decoder limited to batch size 1."""
         seeds = [seed] * len(prompts) if seed is None or isinstance(seed, int | np.integer) else [*seed]
         texts, timings = [], []
         for prompt, one in zip(prompts, seeds, strict=True):
@@ -463,7 +462,7 @@ class Generator:
         return texts
 
     def close(self) -> None:
-        """Frees the weights, when no session needs them any more. Idempotent."""
+        """Free the weights once no session needs them. Idempotent."""
         if self._device is not None:
             self._device.program.close()
         self._device = None

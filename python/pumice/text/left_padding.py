@@ -1,9 +1,9 @@
-"""Check that a decoder with Concat caches gives the same results on caches of a fixed capacity, padded on the left.
+"""Check that a decoder with Concat caches gives the same results on fixed-capacity caches with left padding.
 
-A run of S tokens after `past` ones sees caches of `capacity - S` rows, the last `past` of which are in use: a left-padded batch.
-Masks, biases and positions of the model follow from lengths, so they are evaluated on the host for several lengths with and without
-padding (`length_probes`). What is computed from tokens is followed node by node: attention has to hide padding and later tokens.
-Whatever is not understood is refused.
+A run of S tokens after `past` tokens sees caches of `capacity - S` rows, of which the last `past` are in use, as in a left-padded batch.
+The model's masks, biases and positions depend only on lengths, so they are evaluated on the host for several lengths with and without
+padding (`length_probes`). Values computed from tokens are tracked node by node: attention must mask padding and later tokens. Anything not
+understood is rejected.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _MOVES = ("Transpose", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Split", "Sl
 
 
 class Keyed(NamedTuple):
-    """A value with an axis of keys, which a layer computes from tokens.
+    """A value with a key axis, which a layer computes from tokens.
 
-    kind: "rows" of keys or values (padding is finite), "scores", or "weights" (zero for what is hidden). hides_later, hides_padding:
-    scores of later tokens and of padding that leave no weight. is_shifted: scores up to a number of each row, which Softmax does not see.
+    kind: "rows" of K or V (finite in the padding), "scores", or "weights" (zero where masked). hides_later, hides_padding: whether scores
+    of later tokens or padding are masked. is_shifted: scores are correct up to a constant per row, which Softmax ignores.
     """
 
     kind: str
-    axis: int  # from the end
+    axis: int  # negative axis index
     hides_later: bool = False
     hides_padding: bool = False
     is_shifted: bool = False
 
 
 class Unclear(Exception):
-    """Raised for a node whose results are not proved to be those without padding. where: the node, or a value."""
+    """Raised for a node whose results cannot be proved independent of padding. where: the node or value."""
 
     def __init__(self, node: NodeRecipe | str, why: str) -> None:
         what = "" if isinstance(node, str) else f"{node.qualified_op}: "
@@ -50,7 +50,7 @@ class Unclear(Exception):
 
 
 class Attended:
-    """Follows what a decoder computes from tokens. Raises Unclear for the first node that is not proved to be right."""
+    """Track what a decoder computes from tokens. Raise Unclear for the first node that cannot be verified."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Attended:
         values = LengthValues(recipe, names, self.sizes, self.from_tokens, sorted(wanted), context)
         self.checks = LengthChecks(values, self.sizes, context)
         self.keyed: dict[str, Keyed] = {}
-        self.unmasked: list[tuple[NodeRecipe, Sizes]] = []  # nodes whose scores of padding have to be hidden
+        self.unmasked: list[tuple[NodeRecipe, Sizes]] = []  # nodes whose padding scores must be masked
 
-    # ---- which values depend on what
+    # ---- dependencies of values
 
     def _dependents(self, names: set[str]) -> set[str]:
         found = set(names)
@@ -82,7 +82,7 @@ class Attended:
         return found
 
     def _length_dependents(self, names: Names) -> set[str]:
-        """Values that depend on the lengths of the past or of this run, and not on tokens."""
+        """Return the values that depend on the lengths of the past or of this run, but not on tokens."""
         found = {names.mask, SHIFT}
         for node in self.nodes:
             if node.op in ("Shape", "Size") and (sizes := self.sizes.get(node.inputs[0])) is not None:
@@ -96,13 +96,13 @@ class Attended:
         return any(name in self.from_tokens for name in node.outputs)
 
     def _length_inputs(self, node: NodeRecipe) -> list[str]:
-        """Inputs whose elements depend on lengths, but for those that say a shape."""
+        """Return the inputs whose elements depend on lengths, except shape operands."""
         shapes = _SHAPE_OPERANDS.get(node.op, ())
         inputs = [name for i, name in enumerate(node.inputs) if i not in shapes]
         return [name for name in [*inputs, *node.reads[len(node.inputs) :]] if name in self.from_lengths]
 
     def _evaluated_inputs(self, node: NodeRecipe) -> list[str]:
-        """Inputs whose elements are looked at: those that depend on lengths, and all that may hide scores."""
+        """Return the inputs whose elements must be evaluated: those that depend on lengths, and any that may mask scores."""
         found = self._length_inputs(node)
         if node.op in _HIDING:
             found += node.inputs
@@ -151,7 +151,7 @@ class Attended:
         return name in self.from_tokens and sizes is not None and any(size.per_past for size in sizes)
 
     def _keep(self, node: NodeRecipe, made: Keyed, keys: Size = KEYS) -> None:
-        """Notes what the outputs are. Raises Unclear where their axis of keys is another one."""
+        """Record the properties of the outputs. Raise Unclear if their key axis differs."""
         for name in filter(None, node.outputs):
             sizes = self.sizes.get(name)
             axes = [] if sizes is None else [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
@@ -166,7 +166,7 @@ class Attended:
             )
 
     def _axis_of(self, node: NodeRecipe) -> int:
-        """The axis of keys of the first output. Raises Unclear where there is not exactly one."""
+        """Return the key axis of the first output. Raise Unclear if there is not exactly one."""
         sizes = self.sizes.get(node.outputs[0])
         axes = [] if sizes is None else [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
         if len(axes) != 1:
@@ -198,7 +198,7 @@ class Attended:
         return made._replace(hides_later=hidden[0], hides_padding=hidden[1])
 
     def _keeps_shift(self, node: NodeRecipe) -> bool:
-        """Whether scores that are known up to a number of each row are so in the result: a Where has no others, but hidden ones."""
+        """Return whether scores known up to a constant per row stay so; the other operand of Where may only mask."""
         if node.op != "Where":
             return node.op in ("Add", "Sub", "Cast", "Identity")
         others = [name for name in node.inputs[1:] if name not in self.keyed]
@@ -208,7 +208,7 @@ class Attended:
         )
 
     def _rows_or_weights(self, node: NodeRecipe, made: Keyed) -> Keyed:
-        """Rows stay finite in the padding, and weights zero in what is hidden."""
+        """Check that rows stay finite in the padding and masked weights stay zero."""
         if made.kind == "rows" and node.op in ("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Tanh"):
             for name in self._length_inputs(node):
                 if not all(np.isfinite(self._elements(name, run)).all() for run, _ in self.checks.pairs):
@@ -228,10 +228,10 @@ class Attended:
         one = self.recipe.constants.get(name)
         return one is not None and not np.any(array_of(one.raw, one.dtype, one.shape))
 
-    # ---- which scores are hidden
+    # ---- masking of scores
 
     def _hidden(self, node: NodeRecipe) -> tuple[bool, bool]:
-        """Whether the scores that a node makes are hidden for later tokens, and for padding."""
+        """Return whether a node's scores are masked for later tokens, and for padding."""
         axis, sizes = self._axis_of(node), self.sizes[node.outputs[0]]
         rows = [i - len(sizes) for i, size in enumerate(sizes) if size == ROWS]
         layout = Layout(rows[0] if len(rows) == 1 else 0, axis)
@@ -268,7 +268,7 @@ class Attended:
         return found[0], found[1]
 
     def _branch(self, name: str, which: int, run: Probe) -> Array:
-        """The elements of a branch: of scores from tokens, whether those of a region are hidden (0: later tokens, 1: padding)."""
+        """Return the elements of a branch; for scores from tokens, -inf if masked in region `which` (0: later tokens, 1: padding)."""
         if name in self.keyed:
             one = self.keyed[name]
             return np.array(-np.inf if (one.hides_later, one.hides_padding)[which] else 0.0)
@@ -281,7 +281,7 @@ class Attended:
     # ---- nodes that move, multiply and normalise
 
     def _move(self, node: NodeRecipe, given: list[Keyed]) -> None:
-        """Transpose, Reshape and others that leave the axis of keys as it is, and Concat of scores with further ones behind them."""
+        """Handle Transpose, Reshape and similar nodes that keep the key axis, and Concat that appends columns to scores."""
         made, axis = self._one_kind(node, given), self._axis_of(node)
         before, after = self.sizes[self._first_keyed(node)], self.sizes[node.outputs[0]]
         keys = before[made.axis]
@@ -315,7 +315,7 @@ class Attended:
         return axis - len(sizes) if axis >= 0 else axis
 
     def _check_cut(self, node: NodeRecipe, made: Keyed) -> None:
-        """Concat adds columns of a fixed number behind the keys, and Slice takes such away: the keys begin where they did."""
+        """Check that Concat only appends a constant number of columns and Slice only removes trailing ones, so key offsets stay."""
         if node.op == "Concat":
             sizes = self.sizes[self._first_keyed(node)]
             if self._axis_in(node, sizes) != made.axis:
@@ -348,7 +348,7 @@ class Attended:
         return [*given[:2], given[2] or [*range(count)], given[3] or [1] * count]
 
     def _multiply(self, node: NodeRecipe) -> None:
-        """MatMul of queries and keys, or of weights and values."""
+        """Check a MatMul of Q and K, or of weights and V."""
         sides = [self.keyed.get(name) for name in node.inputs]
         first, second = sides
         for name in self._length_inputs(node):
@@ -373,7 +373,7 @@ class Attended:
         return any(name not in self.from_tokens for name in node.inputs)
 
     def _normalise(self, node: NodeRecipe) -> None:
-        """Softmax over the keys."""
+        """Check a Softmax over the keys."""
         scores = self.keyed[node.inputs[0]]
         sizes = self.sizes[node.inputs[0]]
         axis = int(node.attributes.get("axis", -1))  # type: ignore[arg-type]
@@ -385,7 +385,7 @@ class Attended:
         self._keep(node, Keyed("weights", scores.axis), sizes[scores.axis])
 
     def _hide_padding(self, node: NodeRecipe, scores: Keyed) -> None:
-        """Have padding hidden in the scores that a node reads as its first input, where no mask does."""
+        """Request masking of padding in a node's first input, the scores, unless a mask already does it."""
         sizes = self.sizes[node.inputs[0]]
         if scores.hides_padding:
             return
@@ -394,7 +394,7 @@ class Attended:
         self.unmasked.append((node, sizes))
 
     def _largest(self, node: NodeRecipe) -> None:
-        """ReduceMax of scores over the keys."""
+        """Check a ReduceMax of scores over the keys."""
         scores = self.keyed[node.inputs[0]]
         if scores.kind != "scores" or scores.is_shifted or not scores.hides_later:
             raise Unclear(node, "it reduces keys, some of which are later tokens")
@@ -403,7 +403,7 @@ class Attended:
             raise Unclear(node, "its result has an axis of keys")
 
     def _attend(self, node: NodeRecipe) -> None:
-        """ONNX's Attention with a mask for padding and later tokens."""
+        """Check ONNX's Attention with a mask for padding and later tokens."""
         query, keys, values, mask, *others = [*node.inputs, "", "", "", ""][:7]
         if node.attributes.get("is_causal") or any(others):
             raise Unclear(node, "expected a mask alone for what it hides (no is_causal, no past, no nonpad_kv_seqlen)")
@@ -423,7 +423,7 @@ def _as_scores(mask: Array) -> Array:
 
 
 def _count(sizes: Sizes) -> tuple[int, ...]:
-    """The numbers of elements in three runs, by which products of sizes are compared."""
+    """Return the element counts in three runs, to compare products of sizes."""
     probes = Probe(5, 3), Probe(11, 3), Probe(5, 7)
     return tuple(int(np.prod([size.at(probe) for size in sizes])) for probe in probes)
 

@@ -1,4 +1,4 @@
-"""Comparison of masks, biases and positions in runs with and without padding."""
+"""Compare masks, biases and positions between runs with and without padding."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from ..base.element_types import Array
 from .length_probes import LengthValues, Probe, Size, Sizes, probes_of
 
-HIDDEN = -9e3  # a score that leaves no weight
-KEYS = Size(0, 1, 1)  # past + rows: the size of an axis of keys
+HIDDEN = -9e3  # scores at or below this get zero softmax weight
+KEYS = Size(0, 1, 1)  # past + rows: the size of a key axis
 ROWS = Size(0, 0, 1)
 
 
 class Layout(NamedTuple):
-    """Axes of rows and of keys of a value, from the end; 0 for none."""
+    """Query and key axes of a value, as negative indices; 0 if absent."""
 
     rows: int
     keys: int
 
 
 def layout_of(sizes: Sizes) -> Layout | None:
-    """The axes of a value's rows and keys; None where there are several or others that depend on the lengths."""
+    """Return the query and key axes of a value; None if there are several, or other axes that depend on the lengths."""
     keys = [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
     rows = [i - len(sizes) for i, size in enumerate(sizes) if size.per_row and not size.per_past]
     if len(keys) > 1 or len(rows) > 1 or any(sizes[i] != KEYS for i in keys) or any(sizes[i] != ROWS for i in rows):
@@ -32,14 +32,14 @@ def layout_of(sizes: Sizes) -> Layout | None:
 
 
 class LengthChecks:
-    """Compares values that depend on lengths alone in runs with and without padding."""
+    """Compare values that depend only on lengths between runs with and without padding."""
 
     def __init__(self, values: LengthValues, sizes: Mapping[str, Sizes], context: int | None) -> None:
         self.values, self.sizes, self.pairs = values, sizes, probes_of(context)
         self._found: dict[tuple[str, bool], bool] = {}
 
     def is_right(self, name: str, up_to_shift: bool = False) -> bool:
-        """Whether all runs have the same values. up_to_shift: but for a number of each row."""
+        """Return whether all runs have the same values. up_to_shift: ignore a constant offset per row."""
         key = name, up_to_shift
         if key not in self._found:
             layout = layout_of(self.sizes[name]) if name in self.sizes else None
@@ -49,7 +49,7 @@ class LengthChecks:
         return self._found[key]
 
     def aligned(self, name: str, layout: Layout, run: Probe, true: Probe) -> tuple[Array, Array, Array]:
-        """The elements of a run and those of the other one for the same rows and keys, and which of them a row may see."""
+        """Return the elements of both runs for the same rows and keys, and a mask of the keys each row may attend to."""
         made, expected = self.values.at(run)[name], self.values.at(true)[name]
         if layout.keys:
             made = made.take(range(run.padding, run.capacity), layout.keys)
@@ -83,7 +83,7 @@ class LengthChecks:
         return bool((high - low <= tolerance).all())
 
     def hides(self, runs: Sequence[Array], layout: Layout) -> tuple[bool, bool]:
-        """Whether scores leave no weight to later tokens, and none to padding. runs: the scores of each pair's first run."""
+        """Return whether scores mask later tokens, and whether they mask padding. runs: the scores of each pair's first run."""
         later = padding = True
         for (run, _), scores in zip(self.pairs, runs, strict=True):
             is_low = np.broadcast_to(scores <= HIDDEN, _spread(scores, layout, run))
@@ -99,7 +99,7 @@ def _along(values: Array, axis: int, rank: int) -> Array:
 
 
 def _is_later(run: Probe, layout: Layout, rank: int, with_padding: bool = False) -> Array:
-    """Which keys come after a row. with_padding: of all keys of the caches."""
+    """Return a mask of the keys after each row. with_padding: for all keys of the caches."""
     if not layout.rows:
         return np.zeros([1] * rank, bool)
     keys = np.arange(-run.padding if with_padding else 0, run.total)
@@ -107,7 +107,7 @@ def _is_later(run: Probe, layout: Layout, rank: int, with_padding: bool = False)
 
 
 def _spread(scores: Array, layout: Layout, run: Probe) -> tuple[int, ...]:
-    """The shape of scores with all rows and keys."""
+    """Return the shape of scores broadcast to all rows and keys."""
     rank = max(scores.ndim, -layout.keys, -layout.rows)
     shape = [1] * rank
     shape[layout.keys] = run.capacity

@@ -1,5 +1,4 @@
-"""Values of a decoder that depend on lengths alone (masks, biases, positions), evaluated on the host for chosen lengths.
-
+"""Evaluate values of a decoder that depend only on lengths (masks, biases, positions) on the host, for chosen lengths.
 Shapes come from the engine's shape inference, elements from onnx's reference implementation.
 """
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
     from .folder import Names
 
-SHIFT = "pumice.padding"  # int64, the number of unused rows on the left of the caches
-_MAX_ELEMENTS = 1 << 27  # of a value that is evaluated on the host
+SHIFT = "pumice.padding"  # int64, number of unused rows on the left of the caches
+_MAX_ELEMENTS = 1 << 27  # limit for values evaluated on the host
 
 
 class Probe(NamedTuple):
-    """A run of `rows` tokens after `past` ones, on caches with `padding` unused rows on the left."""
+    """A run of `rows` tokens after `past` cached tokens, on caches with `padding` unused rows on the left."""
 
     past: int
     rows: int
@@ -34,17 +33,17 @@ class Probe(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Tokens with those of this run."""
+        """The number of tokens, including this run's."""
         return self.past + self.rows
 
     @property
     def capacity(self) -> int:
-        """Rows of the caches."""
+        """The capacity of the caches, in rows."""
         return self.padding + self.total
 
 
 class ProbeError(Exception):
-    """Raised for a node that cannot be evaluated on the host. where: the node, or a value."""
+    """Raised for a node that cannot be evaluated on the host. where: the name of the node or value."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(why)
@@ -59,7 +58,7 @@ class Size(NamedTuple):
     per_row: int
 
     def at(self, probe: Probe) -> int:
-        """The size in a run, whose caches begin with the padding."""
+        """Return the size in a run; its padding counts as past."""
         return self.base + self.per_past * (probe.past + probe.padding) + self.per_row * probe.rows
 
 
@@ -67,7 +66,7 @@ Sizes = tuple[Size, ...]
 
 
 class DecoderSizes:
-    """The sizes of all values of a decoder for one text, as functions of the lengths."""
+    """The sizes of all values of a decoder at batch size 1, as functions of the lengths."""
 
     def __init__(self, recipe: Recipe, names: Names, caches: Iterable[str], longest: Probe) -> None:
         self._recipe, self._names, self._caches = recipe, names, set(caches)
@@ -84,7 +83,7 @@ class DecoderSizes:
         self._drop_others(self._shapes(longest), longest)
 
     def _drop_others(self, shapes: Mapping[str, Sequence[int] | None], probe: Probe) -> None:
-        """Forgets the sizes that are no linear function of the lengths."""
+        """Forget sizes that are not linear in the lengths."""
         for name, sizes in [*self.sizes.items()]:
             shape = shapes.get(name)
             if shape is None or [size.at(probe) for size in sizes] != [*shape]:
@@ -115,7 +114,7 @@ def _size(first: int, more_past: int, more_rows: int, past: int, rows: int) -> S
 
 
 class LengthValues:
-    """The elements of values that depend on lengths alone, in any run."""
+    """Evaluate values that depend only on lengths, for any run."""
 
     def __init__(
         self,
@@ -128,7 +127,7 @@ class LengthValues:
     ) -> None:
         self._longest = longest_of(context)
         self._names, self._sizes, self._wanted, self._from_tokens = names, sizes, [*wanted], from_tokens
-        self._shapes: list[NodeRecipe] = []  # nodes whose results are sizes
+        self._shapes: list[NodeRecipe] = []  # Shape and Size nodes, computed here
         self._dtypes = {value.name: value.dtype for value in recipe.inputs}
         self._evaluator = self._compile(recipe)
         self._cached: dict[Probe, dict[str, Array]] = {}
@@ -166,7 +165,7 @@ class LengthValues:
         return ReferenceEvaluator(helper.make_model(graph, opset_imports=[version]))
 
     def _check_node(self, node: NodeRecipe) -> None:
-        """Refuse a node that onnx's reference does not know, or whose results are too large for the host."""
+        """Reject a node that onnx's reference does not implement, or whose results are too large for the host."""
         if node.domain or node.subgraphs or node.unsupported:
             what = "with a subgraph" if node.subgraphs else "that is not ONNX's own"
             raise ProbeError(node.name, f"{node.qualified_op}: a mask or position is computed by an operator {what}")
@@ -180,7 +179,7 @@ class LengthValues:
                 )
 
     def at(self, probe: Probe) -> dict[str, Array]:
-        """The values in a run, by name."""
+        """Return the values in a run, by name."""
         if probe not in self._cached:
             feeds = {name: self._input(name, probe) for name in self._inputs}
             feeds |= {node.outputs[0]: self._shape(node, probe) for node in self._shapes}
@@ -192,7 +191,7 @@ class LengthValues:
     def _run(self, feeds: dict[str, Array], probe: Probe) -> list[Array]:
         try:
             return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._wanted else []
-        except Exception as error:  # of any kind, as its kernels do not check
+        except Exception as error:  # the reference kernels do not validate, so anything can be raised
             why = f"a mask or position for {probe.capacity} tokens fails: {error!s:.200}"
             raise ProbeError(self._wanted[0], why) from None
 
@@ -226,7 +225,7 @@ def _proto(node: NodeRecipe) -> NodeProto:
 
 
 def probes_of(context: int | None) -> list[tuple[Probe, Probe]]:
-    """Runs, each with one without padding whose values it has to have: short ones beside a prompt that is read at once, and long ones."""
+    """Return pairs (run, unpadded run it must match): short runs checked against one full prompt, and long runs."""
     limit = 4096 if context is None else context
     short = min(limit, 40)
     splits = [(0, short), (0, 3), (3, 1), (4, 4), (short // 2, short // 3), (short - 1, 1), (short - 5, 5)]
@@ -245,18 +244,18 @@ def probes_of(context: int | None) -> list[tuple[Probe, Probe]]:
 
 
 def _few_rows(short: int, limit: int) -> list[tuple[Probe, int]]:
-    """One token behind a short text, and each capacity it may have: a step at any length in between is seen."""
+    """Return a one-token step after a short text for each possible cache capacity, to cover steps at any length in between."""
     capacities = [1 << power for power in range(6, limit.bit_length()) if short < 1 << power < limit]
     return [(Probe(short - 1, 1), capacity) for capacity in [*capacities, limit] if capacity > short]
 
 
 def longest_of(context: int | None) -> Probe:
-    """The longest of these runs, without padding."""
+    """Return the longest of these runs, without padding."""
     return max((true for _, true in probes_of(context)), key=lambda probe: probe.total)
 
 
 def needed_nodes(nodes: Sequence[NodeRecipe], outputs: Iterable[str]) -> list[NodeRecipe]:
-    """The nodes that these values depend on."""
+    """Return the nodes that these values depend on."""
     needed, kept = set(outputs), []
     for node in reversed(nodes):
         if not needed.isdisjoint(node.outputs):

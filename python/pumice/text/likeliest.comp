@@ -1,36 +1,36 @@
-// The likeliest word of each stretch of each image's words: one workgroup could not read the words of a large model as fast as memory gives
-// them. kAhead reads of an invocation are on their way at once. TAKES: the likeliest word of all is the next token, which the workgroup that
-// is the last of its image's to end takes, so that nothing else has to be dispatched.
+// Argmax of the logits of each vocabulary chunk. Several workgroups per sequence: one could not saturate memory bandwidth for a large
+// vocabulary. Each invocation keeps kAhead loads in flight. TAKES (greedy decoding): the last workgroup of a sequence to finish reduces the
+// chunks and stores the next token, so no second dispatch is needed.
 #extension GL_EXT_control_flow_attributes : require
 const uint kAhead = 8u;
 
 layout(local_size_x = 256) in;
-layout(binding = 0) readonly buffer Logits { sfp logits[]; };  // [images, words]
+layout(binding = 0) readonly buffer Logits { sfp logits[]; };  // [batch, vocab_size]
 #if TAKES
-layout(binding = 6) coherent buffer Best { uvec2 best[]; };        // [images, stretches]: a key, and the first word that has it
-layout(binding = 7) coherent buffer Arrived { uint arrived[]; };  // [images]: workgroups that have ended; zero between two dispatches
+layout(binding = 6) coherent buffer Best { uvec2 best[]; };        // [batch, chunks]: (key, first token with that key)
+layout(binding = 7) coherent buffer Arrived { uint arrived[]; };  // [batch]: count of finished workgroups; zero between dispatches
 layout(push_constant) uniform Parameters { uint words, images, stretches, slots, advance; };
 #define READS_BEST 1
 #include "taking.glsl"
 
 shared bool is_last;
 
-// Takes the likeliest of what all workgroups have found, in the last of them.
+// In the last workgroup to finish: reduces the chunk maxima and stores the token.
 void take_last() {
   if (lane == 0u) {
     memoryBarrierBuffer();
     is_last = atomicAdd(arrived[image], 1u) + 1u == stretches;
     if (is_last) atomicExchange(arrived[image], 0u);
   }
-  barrier();  // all know whether it was the last
+  barrier();  // broadcasts is_last
   if (!is_last) return;
   memoryBarrierBuffer();
   const uvec2 top = likeliest_of_image();
   if (lane == 0u) take(top.y, is_number(top.x));
 }
 #else
-layout(binding = 1) readonly buffer Seen { uint seen[]; };    // [images, (words + 31) / 32]: bits of the tokens that were there
-layout(binding = 6) writeonly buffer Best { uvec2 best[]; };  // [images, stretches]: a key, and the first word that has it
+layout(binding = 1) readonly buffer Seen { uint seen[]; };    // [batch, (vocab_size + 31) / 32]: bitmask of earlier tokens
+layout(binding = 6) writeonly buffer Best { uvec2 best[]; };  // [batch, chunks]: (key, first token with that key)
 layout(push_constant) uniform Parameters { uint words, images, stretches; };
 #include "scores.glsl"
 #endif

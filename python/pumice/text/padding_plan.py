@@ -1,4 +1,4 @@
-"""Plans how a decoder with Concat caches runs on caches of a fixed capacity: as it is, or with corrected positions."""
+"""Plan how a decoder with Concat caches runs on fixed-capacity caches: unchanged, or with corrected positions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .left_padding import Attended, Unclear
 from .length_checks import Layout, layout_of
 from .length_probes import SHIFT, DecoderSizes, LengthValues, Probe, ProbeError, Size, longest_of, needed_nodes
 
-MASK = "pumice.mask"  # which rows of the caches hold tokens, bool [batch, capacity]
+MASK = "pumice.mask"  # which cache rows hold tokens, bool [batch, capacity]
 _PROBES = Probe(3, 2), Probe(3, 2, 2), Probe(3, 2, 5)
 
 
 class PaddingPlan(NamedTuple):
-    """The nodes of a decoder on padded caches, and constants that they read. is_single: they are right for one text at a time."""
+    """Nodes of a decoder for padded caches, and constants they read. is_single: valid only for batch size 1."""
 
     nodes: Sequence[NodeRecipe]
     constants: Mapping[str, ConstantRecipe]
@@ -35,7 +35,7 @@ class _Planner:
         self.constants: dict[str, ConstantRecipe] = {}
 
     def plan(self) -> PaddingPlan:
-        """Try the nodes as they are, then with positions less the padding, then also with positions in place of bounds of slices."""
+        """Try the nodes unchanged, then with padding subtracted from positions, then also with Slices replaced by Gathers."""
         try:
             return self._checked(self.recipe.nodes, False)
         except Unclear as unclear:
@@ -64,7 +64,7 @@ class _Planner:
         return PaddingPlan(made, self.constants, is_single)
 
     def _check_outputs(self, attended: Attended) -> None:
-        """Refuse logits of some rows alone, and results with an axis of keys."""
+        """Reject logits of only some rows, and results with a key axis."""
         logits, sizes = self.names.logits, self.sizes.sizes.get(self.names.logits)
         if sizes is not None and (len(sizes) != 3 or sizes[1] != Size(0, 0, 1)):
             raise Unclear(logits, "expected logits of all tokens of a run")
@@ -77,7 +77,7 @@ class _Planner:
         return name
 
     def _masked(self, node: NodeRecipe, is_batch: bool) -> list[NodeRecipe]:
-        """A node whose scores, its first input, have those of padding hidden."""
+        """Return the node with padding masked in its scores, the first input."""
         scores, name = node.inputs[0], f"{node.outputs[0]}.visible"
         dtype = self.sizes.dtypes[scores]
         if dtype not in ("float32", "float16"):
@@ -92,7 +92,7 @@ class _Planner:
     # ---- positions
 
     def _with_gathered_slices(self) -> list[NodeRecipe]:
-        """The nodes with Gather by a Range in place of a Slice from one length to another, of a value that does not depend on lengths."""
+        """Return the nodes with each length-dependent Slice of a length-independent value replaced by a Gather over a Range."""
         attended = Attended(self.recipe, self.names, self.joins, self.sizes, self.context)
         unmoved = attended.from_lengths | attended.from_tokens
         nodes: list[NodeRecipe] = []
@@ -100,7 +100,7 @@ class _Planner:
             is_table = node.op == "Slice" and node.inputs[0] not in unmoved and node.inputs[2] in attended.from_lengths
             made = self._gathered_slice(node) if is_table else [node]
             if made[0] is not node:
-                unmoved.difference_update(node.outputs)  # a slice of it is one of the table, too
+                unmoved.difference_update(node.outputs)  # a slice of the result is a slice of the table, too
             nodes += made
         return nodes
 
@@ -124,7 +124,7 @@ class _Planner:
         ]
 
     def _with_true_positions(self) -> list[NodeRecipe] | None:
-        """The nodes with positions less the padding, where nodes count them from the caches' beginning; None where none does."""
+        """Return the nodes with padding subtracted from positions that count from the start of the caches; None if there are none."""
         moved = self._moved_positions()
         if not moved:
             return None
@@ -142,7 +142,7 @@ class _Planner:
         return nodes
 
     def _row_numbers(self) -> set[str]:
-        """Values that select rows of a mask, which is padded as the caches are, for ScatterND, GatherND and Gather."""
+        """Return values that index a mask, padded like the caches, in ScatterND, GatherND and Gather."""
         masks, found = {self.names.mask}, set()
         for node in self.recipe.nodes:
             if not masks.isdisjoint(node.inputs):
@@ -169,10 +169,10 @@ class _Planner:
         return [
             *nodes,
             NodeRecipe("Max", name, [less, zero], [name], {}),
-        ]  # of padding: another position may be no index
+        ]  # other positions may be out of range in padding
 
     def _moved_positions(self) -> dict[str, tuple[int, Array]]:
-        """The first values that grow with the padding: how many times it, and what they are without it."""
+        """Return the first values that grow with the padding: the factor, and their unpadded elements."""
         recipe = self.recipe._replace(constants={**self.recipe.constants, **self.constants})
         attended = Attended(recipe, self.names, self.joins, self.sizes, self.context)
         found = [node for node in self.recipe.nodes if node.outputs and node.outputs[0] in attended.from_lengths]
@@ -200,7 +200,7 @@ def _is_one(steps: ConstantRecipe | None) -> bool:
 
 
 def _times_padding(values: LengthValues, name: str, layout: Layout | None) -> int:
-    """How many times the padding is added to each element; 0 where that is no whole number."""
+    """Return the multiple of the padding that is added to each element; 0 if it is not an integer."""
     assert layout is not None
     true, *others = _PROBES
     found = set()
@@ -215,9 +215,9 @@ def _times_padding(values: LengthValues, name: str, layout: Layout | None) -> in
 
 
 def plan_padding(recipe: Recipe, folder: Folder, joins: Mapping[str, NodeRecipe]) -> PaddingPlan:
-    """Plan a decoder's run on padded caches. joins: the Concat of each cache and new rows, by the cache's name.
+    """Plan a decoder's run on padded caches. joins: the Concat of each cache and its new rows, by cache name.
 
-    Raises Unclear for a node whose results are not proved to be those without padding.
+    Raise Unclear for a node whose results cannot be proved independent of padding.
     """
     try:
         return _Planner(recipe, folder, joins).plan()

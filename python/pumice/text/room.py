@@ -1,7 +1,7 @@
-"""A decoder's recipe in the form that pumice.text runs: caches of fixed room, and the rows in use as values that the device reads.
+"""Rewrite a decoder to static KV caches whose length is a device-side input.
 
-An exported decoder takes the cache of all tokens before and gives one that is longer, so that its shapes change with each token. Here
-each cache has room for many rows, and `past` says how many of them are in use, image by image: no shape depends on the length.
+An exported decoder returns a longer cache each step, so its shapes change. After the rewrite each cache has a fixed capacity and `past`
+holds the used length per sequence: no shape depends on the length.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .length_probes import SHIFT, needed_nodes
 from .padding_plan import PaddingPlan, plan_padding
 from .single_caches import names_of, with_heads
 
-_PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and the logits that take rows one by one
+_PASSES = ("Cast", "Identity", "Tanh")  # row-wise operators allowed between the last MatMul and the logits
 _WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
 _PRODUCTS = ("MatMul", "MatMulNBits", "Gemm")
 _NORMS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization")
-STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # what the caches of a precision are stored as
+STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # cache dtype of each precision
 
 
-INT8 = "int8"  # caches of whole numbers from -127 to 127, times a scale of their row
+INT8 = "int8"  # values -127 to 127 times a scale per row
 
 
 class _Rewriter:
-    """The nodes, inputs and outputs of a decoder as they are changed."""
+    """The nodes, inputs and outputs of a decoder during rewriting."""
 
-    places, seen = "pumice.places", "pumice.seen"  # [batch, rows]: places of the words; [batch]: rows with those of now
+    places, seen = "pumice.places", "pumice.seen"  # position_ids [batch, seq]; total lengths including this run [batch]
 
     def __init__(self, recipe: Recipe, folder: Folder, precision: str, in_int8: bool) -> None:
         self.recipe, self.folder, self.names = recipe, folder, folder.names
@@ -45,8 +45,8 @@ class _Rewriter:
         self.constants = dict(recipe.constants)
         self.inputs = {value.name: value for value in recipe.inputs}
         self.makers = {name: node for node in self.nodes for name in node.outputs if name}
-        self.front: list[NodeRecipe] = []  # nodes that make masks and places
-        self.renamed: dict[str, str] = {}  # values whose readers read another one
+        self.front: list[NodeRecipe] = []  # nodes that compute masks and positions
+        self.renamed: dict[str, str] = {}  # replacement of each replaced value
         self.pairs = self._pairs()
         self.is_single = False
 
@@ -54,7 +54,7 @@ class _Rewriter:
         return FolderError(self.file, field, message)
 
     def _pairs(self) -> dict[str, str]:
-        """The names of caches' inputs with those of their outputs. Raises FolderError where there are none, or not as many."""
+        """Return the cache outputs by input. Raise FolderError if there are none, or the counts differ."""
         outputs = {value.name for value in self.recipe.outputs}
         past, present = (layer_names(given, known) for given, known in self._patterns(outputs))
         if not past:
@@ -101,11 +101,11 @@ class _Rewriter:
         return Cache(name, output, value.dtype, heads, size)
 
     def grouped_nodes(self) -> list[int]:
-        """The places of nodes that take a cache themselves."""
+        """Return the indices of nodes that manage a cache themselves."""
         return [i for i, node in enumerate(self.nodes) if node.op == "GroupQueryAttention"]
 
     def fix_grouped(self) -> None:
-        """Has each GroupQueryAttention write into its cache from row PAST on."""
+        """Make each GroupQueryAttention write into its cache from row PAST on."""
         used = set()
         for i in self.grouped_nodes():
             node = self.nodes[i]
@@ -128,7 +128,7 @@ class _Rewriter:
             raise self.refuse(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
 
     def with_scales(self, node: NodeRecipe) -> NodeRecipe:
-        """The node with scales of its caches of int8."""
+        """Return the node with scales for its int8 caches."""
         inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
         if any(inputs[12:]):
             raise self.refuse(node.name, "expected GroupQueryAttention without scales or norms, given some")
@@ -142,7 +142,7 @@ class _Rewriter:
         return node._replace(inputs=inputs, outputs=outputs, attributes={**node.attributes, INT8_CACHE: 1})
 
     def joining(self, past: str) -> NodeRecipe:
-        """The Concat that puts new rows behind a cache."""
+        """Return the Concat that appends new rows to a cache."""
         maker = self.makers.get(self.pairs[past])
         while maker is not None and maker.op in ("Identity", "Cast"):
             maker = self.makers.get(maker.inputs[0])
@@ -154,7 +154,7 @@ class _Rewriter:
         return maker
 
     def as_stored(self, cache: Cache) -> Cache:
-        """The cache with elements of the precision's own type, as which the program computes with floats of any, or of int8."""
+        """Return the cache stored in the precision's type, or int8; the program converts it to the model's float type."""
         if self.in_int8:
             return self.as_int8(cache)
         if not self.grouped_nodes():
@@ -168,7 +168,7 @@ class _Rewriter:
         return cache._replace(name=name, output=output, dtype=self.stored)
 
     def as_int8(self, cache: Cache) -> Cache:
-        """The cache of int8 with its scales, which a GroupQueryAttention takes; Concat takes it as floats."""
+        """Return the cache as int8 with scales, which GroupQueryAttention reads directly and Concat reads dequantised."""
         scales = Scales(f"{cache.name}.scales", f"{cache.output}.scales", self.stored)
         if self.grouped_nodes():
             return cache._replace(dtype=INT8, scales=scales)
@@ -178,7 +178,7 @@ class _Rewriter:
         return made
 
     def floats_of(self, cache: Cache, levels: str, scales: str) -> tuple[str, list[NodeRecipe]]:
-        """What levels and the scales of their rows tell, as the decoder has this cache, and the nodes that make it."""
+        """Return the dequantised values in this cache's dtype, and the nodes that compute them."""
         behind, to = self.constant("behind", np.array([3])), ONNX_NUMBERS[cache.dtype]
         taken, each, factors, floats = (f"{levels}.{one}" for one in ("taken", "each", "factors", "floats"))
         return floats, [
@@ -189,10 +189,9 @@ class _Rewriter:
         ]
 
     def round_rows(self, cache: Cache, made: Cache, scales: Scales) -> None:
-        """Has levels and scales of the new rows made, and what they tell joined with the cache: a row sees those of its own run as all
-        later ones will see them.
+        """Quantise the new rows and join their dequantised values with the cache: a run sees its own rows as later runs will.
 
-        The operator that has a cache of int8 makes them, with the new rows as both its keys and its values, in a cache of their number.
+        A GroupQueryAttention on an int8 cache of just the new rows quantises them as its keys and values.
         """
         joined = self.joining(cache.name)
         levels, factors, firsts = self.no_rows(cache)
@@ -211,14 +210,14 @@ class _Rewriter:
         ]
 
     def in_use_joined(self, joined: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
-        """Return the node that joins a cache and new rows in place of a Concat, padded with zeros on the left.
+        """Return the node that replaces a Concat of a cache and new rows; its result is left-padded with zeros.
 
-        A mask hides the padding by weights of zero, so it must be finite.
+        A mask hides padding with weights of zero, so padding must be finite.
         """
         return NodeRecipe("JoinedRows", joined.name, [*inputs, PAST, *scales], joined.outputs, {}, "pumice")
 
     def no_rows(self, cache: Cache) -> tuple[str, str, str]:
-        """Zeros: levels and scales of as many rows as there are new ones, and the place 0 of each image's first."""
+        """Return zero-filled levels and scales for the new rows, and zero past lengths per sequence."""
         name = f"none.{cache.heads}.{cache.size}"
         if not any(node.name == f"pumice.{name}.levels" for node in self.front):
             first, second, third = (self.constant(f"axis.{i}", np.array([i])) for i in range(3))
@@ -258,7 +257,7 @@ class _Rewriter:
             raise self.refuse(unclear.where, what) from None
 
     def fix_shapes(self, caches: dict[str, str]) -> None:
-        """Have each Shape of a cache give its rows without the new ones, which its Concat replaces."""
+        """Make each Shape of a cache return its length without the new rows, as before its Concat."""
         rows = self.add(
             "Mul",
             "rows.of.caches",
@@ -274,26 +273,26 @@ class _Rewriter:
                 begin, end = (self.constant(f"{name}.{j}", np.array([one])) for j, one in enumerate(cut))
                 self.nodes[i] = NodeRecipe("Slice", node.name, [less, begin, end], [name], {})
 
-    # ---- masks and places
+    # ---- masks and positions
 
     def count(self, name: str, value: str, axis: int) -> str:
-        """The length of an axis, as a number."""
+        """Add nodes for the length of an axis, a scalar."""
         shape = self.add("Shape", f"{name}.shape", value)
         return self.add("Gather", name, shape, self.constant(f"{name}.axis", np.array(axis)))
 
     def numbers(self, name: str, count: str) -> str:
-        """The numbers 0, 1, .. below a count."""
+        """Add a Range 0, 1, ... up to a count."""
         return self.add("Range", name, self.constant("zero", np.array(0)), count, self.constant("one", np.array(1)))
 
     def column(self) -> str:
-        """PAST as a column [batch, 1]."""
+        """Return PAST as a column [batch, 1]."""
         return self.add("Unsqueeze", "past.column", PAST, self.constant("first", np.array([1])))
 
     def cast(self, name: str, value: str, dtype: str) -> str:
         return self.add("Cast", name, value, to=ONNX_NUMBERS[dtype])
 
     def fix_places(self) -> None:
-        """Replaces the places and the mask by what they are for PAST rows and those of now."""
+        """Compute position_ids and attention_mask from PAST and the length of this run."""
         rows, caches = self.count("rows", self.names.words, 1), next(iter(self.pairs))
         now, column = self.numbers("now", rows), self.column()
         places = self.add("Add", self.places.removeprefix("pumice."), column, now)
@@ -308,7 +307,7 @@ class _Rewriter:
         self.replace_input(self.names.mask, self.cast("mask.cast", filled, self.inputs[self.names.mask].dtype))
 
     def filled_rows(self, caches: str, rows: str, column: str) -> str:
-        """Which rows of a cache hold tokens, [batch, capacity]: the first ones, or after a Concat the last ones."""
+        """Add the mask of cache rows that hold tokens, [batch, capacity]: the first, or after a Concat the last."""
         capacity = self.count("room.size", caches, 2)
         room, used = self.numbers("room", capacity), self.add("Add", "used", column, rows)
         if self.grouped_nodes():
@@ -324,7 +323,7 @@ class _Rewriter:
     # ---- logits
 
     def dynamic(self) -> set[str]:
-        """The values that depend on the inputs."""
+        """Return the values that depend on the inputs."""
         found = {value.name for value in self.recipe.inputs}
         for node in self.nodes:
             if found.intersection(node.reads):
@@ -332,7 +331,7 @@ class _Rewriter:
         return found
 
     def before_product(self) -> tuple[NodeRecipe, int] | None:
-        """The product that makes the logits of all rows, by its input 0; None where it is not found."""
+        """Return the MatMul that computes all logits, and its activation input's index; None if not found."""
         dynamic, name = self.dynamic(), self.names.logits
         while (node := self.makers.get(name)) is not None:
             if node.op in _PRODUCTS:
@@ -344,7 +343,7 @@ class _Rewriter:
         return None
 
     def before_norm(self, product: NodeRecipe) -> NodeRecipe:
-        """The normalisation of rows that the product alone reads; where there is none, the product."""
+        """Return the row normalisation read only by the MatMul; the MatMul if there is none."""
         made = product.inputs[0]
         norm = self.makers.get(made)
         if norm is None or norm.op not in _NORMS or norm.attributes.get("axis", -1) not in (-1, 2):
@@ -356,7 +355,7 @@ class _Rewriter:
         return norm if is_alone and norm.outputs[0] == made else product
 
     def pick_rows(self) -> None:
-        """Has the last product compute the wanted rows alone, where it is found; else the logits of others are left out after it."""
+        """Limit the last MatMul to the requested positions if it is found; otherwise select them from its result."""
         indices = "pumice.wanted.column"
         column = NodeRecipe("Unsqueeze", indices, [WANTED, self.constant("last", np.array([2]))], [indices], {})
         self.front.append(column)
@@ -380,10 +379,10 @@ class _Rewriter:
     def picked(value: str, indices: str, output: str) -> NodeRecipe:
         return NodeRecipe("GatherND", "pumice.pick", [value, indices], [output], {"batch_dims": 1})
 
-    # ---- the whole
+    # ---- result
 
     def kept_nodes(self, outputs: set[str]) -> list[NodeRecipe]:
-        """The nodes that an output depends on, with their inputs renamed."""
+        """Return the nodes that an output depends on, with renamed inputs."""
         needed, kept = set(outputs), []
         for node in reversed([*self.front, *self.nodes]):
             if not needed.intersection(node.outputs):
@@ -394,7 +393,7 @@ class _Rewriter:
         return kept[::-1]
 
     def check_lengths(self, outputs: list[str]) -> None:
-        """Refuse nodes that read the length of a mask or cache, which is now its capacity, or a mask's elements."""
+        """Reject nodes that read a mask's elements, or the length (now the capacity) of a mask or cache."""
         live = needed_nodes([*self.front, *self.nodes], outputs)
         axes = {self.names.mask: 1, **dict.fromkeys([*self.pairs, *self.pairs.values()], 2)}
         for node in live:
@@ -409,7 +408,7 @@ class _Rewriter:
                 )
 
     def has_length(self, node: NodeRecipe, axis: int, live: list[NodeRecipe]) -> bool:
-        """Whether what reads a Shape may read the size of this axis."""
+        """Return whether a reader of a Shape may use the size of this axis."""
         start, end = (int(node.attributes.get(name, default)) for name, default in (("start", 0), ("end", 9)))  # type: ignore[arg-type]
         if axis > 3 or not start <= axis < (end if end >= 0 else 9):
             return False
@@ -431,7 +430,7 @@ class _Rewriter:
             raise self.refuse(self.names.words, "expected an input of this name, given none")
 
     def fixed_caches(self) -> list[Cache]:
-        """The caches, once the nodes that read them take them with a fixed capacity."""
+        """Return the caches after rewriting their readers for a fixed capacity."""
         caches = [self.cache(*pair) for pair in self.pairs.items()]
         if self.grouped_nodes():
             self.fix_grouped()
@@ -491,10 +490,10 @@ class _Rewriter:
 
 
 def in_room(recipe: Recipe, folder: Folder, precision: str, in_int8: bool = False) -> RoomyRecipe:
-    """The decoder with caches of fixed room, stored at a precision, or as int8 with scales of that precision.
+    """Return the decoder with static KV caches, stored in a precision, or as int8 with scales in that precision.
 
-    Raises FolderError naming the input, output or node that does not fit: caches have to be taken by GroupQueryAttention, or be
-    joined with the new rows by Concat.
+    Raise FolderError naming the unsupported input, output or node: caches must be read by GroupQueryAttention, or joined with new rows by
+    Concat.
     """
     names = names_of(recipe, folder)
     return _Rewriter(with_heads(recipe, names), replace(folder, names=names), precision, in_int8).rewritten()

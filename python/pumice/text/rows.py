@@ -1,4 +1,4 @@
-"""Texts of a batch on the device: their tokens, the rows of the caches that hold them, and what makes more."""
+"""Decoding state of a batch: tokens, cache lengths and recorded steps."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .errors import ContextError
 if TYPE_CHECKING:
     from .speculation import Proposer
 
-_AHEAD = 4  # steps that the device has been given beyond the one that the host reads
+_AHEAD = 4  # decode steps submitted ahead of the one the host reads
 _LEAST_ROOM = 64
-_FIRST_ROOM = 512  # rows beyond a prompt that room is made for at once
-_NO_NUMBER = 0xFFFFFFFF  # what the kernel gives in place of a token where no logit is a finite number
+_FIRST_ROOM = 512  # maximum extra capacity allocated with a prompt
+_NO_NUMBER = 0xFFFFFFFF  # sampling kernel's result if no logit is finite
 
 Choose = Callable[[Array, list[int]], int]
 
 
 class Timing(NamedTuple):
-    """How long a call took. prompt: tokens that were read; first_seconds: until the first token; tokens, seconds: all that were made;
-    runs: of the model behind the prompt, which proposals that are right make fewer than the tokens.
+    """Timing of a call. prompt: prompt tokens processed. first_seconds: time to first token. tokens, seconds: all generated tokens and the
+    total time. runs: model runs after the prompt; fewer than tokens if draft tokens are accepted.
     """
 
     prompt: int
@@ -39,13 +39,13 @@ class Timing(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second after the first one; 0 where there is no other."""
+        """Tokens per second after the first one; 0 if there is only one."""
         rest = self.seconds - self.first_seconds
         return (self.tokens - 1) / rest if self.tokens > 1 and rest > 0 else 0.0
 
 
 class Prompt(NamedTuple):
-    """A recorded run of several rows, and the tensors that its words and wanted rows go into."""
+    """A recorded prefill run, and its tensors for input_ids and requested positions."""
 
     recorded: Recorded
     ids: Any
@@ -53,11 +53,11 @@ class Prompt(NamedTuple):
 
 
 class Rows:
-    """The texts of a batch. `tokens` are all of each text, of which the caches hold the first `cached`."""
+    """The texts of a batch. `tokens`: all tokens of each text; the caches hold the first `cached` of them."""
 
     def __init__(self, device: Device, batch: int, context: int | None, said: str | None = None) -> None:
         self.device, self.context = device, context
-        self._said = said  # what errors call the text, None: by its number
+        self._said = said  # name of the text in errors; None: its index
         self.tokens: list[list[int]] = [[] for _ in range(batch)]
         self.cached = [0] * batch
         self.words: Words = device.new_words(batch)
@@ -66,16 +66,16 @@ class Rows:
         self._recorded: dict[tuple[int, int, Way | None], Prompt] = {}
         self._choices: dict[Way, CommandList] = {}
         self._way: Way = "greedy"
-        self._runs: int | None = None  # of a turn with proposals
+        self._runs: int | None = None  # of a speculative turn
         self.closed = False
-        # Whether no row in the caches was read beside what is no number; None: the logits of the last run tell.
+        # Whether all cache rows are finite; None: unknown until the logits of the last run are checked.
         self._sound: bool | None = True
-        self.turn = 0  # counts what changes the tokens, so that a stream of before notices
+        self.turn = 0  # incremented when tokens change, so that older streams notice
 
     # ---- memory
 
     def close(self) -> None:
-        """Gives the caches back."""
+        """Release the caches."""
         self._release()
         self.closed = True
         self.turn += 1
@@ -88,7 +88,7 @@ class Rows:
         self.words.drop_arena()
 
     def forked(self) -> Rows:
-        """The same texts, which share the caches until one of both goes on."""
+        """Return a copy of the texts; the caches are shared until either continues."""
         made = Rows(self.device, len(self.tokens), self.context)
         made.tokens, made.cached = [list(one) for one in self.tokens], list(self.cached)
         if self.caches is not None:
@@ -98,10 +98,10 @@ class Rows:
         return made
 
     def take_back(self, kept: int) -> None:
-        """Takes back the tokens of a batch of one behind the first `kept`, whose rows stay in the caches.
+        """Truncate a batch of one to its first `kept` tokens; their rows stay in the caches.
 
-        Rows that were read beside what is no number are read again: a row of a run has weights of zero for those behind it, and zero times
-        NaN is NaN. Where the logits are numbers no row is such a one, since each sees those before it.
+        Rows computed together with non-finite ones are recomputed: a row gives later ones zero weight, and zero times NaN is NaN. If the
+        logits are finite, so are all rows, because each row attends to those before it.
         """
         del self.tokens[0][kept:]
         if kept >= self.cached[0]:
@@ -115,7 +115,7 @@ class Rows:
         return self._sound
 
     def check_context(self, more: int) -> None:
-        """Raises ContextError where a text with `more` tokens is longer than the model's context."""
+        """Raise ContextError if a text plus `more` tokens exceeds the model's context."""
         longest = max(map(len, self.tokens))
         if self.context is not None and longest + more > self.context:
             what = f"{longest} tokens" if more == 0 else f"{longest} tokens and {more} more"
@@ -124,7 +124,7 @@ class Rows:
             )
 
     def make_room(self, rows: int) -> Caches:
-        """Caches with room for these rows, which no one else writes or reads. Raises OutOfMemoryError, with all as it was."""
+        """Return exclusively owned caches of at least this capacity. Raise OutOfMemoryError, leaving the state unchanged."""
         caches = self.caches
         if caches is not None and caches.room >= rows and caches.users == 1:
             return caches
@@ -136,7 +136,7 @@ class Rows:
         else:
             made = self.device.grown(caches, max(room, caches.room), max(self.cached))
         self._recorded.clear()
-        self.caches = made  # at once, so that `cached` tells of rows that are there wherever this is interrupted
+        self.caches = made  # set immediately, so that `cached` matches the caches if interrupted
         if caches is not None:
             caches.users -= 1
         return made
@@ -144,7 +144,7 @@ class Rows:
     # ---- runs
 
     def _prompt(self, rows: int, wanted: int, choose: Way | None) -> Prompt:
-        """The recorded run of these numbers of rows, whose first `wanted` ones are the wanted ones."""
+        """Return the recorded run of `rows` tokens that computes the first `wanted` requested positions."""
         assert self.caches is not None
         key = rows, wanted, choose
         if key not in self._recorded:
@@ -159,21 +159,21 @@ class Rows:
             recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
             if recorded.arena is not None:
                 self._drop_others(recorded.arena)
-            if places is not words.first:  # before it is kept: what is raised here leaves no recording of unknown rows
+            if places is not words.first:  # before it is stored: an error here leaves no partial recording
                 places.upload(np.tile(np.arange(wanted, dtype=np.int64), (batch, 1)))
             self._recorded[key] = Prompt(recorded, ids, places)
         return self._recorded[key]
 
     def _drop_others(self, arena: Buffer) -> None:
-        """Drops the recordings that keep a smaller arena than this one; they are made again where they are needed."""
+        """Drop recordings that use a smaller arena; they are recorded again when needed."""
         others = [key for key, one in self._recorded.items() if one.recorded.arena not in (None, arena)]
         for key in others:
             del self._recorded[key]
 
     def read(self) -> int:
-        """Runs the tokens that the caches lack; the logits behind each text's last token are then on the device.
+        """Prefill the tokens missing from the caches; the logits after each text's last token are then on the device.
 
-        Gives the number of tokens that were lacking.
+        Return the number of tokens processed.
         """
         lengths = [len(one) for one in self.tokens]
         caches = self.make_room(max(lengths))
@@ -188,14 +188,14 @@ class Rows:
         return lacking
 
     def _read_for(self, more: int) -> int:
-        """Reads the tokens into caches that have room for about as many more; later ones may have the caches grow."""
+        """Prefill the tokens, with cache capacity for about as many more; the caches may still grow later."""
         longest = max(map(len, self.tokens))
         rows = longest + min(more, _FIRST_ROOM)
         self.make_room(rows if self.context is None else max(min(rows, self.context), longest))
         return self.read()
 
     def _read_chunk(self, rows: int, lengths: list[int]) -> None:
-        """Runs `rows` tokens of each text: the next ones, or where there are fewer the last ones."""
+        """Run `rows` tokens of each text: the next ones, or the last ones if fewer remain."""
         starts = [min(cached, max(length - rows, 0)) for cached, length in zip(self.cached, lengths, strict=True)]
         texts = zip(self.tokens, starts, strict=True)
         ids = np.stack([self._words_of(tokens[start : start + rows], rows) for tokens, start in texts])
@@ -209,20 +209,20 @@ class Rows:
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
 
     def _words_of(self, tokens: Sequence[int], rows: int) -> Array:
-        """The tokens as words of a run, and behind them the last one again: another word might have keys that are no numbers."""
+        """Return the tokens as input_ids, padded with the last one: another token's keys might not be finite."""
         made = np.zeros(rows, self.device.roomy.words_dtype)
         made[: len(tokens)] = tokens
         made[len(tokens) :] = tokens[-1:] or 0
         return made
 
     def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int]) -> Submission:
-        """Runs these words, the first of which have so many before them in the caches."""
+        """Run these input_ids; `starts` are the cache lengths before them."""
         prompt.ids.upload(ids)
         self.words.past.upload(np.array(starts, np.int64))
         return prompt.recorded.run()
 
     def all_logits(self, tokens: Sequence[int]) -> Array:
-        """The logits behind each of a text's tokens, [tokens, words], of a batch of one that has no text yet."""
+        """Return the logits after each token, [tokens, vocab_size], for an empty batch of one."""
         caches = self.make_room(len(tokens))
         rows = bucket_of(len(tokens), caches.room)
         found = np.empty((len(tokens), self.device.words), self.words.logits.desc.dtype)
@@ -235,22 +235,21 @@ class Rows:
         return found
 
     def logits(self) -> Array:
-        """The logits of the last run, [batch, words]."""
+        """Return the logits of the last run, [batch, vocab_size]."""
         return np.asarray(self.words.logits.numpy()[:, 0])
 
     # ---- tokens
 
     def chosen(self, choices: Sequence[Choice], most: int, seen: Array | None = None) -> Iterator[list[int]]:
-        """Makes at most `most` tokens of each text, and gives those of a step together, a few steps behind the device.
+        """Generate at most `most` tokens per text; yield those of each step, a few steps behind the device.
 
-        The texts take a token with `keep`. seen: the bits of the texts' tokens, where they are known. Raises Error where the logits of a
-        text hold no finite number.
+        The caller adds tokens with `keep`. seen: token bitmask of the texts, if known. Raise Error if a text has no finite logit.
         """
         began = time.perf_counter()
         yield from self._timed(began, self._read_for(most), self._choosing(choices, most, seen))
 
     def _timed(self, began: float, lacking: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
-        """The tokens of each step, with the time so far in `timing`. Raises StateError where others have changed the texts meanwhile."""
+        """Yield the tokens of each step and update `timing`. Raise StateError if the texts were changed elsewhere."""
         self.turn += 1
         self._runs = None
         turn, first_seconds = self.turn, 0.0
@@ -270,7 +269,7 @@ class Rows:
             while len(submissions) < _AHEAD and step + len(submissions) < most:
                 number = step + len(submissions)
                 if number > 0 and not self._has_room(max(firsts) + number) and submissions:
-                    break  # what runs has to end before the caches grow
+                    break  # pending runs must finish before the caches grow
                 submissions[number] = self._submit(
                     number, max(firsts) + number, min(most - number, max(firsts) + number)
                 )
@@ -286,7 +285,7 @@ class Rows:
             raise Error(f"{self._said or f'text {text}'}: expected a finite number among the logits, given none")
 
     def keep(self, text: int, token: int) -> None:
-        """Adds a token that was made to a text; the caches have the rows of those before it."""
+        """Append a generated token to a text; the caches hold all tokens before it."""
         self.cached[text] = len(self.tokens[text])
         self.tokens[text].append(token)
 
@@ -300,7 +299,7 @@ class Rows:
         return self.caches is not None and self.caches.users == 1 and self.caches.room >= rows
 
     def _submit(self, number: int, rows: int, more: int) -> Submission:
-        """Starts step `number`, for which the caches need `rows` rows; `more`: steps that room is made for where it has to grow."""
+        """Submit step `number`, which needs caches of `rows` rows; `more`: extra steps to allocate for if they grow."""
         if number == 0:
             if self._way not in self._choices:
                 self._choices[self._way] = self.device.record_choice(self.words, self._way)
@@ -309,15 +308,15 @@ class Rows:
         return self._prompt(1, 1, self._way).recorded.run()
 
     def _room_for(self, rows: int, more: int) -> None:
-        """Has the caches grow where they lack room for `rows` rows, and for `more` others at once."""
+        """Grow the caches if they cannot hold `rows` rows; then also allocate for `more` rows."""
         if not self._has_room(rows):
             most = rows + more
             self.make_room(most if self.context is None else max(min(most, self.context), rows))
 
     def speculated(self, choice: Choice, most: int, proposer: Proposer, width: int) -> Iterator[list[int]]:
-        """Makes tokens of one text as `chosen` does, those behind up to `width` proposed ones in one run.
+        """Generate tokens of one text like `chosen`, verifying up to `width` draft tokens per run.
 
-        A proposal is kept where it is the token that is chosen there, which depends on the seed, the place and the text alone.
+        A draft token is accepted if it equals the sampled token, which depends only on the seed, the position and the text.
         """
         began = time.perf_counter()
         yield from self._timed(began, self._read_for(most), self._speculating(choice, most, proposer, width))
@@ -346,7 +345,7 @@ class Rows:
             self._runs += 1
 
     def _checked(self, seen: Seen | None, proposed: list[int], width: int, first: int, more: int) -> list[int]:
-        """Runs the last token with those that are proposed behind it: gives the tokens that follow, the first of which is not proposed."""
+        """Run the last token and the draft tokens; return the accepted tokens and the one sampled after them."""
         tokens, count = self.tokens[0], len(self.tokens[0])
         is_wide = bool(proposed) and (self.context is None or count + width <= self.context)
         rows = width + 1 if is_wide else 1
@@ -362,12 +361,12 @@ class Rows:
         right = 0
         while right < len(proposed) and is_wide and chosen[right] == proposed[right]:
             right += 1
-        if is_wide and chosen[right] == _NO_NUMBER:  # which a proposal behind it may have made of it
+        if is_wide and chosen[right] == _NO_NUMBER:  # a draft token may have caused it
             return self._checked(seen, [], width, first, more)
         return chosen[: right + 1]
 
     def called(self, choose: Choose, most: int) -> Iterator[list[int]]:
-        """Makes tokens as `chosen` does, each by a call with the logits and the tokens so far."""
+        """Generate tokens like `chosen`, each by calling `choose` with the logits and the tokens so far."""
         began = time.perf_counter()
         yield from self._timed(began, self._read_for(most), self._calling(choose, most))
 

@@ -1,26 +1,26 @@
-// The next token of each image, by one workgroup: the most likely one, or one by chance among those that top-k and top-p leave of the
-// candidates. All sums are of whole numbers, and each random number is a function of the seed and of the token's place: neither the batch
-// nor the order in which invocations run changes a token.
+// Samples the next token of each sequence, one workgroup per sequence: argmax, or a random candidate after top-k and top-p.
+// Sums are integers and the random number depends only on the seed and the token's position, so a token does not depend on the batch or
+// on the order of invocations.
 #define READS_BEST 1
 layout(local_size_x = 256) in;
-layout(binding = 0) readonly buffer Logits { sfp logits[]; };      // [images, words]
-layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [images, stretches]: what likeliest.comp has found
-layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [images, stretches, words of one]: what candidates.comp has found
-layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [images, stretches]: how many of them there are
+layout(binding = 0) readonly buffer Logits { sfp logits[]; };      // [batch, vocab_size]
+layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of likeliest.comp
+layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]: from candidates.comp
+layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [batch, chunks]: number of candidates
 layout(push_constant) uniform Parameters { uint words, images, stretches, slots, advance; };
 #include "taking.glsl"
 
-const uint kBins = kInvocations;  // of a byte
-const uint kKept = 1024u;         // candidates whose scores are read once
+const uint kBins = kInvocations;  // values of a byte
+const uint kKept = 1024u;         // candidates cached in shared memory
 shared uint highs[kBins], lows[kBins];
 shared uvec2 scanned[kInvocations];
 shared uint found[3];
-shared uint ends[kInvocations];  // of each stretch's candidates, among those of the image
+shared uint ends[kInvocations];  // inclusive prefix sum of candidates per chunk
 shared uint kept_words[kKept];
 shared float kept_scores[kKept];
-uint count;  // of the image's candidates
+uint count;  // candidates of the sequence
 
-// Ten rounds of mixing by multiplication (Philox 2x32 of Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Philox 2x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 uint random_bits(uvec2 counter, uint key) {
   for (uint i = 0u; i < 10u; ++i) {
     uint high, low;
@@ -31,7 +31,7 @@ uint random_bits(uvec2 counter, uint key) {
   return counter.x;
 }
 
-// Sums of weights: of the upper parts, and of the lower ones, which carry.
+// Sums of weights as (high, low) pairs with kLow low bits and carry.
 uvec2 added(uvec2 a, uvec2 b) {
   const uint low = a.y + b.y;
   return uvec2(a.x + b.x + (low >> kLow), low & kLowMask);
@@ -40,9 +40,9 @@ uvec2 less_by(uvec2 a, uvec2 b) { return uvec2(a.x - b.x - (a.y < b.y ? 1u : 0u)
 bool is_less(uvec2 a, uvec2 b) { return a.x < b.x || (a.x == b.x && a.y < b.y); }
 float number_of(uvec2 sum) { return float(sum.x) * float(1u << kLow) + float(sum.y); }
 
-// The sum of the values of invocation 0 up to each, in `scanned`.
+// Inclusive prefix sum over the invocations, into `scanned`.
 void scan(uvec2 own) {
-  barrier();  // nobody reads the sums before any more
+  barrier();  // earlier reads of `scanned` are done
   scanned[lane] = own;
   for (uint step = 1u; step < kInvocations; step *= 2u) {
     barrier();
@@ -53,7 +53,7 @@ void scan(uvec2 own) {
   barrier();
 }
 
-// Finds where the candidates of the stretches lie, of which there are as many as invocations at most.
+// Computes the candidate offsets of the chunks; there are at most as many chunks as invocations.
 void read_candidates() {
   const uint own = lane < stretches ? counts[image * stretches + lane] : 0u;
   scan(uvec2(own >> kLow, own & kLowMask));
@@ -62,9 +62,9 @@ void read_candidates() {
   count = ends[stretches - 1u];
 }
 
-// Candidate i of the image.
+// Returns candidate i of the sequence.
 uint candidate(uint i) {
-  uint low = 0u, high = stretches - 1u;  // the first stretch that ends behind it is one of these
+  uint low = 0u, high = stretches - 1u;  // binary search for the first chunk that ends after i
   while (low < high) {
     const uint middle = (low + high) / 2u;
     if (ends[middle] > i) high = middle;
@@ -89,13 +89,13 @@ uvec2 weight_parts(float score, float top) {
   return uvec2(weight >> kLow, weight & kLowMask);
 }
 
-// The largest key that leaves `wanted` of the candidates, or where by_weight of their weights, among those whose key is at least `least`.
+// Radix select: returns the largest key >= `least` that keeps `wanted` candidates, or a total weight of `wanted` if by_weight.
 uint threshold(float wanted, uint least, bool by_weight, float top) {
   uint prefix = 0u;
   uvec2 above = uvec2(0u);
   for (uint byte = 0u; byte < 4u; ++byte) {
     const uint shift = 24u - 8u * byte;
-    barrier();  // nobody reads the bins before any more
+    barrier();  // earlier reads of the bins are done
     highs[lane] = 0u;
     lows[lane] = 0u;
     if (lane == 0u) found[0] = 0u;
@@ -105,7 +105,7 @@ uint threshold(float wanted, uint least, bool by_weight, float top) {
       const uint key = key_of(score);
       if (key < least || (byte > 0u && (key >> (shift + 8u)) != prefix)) continue;
       const uvec2 weight = by_weight ? weight_parts(score, top) : uvec2(0u, 1u);
-      const uint bin = kBins - 1u - (key >> shift & 0xffu);  // the largest keys come first
+      const uint bin = kBins - 1u - (key >> shift & 0xffu);  // in descending key order
       atomicAdd(highs[bin], weight.x);
       atomicAdd(lows[bin], weight.y);
     }
@@ -120,13 +120,13 @@ uint threshold(float wanted, uint least, bool by_weight, float top) {
   return max(prefix, least);
 }
 
-// The candidates of an invocation's, from .x up to .y: they follow each other, so that the order of all invocations' is that of the words.
+// Returns the invocation's candidates, [x, y): consecutive ranges keep the token order across invocations.
 uvec2 own_candidates() {
   const uint each = (count + kInvocations - 1u) / kInvocations, first = min(lane * each, count);
   return uvec2(first, min(first + each, count));
 }
 
-// The sum of an invocation's weights of candidates whose key is at least `least`.
+// Returns the total weight of the invocation's candidates with keys >= `least`.
 uvec2 own_weight(uint least, float top) {
   const uvec2 own = own_candidates();
   uvec2 sum = uvec2(0u);
@@ -137,13 +137,12 @@ uvec2 own_weight(uint least, float top) {
   return sum;
 }
 
-// A candidate by chance among those whose key is at least `least`, as likely as its weight: the one in whose share of the sum, in the order
-// of the words, the random number lies.
+// Samples a candidate with key >= `least` in proportion to its weight, by inverting the cumulative sum in token order.
 uint drawn(uint least, float top, uint bits) {
   const uvec2 own = own_weight(least, top);
   scan(own);
   const uvec2 sum = scanned[kInvocations - 1u];
-  // bits / 2^32 of the sum, in 64 bits.
+  // target = sum * bits / 2^32, in 64 bits.
   const uint sum_low = sum.x << kLow | sum.y, sum_high = sum.x >> (32u - kLow);
   uint a_high, a_low, b_high, b_low, carry;
   umulExtended(sum_low, bits, a_high, a_low);
@@ -180,7 +179,7 @@ void main() {
   const bool is_there = is_number(top.x);
   if (is_there && setting.temperature > 0.0) {
     const float score = float_of(top.x);
-    uint least = 0x00800000u;  // minus infinity weighs nothing
+    uint least = 0x00800000u;  // excludes minus infinity
     read_candidates();
     keep_candidates();
     if (setting.top_k > 0u && setting.top_k < words) least = threshold(float(setting.top_k), least, false, score);

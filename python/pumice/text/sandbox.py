@@ -1,6 +1,5 @@
-"""A Jinja sandbox with limits: a template of a folder cannot run for ever, or fill the memory.
-
-Jinja's own sandbox keeps templates away from Python's internals. It does not limit strings, lists, loops and recursion.
+"""A Jinja sandbox with limits on time and memory for templates of untrusted folders.
+Jinja's own sandbox protects Python's internals, but does not limit strings, lists, loops and recursion.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_CHARACTERS = 1 << 24  # of one value, with all that is in it
-MAX_PRODUCED = 1 << 28  # characters of all values that a template makes
-MAX_STEPS = 1 << 22  # iterations, branches and calls
+MAX_CHARACTERS = 1 << 24  # of one value, including nested values
+MAX_PRODUCED = 1 << 28  # characters of all values a template creates
+MAX_STEPS = 1 << 22  # loop iterations, branches and calls
 MAX_SECONDS = 10.0
-_MAX_NUMBER = 1_000_000  # an integer argument: a width, a count, an indent
-_MAX_BITS = 1 << 14  # of an integer
-_ITEM = 32  # characters that an element of a list counts as: to look at them takes time as well
-_WIDE = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # of a format: a width beyond _MAX_NUMBER, or one that an argument gives
-# Filters and methods whose result may be as long as the product of the lengths of their arguments.
+_MAX_NUMBER = 1_000_000  # largest integer argument, such as a width, count or indent
+_MAX_BITS = 1 << 14  # largest integer result
+_ITEM = 32  # size charged per list element, in characters: visiting it takes time too
+_WIDE = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # a format width above _MAX_NUMBER, or one taken from an argument
+# Filters and methods whose result can grow with the product of their argument lengths.
 _PRODUCTS = frozenset({"replace", "join", "indent", "wordwrap", "expandtabs", "tojson", "translate", "xmlattr"})
 
 
 class LimitError(Exception):
-    """A template is beyond a limit, which the message names."""
+    """Raised when a template exceeds a limit; the message names the limit."""
 
 
 class Budget:
-    """What one run of a template has used."""
+    """Resources used by one run of a template."""
 
     def __init__(self) -> None:
         self._steps = self._produced = 0
         self._end = time.monotonic() + MAX_SECONDS
 
     def step(self) -> None:
-        """Counts a step. Raises LimitError."""
+        """Count a step. Raise LimitError above the limit."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             raise LimitError(f"expected at most {MAX_STEPS} loop iterations, branches and calls, given more")
@@ -51,7 +50,7 @@ class Budget:
             raise LimitError(f"expected an end within {MAX_SECONDS:g} seconds, given a longer run")
 
     def spend(self, size: int) -> None:
-        """Counts characters that were made. Raises LimitError."""
+        """Count created characters. Raise LimitError above the limit."""
         check_size(size)
         self._produced += size
         if self._produced > MAX_PRODUCED:
@@ -63,18 +62,18 @@ _budget: ContextVar[Budget] = ContextVar("_budget")
 
 
 def start() -> None:
-    """Begins a new budget, in the current context."""
+    """Start a new budget in the current context."""
     _budget.set(Budget())
 
 
 def check_size(size: int) -> None:
-    """Raises LimitError for more characters than a value may have."""
+    """Raise LimitError if a value would exceed the character limit."""
     if size > MAX_CHARACTERS:
         raise LimitError(f"expected values of at most {MAX_CHARACTERS} characters, given one of {size} or more")
 
 
 def size_of(value: Any) -> int:
-    """The characters of a value and of all that is in it, anything else as _ITEM. Stops at the limit."""
+    """Return the size of a value and everything nested in it, in characters, with _ITEM per object. Stop at the limit."""
     size, waiting = 0, [value]
     while waiting and size <= MAX_CHARACTERS:
         one = waiting.pop()
@@ -96,9 +95,9 @@ def _measured(value: Any) -> Any:
 
 
 def _check_call(name: str, values: list[Any]) -> None:
-    """Raises LimitError for arguments of which a function would make too much. values: what it works on, then its arguments."""
+    """Raise LimitError if a call could produce too much. values: the object it works on, then its arguments."""
     for one in values[1:]:
-        if isinstance(one, int) and abs(one) > _MAX_NUMBER and name != "safe_range":  # which has its own limit
+        if isinstance(one, int) and abs(one) > _MAX_NUMBER and name != "safe_range":  # safe_range has its own limit
             raise LimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")
     if name in ("format", "format_map", "%") and isinstance(values[0], str) and _WIDE.search(values[0]):
         raise LimitError(f"{name}: expected widths of at most 6 digits in the format itself, given others")
@@ -107,7 +106,7 @@ def _check_call(name: str, values: list[Any]) -> None:
     elif name in _PRODUCTS:
         sizes = [abs(one) if isinstance(one, int) else size_of(one) for one in values[1:]]
         own = size_of(values[0]) if not isinstance(values[0], Iterable) or isinstance(values[0], Sized) else _MAX_NUMBER
-        check_size(own * max(sizes, default=1) // 16)  # an estimate: text has a line or a word in 16 characters at most
+        check_size(own * max(sizes, default=1) // 16)  # estimate: text has at most one line or word per 16 characters
 
 
 def _power_bits(base: Any, exponent: Any) -> int:
@@ -115,7 +114,7 @@ def _power_bits(base: Any, exponent: Any) -> int:
 
 
 class _LimitedCode(CodeGenerator):
-    """Code that counts its steps, and measures the values that it makes."""
+    """Generate code that counts steps and measures the values it creates."""
 
     def blockvisit(self, body: Iterable[nodes.Node], frame: Frame) -> None:
         self.writeline("environment.step()")
@@ -147,7 +146,7 @@ class _LimitedCode(CodeGenerator):
 
 
 class _Generation(Extension):
-    """`{% generation %} ... {% endgeneration %}`, by which trainers mark what the model says: here its contents alone."""
+    """Parse `{% generation %} ... {% endgeneration %}`, which marks the assistant's turn for training, as its contents."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it as a plain set)
 
@@ -158,7 +157,7 @@ class _Generation(Extension):
 
 
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox for templates that may be hostile; start() comes before every run and every compilation."""
+    """Jinja's sandbox for untrusted templates. Call start() before every run and every compilation."""
 
     code_generator_class = _LimitedCode
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -173,11 +172,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
 
     def step(self) -> None:
-        """Counts a step."""
+        """Count a step."""
         _budget.get().step()
 
     def concat(self, parts: Iterable[str]) -> str:
-        """The text of the parts, whose length is known to be allowed before it is made."""
+        """Join the parts, checking the length before allocating the result."""
         kept: list[str] = []
         size = 0
         for one in parts:
@@ -188,14 +187,14 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return "".join(kept)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function or a method of a value."""
+        """Call a function or method of a value, within the limits."""
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
         owner = getattr(method, "__self__", None)
         _check_call(getattr(method, "__name__", ""), [owner, *args, *kwargs.values()])
         return _measured(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Applies an operator whose result may be large."""
+        """Apply an operator whose result may be large, within the limits."""
         if operator == "*":
             for one, count in ((left, right), (right, left)):
                 if isinstance(count, int) and isinstance(one, Sized):
@@ -210,7 +209,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _limited_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)  # with the mark that says which of Jinja's objects comes first
+    @functools.wraps(function)  # keeps the jinja_pass_arg mark, which selects the Jinja object to pass first
     def limited(*args: Any, **kwargs: Any) -> Any:
         own = args[1:] if getattr(function, "jinja_pass_arg", None) is not None else args
         _check_call(name, [*own, *kwargs.values()])

@@ -1,17 +1,17 @@
-// What the kernels of the choice share: how an image's next token is chosen, and the scores of its words. The file that includes this one
-// declares `logits` [images, words], `seen` [images, (words + 31) / 32], `words` and `stretches`.
+// Shared by the sampling kernels: sampling parameters and token scores. The including file declares `logits` [batch, vocab_size],
+// `seen` [batch, (vocab_size + 31) / 32], `words` (vocab_size) and `stretches` (vocabulary chunks per sequence).
 const uint kInvocations = 256u;
 const uint kNone = 0xffffffffu;
-const uint kWhole = 27u, kLow = 14u;  // bits of the weight of the likeliest token, and of the lower part that sums are kept in
+const uint kWhole = 27u, kLow = 14u;  // log2 of the top token's weight; low bits of a split sum
 const uint kLowMask = (1u << kLow) - 1u;
 
 struct Setting {
-  float temperature;  // 0: the most likely token
-  float top_p;        // the share of the weights that is kept
-  float penalty;      // by which the scores of tokens that were there are divided, or multiplied where they are negative
-  uint top_k;         // tokens that are kept; 0: all
+  float temperature;  // 0: greedy
+  float top_p;        // total probability kept
+  float penalty;      // divides positive scores of earlier tokens, multiplies negative ones
+  uint top_k;         // tokens kept; 0: all
   uvec2 seed;
-  uint first;         // the number of tokens before those that are made
+  uint first;         // prompt length
   uint unused;
 };
 
@@ -20,7 +20,7 @@ layout(binding = 2) readonly buffer Settings { Setting settings[]; };
 Setting setting;
 uint image, lane;
 
-// A number that orders floats as they are ordered; NaN comes first.
+// Maps floats to uints of the same order; NaN is the smallest.
 uint key_of(float x) {
   const uint bits = floatBitsToUint(x);
   if (isnan(x)) return 0u;
@@ -29,10 +29,10 @@ uint key_of(float x) {
 
 float float_of(uint key) { return uintBitsToFloat((key >> 31) != 0u ? key & 0x7fffffffu : ~key); }
 
-// Words of a stretch; the last one may have fewer.
+// Tokens per chunk; the last chunk may have fewer.
 uint stretch_words() { return (words + stretches - 1u) / stretches; }
 
-// What a word weighs beside the likeliest, which weighs 2^27.
+// Fixed-point softmax weight relative to the top token, whose weight is 2^27.
 uint weight_of(float score, float top) { return uint(exp((score - top) / setting.temperature) * float(1u << kWhole)); }
 
 float score_of(uint word) {
@@ -42,12 +42,12 @@ float score_of(uint word) {
   return score;
 }
 
-// The first of the words with the largest key: (key, word) of either of two.
+// Returns the (key, token) with the larger key; ties take the lower token.
 uvec2 likelier(uvec2 a, uvec2 b) { return b.x > a.x || (b.x == a.x && b.y < a.y) ? b : a; }
 
 shared uvec2 best_of[kInvocations];
 
-// The likelier of all invocations' words.
+// Reduces likelier() over the workgroup.
 uvec2 likeliest_of_all(uvec2 own) {
   best_of[lane] = own;
   for (uint step = kInvocations / 2u; step > 0u; step /= 2u) {
@@ -59,7 +59,7 @@ uvec2 likeliest_of_all(uvec2 own) {
 }
 
 #if READS_BEST
-// The key of the likeliest word, and the first word that has it, of what likeliest.comp has found.
+// Reduces the chunk maxima of likeliest.comp to (key, token).
 uvec2 likeliest_of_image() {
   uvec2 own = uvec2(0u, kNone);
   for (uint i = lane; i < stretches; i += kInvocations) own = likelier(own, best[image * stretches + i]);

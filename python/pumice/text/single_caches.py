@@ -1,4 +1,4 @@
-"""Decoders whose caches hold keys and values in one tensor [batch, rows, size] (GPTBigCode of optimum), as caches of one head."""
+"""Treat decoders with keys and values in one cache tensor [batch, rows, size] (optimum's GPTBigCode) as having one head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AXES = {f"pumice.axes.{'.'.join(map(str, one))}": one for one in ([0, 2, 3], [0
 
 
 def names_of(recipe: Recipe, folder: Folder) -> Names:
-    """The folder's names, or those of optimum for caches with keys and values in one tensor, where the model has these."""
+    """Return the folder's names, or optimum's names for combined KV caches if the model has those."""
     known = {value.name for value in recipe.inputs}
     if layer_names(folder.names.past, known) or not layer_names((_PAST,), known):
         return folder.names
@@ -22,7 +22,7 @@ def names_of(recipe: Recipe, folder: Folder) -> Names:
 
 
 def with_heads(recipe: Recipe, names: Names) -> Recipe:
-    """Return the decoder with an axis for the only head in each cache of rank 3: the second one."""
+    """Return the decoder with a head axis of size 1 inserted at axis 1 of each rank-3 cache."""
     inputs = {value.name: value for value in recipe.inputs}
     pairs = zip(
         layer_names(names.past, set(inputs)),
@@ -48,7 +48,7 @@ def _with_head(nodes: list[NodeRecipe], past: str, present: str) -> list[NodeRec
             made += _shape(node)
         elif node.op == "Concat" and node.inputs[0] == past and node.outputs[0] == present and len(node.inputs) == 2:
             rows, joined = f"{present}.rows", f"{present}.joined"
-            axis = 2 if node.attributes.get("axis") in (1, -2) else 0  # else it is refused
+            axis = 2 if node.attributes.get("axis") in (1, -2) else 0  # 0: rejected later
             made.append(NodeRecipe("Unsqueeze", rows, [node.inputs[1], "pumice.head"], [rows], {}))
             made.append(node._replace(inputs=[past, rows], attributes={"axis": axis}))
             made.append(NodeRecipe("Squeeze", joined, [present, "pumice.head"], [joined], {}))
@@ -59,13 +59,13 @@ def _with_head(nodes: list[NodeRecipe], past: str, present: str) -> list[NodeRec
 
 
 def _shape(node: NodeRecipe) -> list[NodeRecipe]:
-    """The nodes in place of a Shape, which give the sizes of the axes of before."""
+    """Return the nodes that replace a Shape; they produce the sizes without the new head axis."""
     name, whole = node.outputs[0], f"{node.outputs[0]}.whole"
     first = NodeRecipe("Shape", whole, node.inputs, [whole], {})
     return [first, NodeRecipe("Gather", node.name, [whole, _axes(node)], [name], {})]
 
 
 def _axes(node: NodeRecipe) -> str:
-    """The name of the constant with the axes that a Shape gives."""
+    """Return the name of the constant with the axes that a Shape reads."""
     start, end = int(number(node, "start", 0)), int(number(node, "end", 3))
     return "pumice.axes." + ".".join(str((0, 2, 3)[i]) for i in range(3)[slice(start, end)])

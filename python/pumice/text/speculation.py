@@ -1,4 +1,4 @@
-"""Proposals of what a text goes on with, which the decoder then checks in one run: from the text itself, or by a smaller decoder."""
+"""Draft tokens for speculative decoding, from n-grams of the text or a draft model; the decoder verifies them in one run."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from .generator import Generator
 
 NGRAM = "ngram"
-MOST_WIDTH = 15  # tokens proposed at once: with the one before them they are as many rows as few-row kernels take
-_GRAMS = (4, 3, 2)  # tokens that have to be there before, the longest first
+MOST_WIDTH = 15  # draft tokens per run: with the last token, the most rows that the few-row kernels support
+_GRAMS = (4, 3, 2)  # n-gram lengths, longest first
 
 
 class Proposer(Protocol):
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """At most `count` tokens that may follow the text, which has only grown since the last call."""
+        """Return at most `count` draft tokens for a text that has only grown since the last call."""
 
     def close(self) -> None:
-        """Gives back what the proposals took."""
+        """Release the proposer's resources."""
 
 
 class NGrams:
-    """Proposes what has followed the last tokens of the text where they were there before, the last time."""
+    """Propose the tokens that followed the most recent earlier occurrence of the text's last n-gram."""
 
     def __init__(self) -> None:
-        self._known = 1  # tokens whose stretches are noted, but for those at their end
-        self._places: dict[tuple[int, ...], int] = {}  # of a stretch of tokens, where the token behind it is
+        self._known = 1  # end positions below this are indexed
+        self._places: dict[tuple[int, ...], int] = {}  # n-gram to the position after its last occurrence
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         self._note(tokens)
@@ -41,7 +41,7 @@ class NGrams:
         return []
 
     def _note(self, tokens: Sequence[int]) -> None:
-        """Notes the places of all stretches that have a token behind them."""
+        """Index all n-grams that are followed by a token."""
         for end in range(self._known, len(tokens)):
             for size in _GRAMS:
                 if end >= size:
@@ -53,11 +53,11 @@ class NGrams:
 
 
 class Draft:
-    """Proposes what another decoder makes of the text, by the same choice of tokens."""
+    """Propose the continuation of a draft model, sampled with the same parameters."""
 
     def __init__(self, rows: Rows, choice: Choice) -> None:
         self._rows, self._choice = rows, choice
-        self._known = 0  # tokens of the text, which the draft's own begins with
+        self._known = 0  # verified tokens at the start of the draft's tokens
         self._seen = Seen([], rows.device.words)
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -81,7 +81,7 @@ class Draft:
 
 
 def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
-    """Raises InputError where no speculation that there is is asked for, or a width without one. is_draft: speculate is a Generator."""
+    """Raise InputError for an invalid `speculate`, or a width without it. is_draft: speculate is a Generator."""
     if speculate is None:
         if width is not None:
             raise InputError(f"width: expected it beside speculate alone, given {width!r:.100}")
@@ -91,7 +91,7 @@ def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
 
 
 def check_decoder(speculate: Generator | str, device: Device) -> None:
-    """Raises InputError for a draft that knows other words than the decoder, StateError for one that is closed."""
+    """Raise InputError if the draft's vocabulary size differs from the decoder's, StateError if the draft is closed."""
     if not isinstance(speculate, str) and speculate.device.words != device.words:
         raise InputError(
             f"speculate: expected a generator of {device.words} words, as the model has them, given one of {speculate.device.words}"
@@ -99,7 +99,7 @@ def check_decoder(speculate: Generator | str, device: Device) -> None:
 
 
 def proposer_of(speculate: Generator | str, choice: Choice, device: Device) -> Proposer:
-    """What makes the proposals for a decoder. Raises as check_decoder does."""
+    """Return the proposer for a decoder. Raise the errors of check_decoder."""
     check_decoder(speculate, device)
     if isinstance(speculate, str):
         return NGrams()

@@ -1,4 +1,4 @@
-"""Text to tokens and back: the package `tokenizers`, and the text of tokens that come one by one."""
+"""Tokenize and detokenize with the package `tokenizers`, including streaming detokenization."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .folder import Folder
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_UNFINISHED = "\ufffd"  # what a decoder gives for bytes that are no whole character (yet)
-_LONGEST = 500  # characters of a reason
-_LOOK_BACK = 6  # tokens before the new ones that their text may depend on
+_UNFINISHED = "\ufffd"  # decoded in place of an incomplete character
+_LONGEST = 500  # maximum length of an error reason
+_LOOK_BACK = 6  # preceding tokens that a token's text may depend on
 
 
 def _tokenizer_of(folder: Folder) -> Tokenizer:
@@ -29,19 +29,19 @@ def _tokenizer_of(folder: Folder) -> Tokenizer:
 
 @contextlib.contextmanager
 def _checked(what: str) -> Iterator[None]:
-    """Raises FolderError in place of what the package raises: Exception itself, and for a panic in its Rust code a BaseException."""
+    """Raise FolderError in place of the package's errors: Exception itself, or BaseException for a panic in its Rust code."""
     try:
         yield
     except FolderError:
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise  # the user's interrupt, or the end of the process
+            raise  # KeyboardInterrupt or SystemExit
         raise FolderError("tokenizer.json", "", f"{what}: {str(error)[:_LONGEST]}") from None
 
 
 class Tokens:
-    """A folder's tokenizer. Raises FolderError where it is none, or has not the tokens that the settings name."""
+    """A folder's tokenizer. Raise FolderError if it is invalid or lacks the tokens that the settings name."""
 
     def __init__(self, folder: Folder) -> None:
         self._tokenizer: Any = _tokenizer_of(folder)
@@ -54,32 +54,31 @@ class Tokens:
                     raise FolderError(folder.settings, field, f"token {token} is none of tokenizer.json's {self.words}")
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """The tokens of a text; special: with those that the tokenizer adds at its ends."""
+        """Tokenize a text; special: add the tokenizer's special tokens."""
         with _checked(f"the tokenizer fails on a text of {len(text)} characters"):
             return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
+        """Detokenize, skipping special tokens."""
         with _checked(f"the tokenizer fails on {len(tokens)} tokens"):
             return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 class Pieces:
-    """The text of tokens that come one by one: each piece is whole characters, and all pieces together are the text.
-
-    stop: texts that end it; what could be the beginning of one is held back until it is known not to be.
+    """A streaming detokenizer: pieces are whole characters and concatenate to the text.
+    stop: strings that end the text; a possible prefix of one is withheld until it is ruled out.
     """
 
     def __init__(self, tokens: Tokens, stop: Sequence[str] = ()) -> None:
         self._tokens = tokens
         self._stop = tuple(stop)
         self._all: list[int] = []
-        self._begin = self._shown = 0  # tokens from which text is decoded, and whose text has been taken
+        self._begin = self._shown = 0  # start of the decoding window, and tokens whose text is emitted
         self._held = ""
-        self.stopped = False  # whether a text of `stop` has come
+        self.stopped = False  # whether a stop string was found
 
     def add(self, token: int) -> str:
-        """The text that is certain now: "" where a character is not yet whole."""
+        """Return the text that is now final, "" if the character is incomplete."""
         self._all.append(token)
         before = self._tokens.decode(self._all[self._begin : self._shown])
         after = self._tokens.decode(self._all[self._begin :])
@@ -90,7 +89,7 @@ class Pieces:
         return self._passed(after[len(before) :])
 
     def _trim(self) -> None:
-        """Moves the beginning on, to tokens whose text does not depend on those before it."""
+        """Advance the window to tokens whose text does not depend on earlier ones."""
         begin = max(self._shown - _LOOK_BACK, self._begin)
         if begin == self._begin:
             return
@@ -99,7 +98,7 @@ class Pieces:
             self._begin = begin
 
     def end(self) -> str:
-        """The text that was held back, when no more tokens come."""
+        """Return the withheld text once no more tokens come."""
         if self.stopped:
             return ""
         before = self._tokens.decode(self._all[self._begin : self._shown])
@@ -109,7 +108,7 @@ class Pieces:
         return last if self.stopped else last + held
 
     def _passed(self, text: str) -> str:
-        """The part of the held text and this one before a text of `stop`, and before what may become one."""
+        """Return the withheld and new text up to a stop string or a possible prefix of one."""
         text = self._held + text
         found = [place for place in (text.find(stop) for stop in self._stop) if place >= 0]
         if found:
@@ -121,5 +120,5 @@ class Pieces:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text are the beginning of `stop`."""
+    """Return how many characters at the end of the text are a prefix of `stop`."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,1 +1,1 @@
-"""The command line, the notebook extension and the catalogue of operators."""
+"""The command line, the notebook extension and the operator catalogue."""

@@ -1,6 +1,6 @@
-"""The catalogue of operators: inputs, outputs and attributes of each, as objects, text, HTML and the page docs/operators.md.
+"""The operator catalogue: inputs, outputs and attributes of each, as objects, text, HTML and the page docs/operators.md.
 
-Element types, attributes and ranks are the engine's own; the versions and the summary are those of the installed onnx.
+Element types, attributes and ranks come from the engine; versions and summaries from the installed onnx.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _VALUES = """`pumice.Operator` takes the values of inputs that are *known on the
 """
 
 
-_EXPERIMENTAL = 0x7FFFFFFF  # the level of operations of NNAPI that have none yet
+_EXPERIMENTAL = 0x7FFFFFFF  # feature level of experimental NNAPI operations
 _NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes operands in NNAPI's order and adds nodes of the operators above. Numbers and lists of
 numbers become constants of int32, float32 or bool. Scalars and lists have to be constants, with these exceptions: SLICE, STRIDED_SLICE,
 RESHAPE, TILE, FILL, PAD, PAD_V2, MIRROR_PAD, TRANSPOSE, REVERSE, SQUEEZE, MEAN and other reductions, SPACE_TO_BATCH_ND and
@@ -123,7 +123,7 @@ wrap around; int32 divided by 0 is 0.
 
 
 class OperatorSchema:
-    """One operator in the newest form that the engine knows; nodes of older operator sets are brought into it at import."""
+    """One operator in the newest version that the engine knows; the importer converts older nodes to it."""
 
     levels = "versions"
 
@@ -144,12 +144,12 @@ class OperatorSchema:
 
     @functools.cached_property
     def since(self) -> tuple[int, ...]:
-        """The operator sets that brought or changed it, oldest first; empty for one that ONNX does not define."""
+        """The opset versions that introduced or changed the operator, oldest first; empty if ONNX does not define it."""
         return tuple(version for version in _histories().get(self.name, ()) if version <= NEWEST)
 
     @functools.cached_property
     def doc(self) -> str:
-        """ONNX's description, its first sentence."""
+        """The first sentence of ONNX's description."""
         import onnx.defs
 
         if not self.since:
@@ -168,7 +168,7 @@ class OperatorSchema:
         return {"name": self.name, "domain": self.domain, "since": list(self.since), "doc": self.doc}
 
     def as_dict(self) -> dict[str, Any]:
-        """The schema as plain values, for JSON."""
+        """Return the schema as plain values for JSON."""
         return self._head() | {
             "skeleton": self.skeleton,
             "expression": self.expression,
@@ -185,7 +185,7 @@ class OperatorSchema:
         }
 
     def facts(self) -> dict[str, str]:
-        """Facts of one line each, by name."""
+        """Return one-line facts by name."""
         facts = {
             self.levels: ", ".join(map(str, self.since)) or "none of ONNX",
             "summary": self.doc,
@@ -199,7 +199,7 @@ class OperatorSchema:
         return {key: value for key, value in facts.items() if value}
 
     def value_rows(self) -> list[tuple[str, str, str]]:
-        """Name, role and element types of every input and output."""
+        """Return the name, role and element types of every input and output."""
         return [
             (role.name, _role_text(kind, role), _dtypes_text(role))
             for kind, roles in (("input", self.inputs), ("output", self.outputs))
@@ -207,7 +207,7 @@ class OperatorSchema:
         ]
 
     def attribute_rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, kind, default and choices of every attribute."""
+        """Return the name, kind, default and choices of every attribute."""
         return [(one.name, one.kind, _default_text(one), ", ".join(map(str, one.choices))) for one in self.attributes]
 
     def __repr__(self) -> str:
@@ -237,7 +237,7 @@ class OperatorSchema:
 
 
 class ComposedSchema(OperatorSchema):
-    """An operator that importing a model makes of others; it takes and gives what ONNX says."""
+    """An operator that the importer expands into others, with ONNX's inputs and outputs."""
 
     skeleton = "composed"
     expression = ""
@@ -254,12 +254,12 @@ class ComposedSchema(OperatorSchema):
         self.in_place = []
 
     def facts(self) -> dict[str, str]:
-        """Facts of one line each, by name."""
+        """Return one-line facts by name."""
         return {key: value for key, value in super().facts().items() if key != "in place"}
 
 
 class NnapiSchema(OperatorSchema):
-    """An operation of NNAPI: its operands in that system's order; it becomes nodes of the other operators."""
+    """An NNAPI operation, with operands in NNAPI's order; it is expanded into nodes of the other operators."""
 
     levels = "feature level"
     skeleton = ""
@@ -280,16 +280,16 @@ class NnapiSchema(OperatorSchema):
 
     @functools.cached_property
     def since(self) -> tuple[int, ...]:
-        """The feature level that brought the operation."""
+        """The NNAPI feature level that introduced the operation."""
         return (self._operation.level,)
 
     @functools.cached_property
     def doc(self) -> str:
-        """A sentence that says what the operation does."""
+        """A one-sentence description of the operation."""
         return self._operation.summary
 
     def as_dict(self) -> dict[str, Any]:
-        """The schema as plain values, for JSON."""
+        """Return the schema as plain values for JSON."""
         return self._head() | {
             "inputs": [_role_record(role) | {"kind": role.kind} for role in self.inputs],
             "implicit": [_role_record(role) | {"kind": role.kind} for role in self.implicit],
@@ -297,7 +297,7 @@ class NnapiSchema(OperatorSchema):
         }
 
     def facts(self) -> dict[str, str]:
-        """Facts of one line each, by name."""
+        """Return one-line facts by name."""
         facts = {
             self.levels: "experimental" if self.since == (_EXPERIMENTAL,) else str(self.since[0]),
             "summary": self.doc,
@@ -307,7 +307,7 @@ class NnapiSchema(OperatorSchema):
         return {key: value for key, value in facts.items() if value}
 
     def value_rows(self) -> list[tuple[str, str, str]]:
-        """Name, role and element types of every operand and output."""
+        """Return the name, role and element types of every operand and output."""
         shown = [("input", role) for role in self.inputs]
         shown += [("input", role) for role in self.implicit if role.name not in {one.name for one in self.inputs}]
         shown += [("output", role) for role in self.outputs]
@@ -322,9 +322,9 @@ def operators() -> list[OperatorSchema]: ...
 @overload
 def operators(name: str) -> OperatorSchema: ...
 def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
-    """All operators by name, those of NNAPI last, or the operator of that name, with or without ONNX's domain.
+    """Return all operators by name, NNAPI last, or the operator of that name, with or without ONNX's domain.
 
-    Raises UnsupportedError with similar names for a name that there is not.
+    Raise UnsupportedError with similar names if there is no such operator.
     """
     known = _known()
     if name is None:
@@ -336,7 +336,7 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
 
 def page() -> str:
-    """The text of docs/operators.md."""
+    """Return the text of docs/operators.md."""
     composed = [one for one in operators() if isinstance(one, ComposedSchema)]
     everything = [one for one in operators() if one.domain != "nnapi" and one not in composed]
     operations = [one for one in operators() if one.domain == "nnapi"]

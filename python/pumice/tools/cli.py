@@ -1,4 +1,4 @@
-"""The command `pumice`."""
+"""The `pumice` command."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WRONG_USE = 2
 _INTERRUPTED = 130
 _TOP = 5
 _LONGEST_LINE = 1 << 14
-_LONGEST_NAME = 180  # bytes of a file's name, of the 255 that file systems allow
+_LONGEST_NAME = 180  # bytes of a file name; file systems allow 255
 
 
 # ---- info
@@ -76,7 +76,7 @@ def _device_record(device: DeviceInfo) -> dict[str, Any]:
 
 
 def _default_device() -> tuple[str | None, str]:
-    """The UUID of the device that is taken when none is named, and why."""
+    """Return the UUID of the default device, and why it was chosen."""
     try:
         with Context() as context:
             return context.info.uuid, context.choice
@@ -182,9 +182,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
-    """Results as arrays by name: those of a sequence are numbered, an absent optional value is left out.
+    """Return results as arrays by name: sequence elements are numbered, absent optional values are omitted.
 
-    Strings are NumPy's own.
+    Strings are NumPy strings.
     """
     arrays: dict[str, Array] = {}
     for value, result in zip(model.outputs, results, strict=True):
@@ -204,7 +204,7 @@ def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
             stem += "_"
         files[name] = os.path.join(folder, f"{stem}.npy")
         with replaced(files[name]) as file:
-            # NumPy writes to a file of the system by itself, and then does not say why that failed.
+            # Given a real file, NumPy writes with C I/O and loses the reason of a failure.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
     return files
 
@@ -217,7 +217,7 @@ def _labels(path: str | None) -> list[str]:
 
 
 def _statistics(array: Array) -> dict[str, float | None]:
-    """Minimum, maximum and mean; None for NaN and infinity, which JSON does not have."""
+    """Return minimum, maximum and mean; None for NaN and infinity, which JSON cannot represent."""
     if array.size == 0 or array.dtype.kind not in "biuf":
         return {}
     wide = array.astype(np.float64)
@@ -249,7 +249,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from ..bench import first_results, measure
 
     if arguments.device:
-        os.environ["PUMICE_DEVICE"] = arguments.device  # the processes of --cold read it
+        os.environ["PUMICE_DEVICE"] = arguments.device  # read by the --cold processes
     with load_model(arguments) as model:
         arrays, made = model_inputs(model, arguments)
         with telling(made), Progress("runs", not arguments.json) as progress:
@@ -282,7 +282,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _profiled(model: Model, arrays: Sequence[Array], runs: int) -> Profile:
-    """The nodes' times in further calls, which are not among those that are measured."""
+    """Profile the nodes in additional calls that are not part of the measurement."""
     from ..profiling.profile import profile
 
     with profile() as measured:
@@ -323,7 +323,7 @@ def _operators(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# ---- the command line
+# ---- command line
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -385,21 +385,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(message: str) -> int:
-    """Says what is wrong, line by line; names from files do the terminal no harm."""
+    """Print an error line by line, with control characters from file names escaped."""
     shown = "\n".join(plain(line, _LONGEST_LINE) for line in message.split("\n"))
     print(f"pumice: error: {shown}", file=sys.stderr)
     return _WRONG_USE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command's exit status: 0, 1 where a validation found a divergence, 2 for wrong use, files and devices."""
+    """Return the exit status: 0, 1 if a validation found a divergence, 2 for usage, file and device errors."""
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
-        if sys.stdout is not None:  # standard output is None where it was closed
+        if sys.stdout is not None:  # standard output is None if it was closed
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said, at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written, not even at exit
         return 0
     except Error as error:
         return _fail(str(error))

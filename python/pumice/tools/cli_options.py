@@ -1,4 +1,4 @@
-"""Options that the commands on models share."""
+"""Options shared by the commands on models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEVICE_HELP = "uuid:..., pci:..., an index, a kind or part of a name"
 
 
 def _size(text: str) -> str | tuple[int, int]:
-    """A size from text: "224", "480x640" (height by width) or "keep"."""
+    """Parse an image size: "224", "480x640" (height by width) or "keep"."""
     if text == "keep":
         return text
     numbers = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
@@ -25,14 +25,14 @@ def _size(text: str) -> str | tuple[int, int]:
 
 
 def _policy(text: str) -> str:
-    """The path of a policy."""
+    """Check the path of a policy file."""
     if not text.endswith(".json"):
         raise argparse.ArgumentTypeError(f"expected a file that ends in .json, given '{text}'")
     return text
 
 
 def precision_of(arguments: argparse.Namespace) -> Any:
-    """The precision or the policy file that the options name; fp32 without either. Raises InputError where both are given."""
+    """Return the precision or policy file given by the options; fp32 by default. Raise InputError if both are given."""
     if arguments.policy and arguments.precision is not None:
         raise InputError("--policy says the precision of every node: --precision does not go with it")
     return arguments.policy or arguments.precision or DEFAULT_PRECISION
@@ -53,21 +53,21 @@ def _dimension(text: str) -> tuple[str, int]:
 
 
 def positive(text: str) -> int:
-    """A number above 0 from text. Raises ArgumentTypeError."""
+    """Parse a positive integer. Raise ArgumentTypeError."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
     return int(text)
 
 
 def runs(text: str) -> int:
-    """A number of runs that can be compared, from 2 on, from text. Raises ArgumentTypeError."""
+    """Parse a number of runs, at least 2 so that they can be compared. Raise ArgumentTypeError."""
     if not text.isdigit() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"expected a number of runs from 2 on, given '{text}'")
     return int(text)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """The model, its inputs, and where it runs."""
+    """Add the options for the model, its inputs and its device."""
     add_source_options(parser)
     parser.add_argument("--device", "-d", metavar="D", help=DEVICE_HELP)
     parser.add_argument("--precision", "-p", choices=PRECISIONS, help=f"default: {DEFAULT_PRECISION}")
@@ -75,7 +75,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
-    """The model and its inputs."""
+    """Add the options for the model and its inputs."""
     parser.add_argument("model", metavar="MODEL", help="an ONNX file")
     parser.add_argument(
         "--input",
@@ -122,7 +122,7 @@ def add_generator_options(parser: argparse.ArgumentParser) -> None:
 
 
 def image_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The image options that were given."""
+    """Return the image options that were given."""
     given = {
         "mode": arguments.image_mode,
         "fit": arguments.image_fit,

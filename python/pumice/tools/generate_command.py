@@ -1,4 +1,4 @@
-"""The command `pumice generate`: a language model's folder and a prompt to text."""
+"""The command `pumice generate`: generate text from a model folder and a prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..base.plain_text import plain
 
 
 def add_generate_options(command: argparse.ArgumentParser) -> None:
-    """The options of `pumice generate`."""
+    """Add the options of `pumice generate`."""
     command.add_argument("folder", help="a folder as onnxruntime-genai or optimum writes it")
     given = command.add_mutually_exclusive_group(required=True)
     given.add_argument("--prompt", "-p", metavar="TEXT", help="the text that goes on")
@@ -63,12 +63,12 @@ def _prompt_of(arguments: argparse.Namespace) -> str:
 
 
 def _shown(piece: str) -> str:
-    """The piece without what moves a terminal's cursor; line breaks and tabs stay."""
+    """Return the piece without terminal control characters except line breaks and tabs."""
     return "".join(c if c in "\n\t" else plain(c) for c in piece) if sys.stdout.isatty() else piece
 
 
 def generate(arguments: argparse.Namespace) -> int:
-    """Prints the prompt's continuation as it is made."""
+    """Print the prompt's continuation as it is generated."""
     from ..text import Generator
     from ..text.speculation import NGRAM
 

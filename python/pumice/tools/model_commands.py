@@ -1,4 +1,4 @@
-"""What the commands on models share."""
+"""Helpers shared by the commands on models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_model(arguments: argparse.Namespace) -> Model:
-    """The model, on the device and at the precision that the arguments name."""
+    """Load the model on the device and at the precision given by the options."""
     from ..model.model import Model
 
     context = Context(arguments.device) if arguments.device else None
@@ -31,7 +31,7 @@ def load_model(arguments: argparse.Namespace) -> Model:
 def model_inputs(
     model: Model, arguments: argparse.Namespace, generate: Generate | None = None
 ) -> tuple[tuple[Array, ...], Generated]:
-    """The inputs in graph order, and what of them was made up; `generate`: what makes them where none are given."""
+    """Return the inputs in graph order, and which were generated; `generate`: creates inputs if none are given."""
     from ..model.inputs import Generated, from_files, generated
 
     if arguments.input:
@@ -52,7 +52,7 @@ def model_inputs(
 
 @contextlib.contextmanager
 def telling(made: Generated) -> Iterator[None]:
-    """Adds to an error which sizes nobody has given."""
+    """Add to an error the sizes that were filled in by default."""
     try:
         yield
     except Error as error:
@@ -62,20 +62,20 @@ def telling(made: Generated) -> Iterator[None]:
 
 
 def described(arrays: Sequence[Array], model: Model) -> str:
-    """Name, type and shape of every input."""
+    """Return the name, dtype and shape of every input."""
     pairs = zip(model.inputs, arrays, strict=True)
     return ", ".join(f"{plain(value.name)}: {array.dtype}{list(array.shape)}" for value, array in pairs)
 
 
 def device_line(model: Model) -> str:
-    """Which device runs the model, why it was taken, and whether it is none."""
+    """Return a line with the model's device, why it was chosen, and a warning if it is a software driver."""
     software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
     numbers = f"; {model.random_numbers}" if model.random_numbers else ""
     return printable(f"device: {model.device.name}{software}; {model.context.choice}{numbers}")
 
 
 def model_record(model: Model) -> dict[str, Any]:
-    """The record, for JSON, of which model runs where."""
+    """Return a JSON record of the model and its device."""
     device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
     record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
     return record if model.seed is None else {**record, "seed": model.seed}

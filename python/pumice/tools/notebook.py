@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Failure:
-    """A compile error as a notebook and a terminal show it."""
+    """A compile error, formatted for notebooks and terminals."""
 
     def __init__(self, error: ShaderCompileError) -> None:
         self.error = error
@@ -36,7 +36,7 @@ class _Failure:
 
 
 class _Assembly:
-    """The driver's own text of a kernel, or its SPIR-V below the reason why there is none."""
+    """The driver's disassembly of a kernel, or its SPIR-V below the reason why there is none."""
 
     def __init__(self, kernel: Kernel) -> None:
         try:
@@ -81,7 +81,7 @@ _MAGIC = "%%glsl"
 
 
 def _empty_cell(lines: list[str]) -> list[str]:
-    """Turns a cell magic without a cell into a line magic: IPython refuses it before the magic sees it."""
+    """Turn a cell magic without a cell body into a line magic; IPython would reject it before calling the magic."""
     is_alone = lines and lines[0].startswith(_MAGIC) and not "".join(lines[1:]).strip()
     return [lines[0].removeprefix("%")] if is_alone else lines
 
@@ -136,7 +136,7 @@ class GlslMagics(Magics):
         spec = _pairs("--spec", options.spec, _number)
         try:
             kernel = Kernel(
-                f"\n{cell}",  # the magic's own line counts too, so that messages name the lines of the cell
+                f"\n{cell}",  # the magic's line counts too, so that messages have the cell's line numbers
                 namespace[options.context] if options.context else None,
                 name=options.name,
                 macros=macros,
@@ -146,7 +146,7 @@ class GlslMagics(Magics):
             )
         except ShaderCompileError as error:
             display(_Failure(error))
-            # IPython prints what this returns in place of a traceback: the error is on display already.
+            # IPython prints the returned list instead of a traceback; the error is already displayed.
             error._render_traceback_ = list  # type: ignore[attr-defined]
             raise
         except Error as error:
@@ -162,7 +162,7 @@ class GlslMagics(Magics):
             display(_Assembly(kernel))
 
     def _arguments(self, option: str, text: str) -> dict[str, Any]:
-        """The arguments of a call, as a cell would write them between its brackets, of the notebook's variables."""
+        """Evaluate the text of a call's arguments with the notebook's variables."""
         assert self.shell is not None
         try:
             tree = ast.parse(f"_({text})", mode="eval").body
@@ -174,10 +174,10 @@ class GlslMagics(Magics):
         namespace = self.shell.user_ns
         return {
             str(one.arg): eval(compile(ast.Expression(one.value), option, "eval"), namespace) for one in tree.keywords
-        }  # as a cell is
+        }  # evaluated like a cell
 
     def _profile(self, kernel: Kernel, text: str) -> Profile:
-        """One call, after one that makes what a first call makes."""
+        """Profile one call, after a warm-up call."""
         from ..profiling.profile import profile
 
         arguments = self._arguments("--profile", text)
@@ -188,7 +188,7 @@ class GlslMagics(Magics):
 
 
 def load(shell: InteractiveShell) -> None:
-    """Registers the magics in a shell; it may be called again."""
+    """Register the magics in a shell. May be called repeatedly."""
     shell.register_magics(GlslMagics)
     cleanup = shell.input_transformers_cleanup
     if _empty_cell not in cleanup:

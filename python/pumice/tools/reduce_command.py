@@ -1,4 +1,4 @@
-"""The command `pumice reduce`: the smallest part of a model that still fails."""
+"""The command `pumice reduce`: find the smallest part of a model that still fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .model_commands import load_model, model_inputs, telling
 
 
 def add_reduce_options(parser: argparse.ArgumentParser) -> None:
-    """All options of the command."""
+    """Add the options of the command."""
     add_model_options(parser)
     text = "a new or empty folder to write to (default: reduced)"
     parser.add_argument("--output", "-o", default="reduced", metavar="DIR", help=text)
@@ -22,7 +22,7 @@ def add_reduce_options(parser: argparse.ArgumentParser) -> None:
 
 
 def reduce_model(arguments: argparse.Namespace) -> int:
-    """The command's exit status, 0: a model that does not fail raises InputError."""
+    """Run the command; return exit status 0. Raise InputError if the model does not fail."""
     from ..base.progress import Progress
     from ..validation.example import check_folder
     from ..validation.reduce import reduce

@@ -1,4 +1,4 @@
-"""`pumice tune MODEL`: measures the variants of kernels that a model's steps can run."""
+"""The command `pumice tune MODEL`: measure the kernel variants that a model's steps can use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = 400
 
 
 def add_tune_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     add_model_options(parser)
     parser.add_argument(
         "--runs", "-n", type=positive, default=5, metavar="N", help="executions of each variant (default: 5)"
@@ -24,7 +24,7 @@ def add_tune_options(parser: argparse.ArgumentParser) -> None:
 
 
 def tune(arguments: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command."""
     with load_model(arguments) as model:
         arrays, made = model_inputs(model, arguments)
         with telling(made):

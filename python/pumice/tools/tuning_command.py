@@ -1,4 +1,4 @@
-"""`pumice tuning`: what kernel.tune() has kept."""
+"""The command `pumice tuning`: list stored results of kernel.tune()."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 200
 
 
 def add_tuning_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     parser.add_argument("--export", metavar="FILE", help="write everything to this file")
     parser.add_argument(
         "--import", metavar="FILE", dest="taken", help="take what such a file has, before anything else"
@@ -21,7 +21,7 @@ def add_tuning_options(parser: argparse.ArgumentParser) -> None:
 
 
 def tuning(arguments: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command."""
     taken = import_tuning(arguments.taken) if arguments.taken else None
     written = export_tuning(arguments.export) if arguments.export else None
     if arguments.json:
@@ -37,7 +37,7 @@ def tuning(arguments: argparse.Namespace) -> int:
 
 
 def tuning_lines() -> list[str]:
-    """A line for each kernel and class of arrays that was tuned, of all devices and drivers; names do a terminal no harm."""
+    """Return a line per tuned kernel and size class, for all devices and drivers, with control characters in names escaped."""
     kept = groups()
     if not kept:
         return ["tuning:  none"]

@@ -68,7 +68,7 @@ def _accuracy(text: str) -> tuple[str, float]:
 
 
 def add_validate_options(parser: argparse.ArgumentParser) -> None:
-    """All options of the command."""
+    """Add the options of the command."""
     add_source_options(parser)
     parser.add_argument(
         "--data",
@@ -134,7 +134,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """The command's exit status: 1 where something is wrong or unproved."""
+    """Run the command; return exit status 1 if anything is wrong or unproved."""
     _check(arguments)
     precisions = arguments.precision or [None]
     several = arguments.device == _ALL or len(precisions) > 1
@@ -151,10 +151,10 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks what can be known before the work begins. Raises InputError."""
+    """Check the options before any work begins. Raise InputError."""
     if arguments.data and (arguments.input or arguments.dim or image_options(arguments)):
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
-    precision_of(arguments)  # refuses both options together
+    precision_of(arguments)  # rejects both options together
     if arguments.bisect and arguments.mode not in ("both", "bisect"):
         raise InputError(
             f"--bisect judges results from the model's inputs on: --mode {arguments.mode} does not go with it"
@@ -173,7 +173,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _guarded(arguments: argparse.Namespace) -> ValidationReport:
-    """One of several: a device that cannot run the model leaves the others alone, and is unproved."""
+    """Validate one of several devices; if it cannot run the model, report it as unproved and continue."""
     from ..validation.report import ValidationReport
     from ..validation.rows import Finding, ValidationRow
 
@@ -227,7 +227,7 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
 
 
 def _limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
-    """The accuracy limit of all outputs, or limits by output."""
+    """Return the accuracy limit of all outputs, or limits by output."""
     given: dict[str, float] = dict(arguments.accuracy)
     if "" not in given:
         return given or None
@@ -237,7 +237,7 @@ def _limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
 
 
 def _cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], Generated]:
-    """The cases, and what was generated."""
+    """Return the cases, and which inputs were generated."""
     from ..model.data_sets import DataSet, in_folder
     from ..model.inputs import Generated
     from ..validation.inputs import generated_inputs
@@ -265,7 +265,7 @@ def _print(model: Model, made: Generated, report: ValidationReport) -> None:
 
 
 def _write(arguments: argparse.Namespace, records: list[dict[str, Any]]) -> None:
-    """Files for those that asked for them; one record stands for itself, several are a list."""
+    """Write the requested files: a single record as an object, several as a list."""
     text = json.dumps(records[0] if len(records) == 1 else records, indent=2) + "\n"
     if arguments.json == _PRINTED:
         print(text, end="")

@@ -1,4 +1,4 @@
-"""What a report of a defect has to say of the machine that it happened on."""
+"""Version information for bug reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = (
 
 
 def versions() -> dict[str, Any]:
-    """Versions of pumice, Python, the system, the shader compiler, of packages that are installed, and every device's driver."""
+    """Return the versions of pumice, Python, the system, the shader compiler, installed packages and every device's driver."""
     try:
         found = [f"{one.name}: {one.driver} {one.driver_info}, Vulkan {one.api_version}" for one in devices()]
     except Error as error:
@@ -40,7 +40,7 @@ def versions() -> dict[str, Any]:
 
 
 def show_versions(file: TextIO | None = None) -> None:
-    """Prints versions(), which a report of a defect needs. file: where to; None: standard output. No folder is named."""
+    """Print versions() for a bug report. file: the output; None: standard output. Paths are omitted."""
     told = versions()
     pairs = [(name, told[name]) for name in ("pumice", "python", "system", "glslang")]
     pairs += [*told["packages"].items(), *(("device", one) for one in told["devices"])]

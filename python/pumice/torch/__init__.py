@@ -1,8 +1,7 @@
-"""PyTorch and pumice together: `torch.compile(model, backend="pumice")`, `wrap`, which makes an operator of torch from a kernel,
-and `ordered`, which orders the work of both on a GPU.
+"""PyTorch integration: the backend `torch.compile(model, backend="pumice")`, `wrap` to turn a kernel into a custom operator, and `ordered`
+to order the work of torch and pumice on a GPU.
 
-Importing this module registers the backend; an installed pumice is found by torch without that import. It needs the extra
-`pumice[torch]`.
+Importing this module registers the backend; torch finds it without the import if pumice is installed. Requires the extra `pumice[torch]`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["backend", "ordered", "wrap"]
 
 
 def _register() -> None:
-    """Tells torch of the backend where no installed package does: torch refuses a second registration."""
+    """Register the backend with torch unless an installed package already does; torch rejects a second registration."""
     if "pumice" in entry_points(group="torch_dynamo_backends").names:
         return
     from torch._dynamo import list_backends, register_backend

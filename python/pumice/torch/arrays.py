@@ -1,4 +1,4 @@
-"""NumPy views of torch's tensors on the CPU, and tensors that view NumPy arrays, both without a copy."""
+"""Zero-copy conversion between torch CPU tensors and NumPy arrays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..base.torch_tensors import STORED_AS, plain
 
 
 def array_of_tensor(tensor: Any, name: str) -> Array:
-    """The elements of a tensor of the CPU as an array that shares its memory.
+    """Return a NumPy array that shares the memory of a CPU tensor.
 
-    Raises UnsupportedError, which names the tensor, for one of another device, and for one that is not strided.
+    Raise UnsupportedError naming the tensor if it is on another device or not strided.
     """
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"'{name}' lies on the device '{tensor.device}'; expected a tensor of the CPU")
@@ -29,7 +29,7 @@ def array_of_tensor(tensor: Any, name: str) -> Array:
 
 
 def tensor_of_array(array: Array) -> Any:
-    """A tensor that shares the memory of a NumPy array, which is writable."""
+    """Return a tensor that shares the memory of a writable NumPy array."""
     if (stored := STORED_AS.get(array.dtype.name)) is not None:
         return torch.from_numpy(array.view(stored)).view(getattr(torch, array.dtype.name))
     return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""The backend of torch.compile: a captured graph as a model of pumice, called on views of the tensors."""
+"""The torch.compile backend: runs captured graphs as pumice models on views of the tensors."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .numbers import host_function, host_nodes, key_of
 from .shared_model import SharedModel
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
-_MOST_NUMBERS = 32  # values of ints and floats that models are kept for
-_told: set[str] = set()  # reasons for eager runs that were logged: each is told once in a process
+_MOST_NUMBERS = 32  # distinct int and float values to keep models for
+_told: set[str] = set()  # logged reasons for eager runs; each is logged once per process
 
 
 def backend(
     graph: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
 ) -> Any:
-    """The backend "pumice" of torch.compile: gives the function that runs a captured graph.
+    """The "pumice" backend of torch.compile: return the function that runs a captured graph.
 
-    The graph is exported to ONNX by torch's own exporter at its first call and loaded. Tensors of the CPU are read where they lie,
-    and results are tensors of the memory that the device's results arrive in; sizes that torch captured as varying stay so.
-    Tensors of CUDA have to be of the context's GPU. Those in memory of pumice.empty(share="cuda") are read where they lie, others are
-    copied there on the GPU; results lie in such memory. The GPU orders the model with torch's current stream, and no host waits.
-    Weights are the model's constants. A change that torch counts loads the model again: in place under no_grad, by load_state_dict, by
-    another tensor. One that it does not count, in place through `.data` or an array of the same memory, is not seen.
-    options: "fallback": True runs a graph that pumice cannot run by torch itself, and logs the reason once; else it is refused.
-    "context", "precision", "fuse", "deterministic" and "check_indices" are those of pumice.load.
-    Raises UnsupportedError at the call, which lists what cannot run: operators without ONNX, graphs that write to their arguments, draw
-    random numbers or are to be differentiated, tensors of other devices, models with control flow on tensors of CUDA; ValueError for
-    other options and for a mode.
+    The graph is exported to ONNX by torch's exporter on its first call and then loaded. CPU tensors are read in place, and results are
+    tensors of the memory that receives the device's results; dynamic sizes stay dynamic. CUDA tensors must be on the context's GPU. Those
+    in memory of pumice.empty(share="cuda") are read in place, others are copied there on the GPU; results are in such memory. The GPU
+    orders the model with torch's current stream, without waiting on the host. Weights are the model's constants. The model reloads when
+    torch's version counter changes: in-place under no_grad, load_state_dict, or a replaced tensor. In-place changes through `.data` or an
+    array of the same memory are not detected.
+    options: "fallback": True makes torch run a graph that pumice cannot run, and logs the reason once; otherwise it is rejected. "context",
+    "precision", "fuse", "deterministic" and "check_indices" are as in pumice.load.
+    Raise UnsupportedError at the call, listing what cannot run: operators without ONNX equivalent, graphs that write to their arguments,
+    draw random numbers or need gradients, tensors on other devices, models with control flow on CUDA tensors; ValueError for other options
+    or a mode.
     """
     given = dict(options or {})
     unknown = sorted(given.keys() - set(_OPTIONS))
@@ -51,7 +51,7 @@ def backend(
 
 
 class _Compiled:
-    """A captured graph with the models that were made of it: one for each set of sizes that one model does not take."""
+    """A captured graph and the models built from it; a new one is built if no model accepts the sizes."""
 
     def __init__(
         self, graph: Any, signature: Signature, options: dict[str, Any], fallback: bool, on_cuda: bool
@@ -60,10 +60,10 @@ class _Compiled:
         self._signature = signature
         self._options = options
         self._fallback = fallback
-        self._refusals: dict[tuple[Any, ...], str] = {}  # by the numbers that a model would be made for
+        self._refusals: dict[tuple[Any, ...], str] = {}  # by the numbers of the rejected model
         self._models: dict[tuple[Any, ...], list[Any]] = {}
         self._weights: list[tuple[int, int]] = []
-        self._kept: list[Any] = []  # memory of the weights, so that no other tensor gets their addresses
+        self._kept: list[Any] = []  # storage of the weights, so that their addresses are not reused
         self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
         on_host = host_nodes(graph)
         self._is_idle = all(
@@ -75,7 +75,7 @@ class _Compiled:
             node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
         )
         self._on_host = host_function(graph, signature.results)
-        self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call gives others
+        self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call passes others
         self._opens_floats = not on_cuda and bool(signature.floats)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -120,10 +120,10 @@ class _Compiled:
         return self._given(arguments, results)
 
     def _key(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[int]]:
-        """What a model is made for: the values of ints and floats; and the floats that it takes as inputs instead.
+        """Return the int and float values a model is built for, and the floats that become its inputs instead.
 
-        Floats of a module (an epsilon) never vary, and folding them is worth it. Those that do vary become inputs where the exporter
-        can have them so; where an operator has them as attributes, there is a model for each value.
+        Floats of a module (such as an epsilon) never vary and are folded. Floats that do vary become inputs if the exporter can; if an
+        operator has them as attributes, there is one model per value.
         """
         ints = tuple(arguments[i] for i in self._signature.free_numbers)
         floats = tuple(key_of(arguments[i]) for i in self._signature.floats)
@@ -134,7 +134,7 @@ class _Compiled:
         return (ints, floats), ()
 
     def _checked(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """The results of a graph that makes none. Raises UnsupportedError where it is there for what it writes."""
+        """Return the results of a graph without outputs. Raise UnsupportedError if its purpose is to write to arguments."""
         if not self._is_idle:
             exported(*self._module(arguments))
             self._is_idle = True
@@ -147,7 +147,7 @@ class _Compiled:
     def _called(
         self, arguments: Sequence[Any], arrays: list[Any], key: tuple[Any, ...], open_floats: Sequence[int]
     ) -> tuple[Any, ...]:
-        """Calls a model that takes these arrays, which is made where there is none."""
+        """Call a model that accepts these arrays, building it if there is none."""
         state = [(arguments[i].data_ptr(), arguments[i]._version) for i in self._signature.weights]
         if state != self._weights:
             self._close()
@@ -165,7 +165,7 @@ class _Compiled:
         return _results(model(*(arrays[place] for place in places)))
 
     def _known(self, key: tuple[Any, ...]) -> list[Any]:
-        """The models of these numbers, which become the last to be dropped."""
+        """Return the models of these numbers, and mark them as most recently used."""
         known = self._models.pop(key, [])
         self._models[key] = known
         if len(self._models) > _MOST_NUMBERS:
@@ -174,7 +174,7 @@ class _Compiled:
         return known
 
     def _made(self, arguments: Sequence[Any], open_floats: Sequence[int]) -> tuple[Any, list[int]]:
-        """A model for these arguments, and which of the graph's inputs are the model's, in its order."""
+        """Return a model for these arguments, and which of the graph's inputs are the model's, in order."""
         names = [self._signature.parameters[i].name for i in (*self._signature.inputs, *open_floats)]
         model = loaded(*self._module(arguments, open_floats), self._options)
         return SharedModel(model) if self._on_cuda else model, [names.index(one.name) for one in model.inputs]
@@ -186,7 +186,7 @@ class _Compiled:
         for kind, dtype in zip(self._signature.results, self._signature.dtypes, strict=True):
             if kind == "tensor":
                 made = next(rest) if self._on_cuda else tensor_of_array(next(rest))
-                given.append(made.to(dtype))  # the exporter leaves some results of narrow types wider
+                given.append(made.to(dtype))  # the exporter leaves some low-precision results in a wider type
             elif kind == "number":
                 given.append(next(rest).item())
             elif kind == "host":

@@ -1,4 +1,4 @@
-"""Operators of torch that its exporter has no ONNX for, as others of torch's."""
+"""Decompositions of torch operators that its exporter cannot convert to ONNX."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 from .._pumice import UnsupportedError
 
-Linear = tuple[Any, Any]  # a weight and a bias
+Linear = tuple[Any, Any]  # weight and bias
 
 
 def _attention(x: Any, heads: int, into: Linear, out: Linear, masked: Any) -> Any:
-    """Attention of x to itself; masked: True where a query does not see a key, of a shape that broadcasts to the scores'."""
+    """Return the self-attention of x; masked: True where a query must not attend to a key, broadcast to the scores."""
     batch, length, width = x.shape
     parts = torch.nn.functional.linear(x, *into).chunk(3, -1)
     q, k, v = (part.reshape(batch, length, heads, width // heads).transpose(1, 2) for part in parts)
@@ -27,7 +27,7 @@ def _attention(x: Any, heads: int, into: Linear, out: Linear, masked: Any) -> An
 
 
 def _masked(mask: Any, mask_type: int | None) -> Any:
-    """The mask of a layer by whether a query sees a key. torch's operator takes each mask for one of bools."""
+    """Return a layer's mask, True where attention is masked. torch's operator treats every mask as boolean."""
     if mask is None:
         return None
     hidden = mask if mask.dtype == torch.bool else mask != 0
@@ -44,7 +44,7 @@ def _masked(mask: Any, mask_type: int | None) -> Any:
 
 
 def _encoder_layer(x: Any, width: int, heads: int, *rest: Any, mask: Any = None, mask_type: int | None = None) -> Any:
-    """A layer of nn.TransformerEncoder, which torch runs as one operator where nothing is trained."""
+    """Decompose a layer of nn.TransformerEncoder, which torch runs as one operator during inference."""
     given = (*rest[15:], *(mask, mask_type)[len(rest) - 15 :])
     masked = _masked(*given)
     into, out, (gelu, norm_first, epsilon), weights = rest[:2], rest[2:4], rest[4:7], rest[7:15]
@@ -64,7 +64,7 @@ def _encoder_layer(x: Any, width: int, heads: int, *rest: Any, mask: Any = None,
 
 
 def _split(x: Any, size: Any, axis: int = 0) -> Any:
-    """Pieces of a symbolic size, as slices: the exporter's optimiser fails on a sequence of pieces whose sizes it does not know."""
+    """Split into pieces of a symbolic size with slices: the exporter's optimiser fails on sequences of pieces of unknown size."""
     if isinstance(size, int):
         return NotImplemented
     return _split_with_sizes(x, [size] * int((x.shape[axis] + size - 1) // size), axis)
@@ -79,7 +79,7 @@ def _split_with_sizes(x: Any, sizes: Sequence[Any], axis: int = 0) -> Any:
 
 
 def _batch_norm(x: Any, weight: Any, bias: Any, *statistics: Any) -> Any:
-    """Normalisation of bfloat16 by running statistics: the exporter's optimiser folds it into float32 weights of a convolution."""
+    """Decompose bfloat16 batch normalisation in inference: the exporter's optimiser folds it into float32 convolution weights."""
     if x.dtype != torch.bfloat16:
         return NotImplemented
     mean, variance, _, epsilon = statistics  # the third is the momentum
@@ -96,7 +96,7 @@ def _narrow(x: Any, dtype: Any) -> bool:
 
 
 def _sum(x: Any, *, dtype: Any = None) -> Any:
-    """A sum of a narrow type, which the exporter leaves in float32."""
+    """Decompose an fp16 or bf16 sum, which the exporter leaves in float32."""
     return torch.ops.aten.sum.default(x.float()).to(x.dtype) if _narrow(x, dtype) else NotImplemented
 
 

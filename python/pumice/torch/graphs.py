@@ -1,4 +1,4 @@
-"""Graphs that torch has captured: their arguments and results, and the ONNX models that they become."""
+"""Graphs captured by torch: their arguments and results, and their conversion to ONNX."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from .._pumice import Error, UnsupportedError
 from .decomposed import DECOMPOSED
 from .numbers import host_nodes, is_float, used_nodes
 
-_MOST_INLINE_BYTES = 1 << 30  # protobuf takes 2 GiB; a model of more than half of that goes through a file of weights
+_MOST_INLINE_BYTES = 1 << 30  # half of protobuf's limit of 2 GiB; larger models store weights in a separate file
 
 
 @dataclass
 class Parameter:
     """One argument of a captured graph.
 
-    kind: "weight" (a parameter or buffer of the module, a constant of the model), "tensor" (an input), "number" (a size or an int
-    that torch hands over beside the tensors) or "float" (one that torch hands over as a tensor of one element). varying: the axes
-    of a tensor whose sizes the graph leaves open. is_used: whether an operator on tensors depends on it.
+    kind: "weight" (a parameter or buffer of the module, a constant of the model), "tensor" (an input), "number" (a size or int passed along
+    with the tensors) or "float" (passed by torch as a one-element tensor). varying: dynamic axes of a tensor. is_used: whether an operator
+    on tensors depends on it.
     """
 
     name: str
     kind: str
     varying: tuple[int, ...] = ()
-    size_of: tuple[int, int] | None = None  # a number that is the size of an argument: its position and the axis
+    size_of: tuple[int, int] | None = None  # if the number is the size of an argument: its position and axis
     is_used: bool = True
 
 
 @dataclass
 class Signature:
-    """The arguments and the results of a captured graph.
+    """The arguments and results of a captured graph.
 
-    results: for each result "tensor", "number" (which the model computes), "host" (which sizes and numbers alone determine), the
-    position of the argument that it is, or a constant in a tuple of one. dtypes: those of the results that are tensors, else None.
+    results: for each result "tensor", "number" (computed by the model), "host" (computed from sizes and numbers only), the position of an
+    argument that is returned as is, or a constant in a one-element tuple. dtypes: dtypes of tensor results, else None.
     """
 
     parameters: list[Parameter] = field(default_factory=list)
@@ -57,14 +57,14 @@ class Signature:
 
     @property
     def free_numbers(self) -> list[int]:
-        """Positions of ints that no tensor's size tells: the model is exported for each of their values."""
+        """Positions of ints that are not the size of a tensor: the model is exported once per value."""
         return [
             i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None and one.is_used
         ]
 
     @property
     def floats(self) -> list[int]:
-        """Positions of floats that operators on tensors depend on: constants of the model, or inputs of it."""
+        """Positions of floats that operators on tensors depend on: constants or inputs of the model."""
         return [i for i, one in enumerate(self.parameters) if one.kind == "float" and one.is_used]
 
 
@@ -74,12 +74,12 @@ def _is_symbolic(size: Any) -> bool:
 
 def _is_weight(example: Any) -> bool:
     if not isinstance(example, torch.Tensor) or example.is_inference():
-        return False  # changes of a tensor of inference mode are not counted, so that it is read at each call
+        return False  # inference tensors have no version counter, so read them at each call
     return isinstance(example, torch.nn.Parameter) or getattr(example, "_dynamo_static_input_type", None) is not None
 
 
 def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
-    """The graph's arguments and results; `examples` are the arguments that torch captured it with."""
+    """Return the graph's arguments and results; `examples` are the arguments that torch captured it with."""
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
     signature = Signature()
     sizes: dict[str, tuple[int, int]] = {}
@@ -129,13 +129,13 @@ def _result_dtypes(graph: Any) -> list[Any]:
     return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
 
 
-# ---- the graph as a module of its inputs alone
+# ---- conversion of the graph to a module of its inputs
 
 
 def module_of(
     graph: Any, signature: Signature, arguments: Sequence[Any], open_floats: Sequence[int] = ()
 ) -> torch.nn.Module:
-    """The graph as a module that takes the inputs, and the floats at these positions; weights and other numbers are its constants."""
+    """Return the graph as a module of its inputs and the floats at these positions; weights and other numbers become constants."""
     copied = torch.fx.Graph()
     root = torch.nn.Module()
     for name, value in graph.named_parameters(remove_duplicate=False):
@@ -175,7 +175,7 @@ def _put(root: torch.nn.Module, name: str, value: Any) -> None:
 
 
 def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signature: Signature) -> None:
-    """Copies what computes tensors; numbers that are results alone are computed on the host."""
+    """Copy the nodes that compute tensors; numbers that are only results are computed on the host."""
     skipped = host_nodes(graph) - used_nodes(graph)
     for node in graph.graph.nodes:
         if node.op == "output":
@@ -193,12 +193,12 @@ def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signatu
 
 
 def exported(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any]) -> Any:
-    """The module exported by torch.export, without what ONNX would lose. Raises UnsupportedError, which lists that."""
+    """Return the module exported by torch.export, without parts that ONNX cannot express. Raise UnsupportedError listing problems."""
     axes = [signature.parameters[position].varying for position in signature.inputs]
     axes += [()] * (len(inputs) - len(axes))  # floats
     shapes = tuple(dict.fromkeys(one, torch.export.Dim.AUTO) for one in axes)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes if any(shapes) else None, strict=False)
-    program = program.run_decompositions(DECOMPOSED)  # writes in place become results of the signature
+    program = program.run_decompositions(DECOMPOSED)  # in-place writes become results of the signature
     reasons = [*_mutations(program), *_random(program)]
     if reasons:
         raise UnsupportedError("; ".join(reasons))
@@ -216,7 +216,7 @@ def _random(program: Any) -> list[str]:
 
 
 def _draws(node: Any) -> bool:
-    """Whether a node draws random numbers: attention and dropout do not where their probability is 0 or nothing is trained."""
+    """Return whether a node draws random numbers; attention and dropout do not if p is 0 or during inference."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     given = {argument.name: argument.default_value for argument in node.target._schema.arguments}
@@ -225,9 +225,9 @@ def _draws(node: Any) -> bool:
 
 
 def onnx_model(program: Any, folder: str) -> Any:
-    """The exported program as an ONNX model: a ModelProto, or a path in `folder` where the weights are large.
+    """Return the exported program as an ONNX model: a ModelProto, or a path in `folder` if the weights are large.
 
-    Raises UnsupportedError, which lists the operators that torch's exporter has no ONNX for.
+    Raise UnsupportedError listing the operators that torch's exporter cannot convert.
     """
     try:
         with warnings.catch_warnings():
@@ -244,7 +244,7 @@ def onnx_model(program: Any, folder: str) -> Any:
 
 
 def _said(error: BaseException) -> str:
-    """The operators without ONNX that an error of torch's exporter names, or else its first lines."""
+    """Return the unsupported operators named by an error of torch's exporter, or else its first lines."""
     texts = []
     one: BaseException | None = error
     while one is not None:
@@ -257,7 +257,7 @@ def _said(error: BaseException) -> str:
 
 
 def loaded(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A pumice Model of the module. Raises UnsupportedError or another of pumice's errors, which says what cannot run."""
+    """Return a pumice Model of the module. Raise UnsupportedError or another pumice error naming what cannot run."""
     from ..model.loading import load
 
     try:

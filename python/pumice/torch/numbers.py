@@ -1,4 +1,4 @@
-"""Numbers beside the tensors of a captured graph: sizes, ints and floats, and what the graph computes from them alone."""
+"""Numbers in a captured graph: sizes, ints and floats, and results computed only from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def is_float(node: Any) -> bool:
-    """Whether an argument is a Python float, which torch hands over as a tensor of one element and reads by `item`."""
+    """Return whether an argument is a Python float, which torch passes as a one-element tensor and reads with `item`."""
     argument = node.meta.get("grapharg")
     return bool(getattr(argument, "pass_arg_as_tensor", False)) and all(map(_is_item, node.users))
 
@@ -19,7 +19,7 @@ def _is_item(node: Any) -> bool:
 
 
 def host_nodes(graph: Any) -> set[Any]:
-    """The nodes that compute numbers from sizes, ints and floats alone; `torch.scalar_tensor`, which wraps a float, is of them."""
+    """Return the nodes that compute numbers from sizes, ints and floats only, including `torch.scalar_tensor`, which wraps a float."""
     numbers: set[Any] = set()
     found: set[Any] = set()
     for node in graph.graph.nodes:
@@ -36,7 +36,7 @@ def host_nodes(graph: Any) -> set[Any]:
 
 
 def used_nodes(graph: Any) -> set[Any]:
-    """The nodes that operators on tensors depend on; results alone use none."""
+    """Return the nodes that operators on tensors depend on; results do not count as uses."""
     on_host = host_nodes(graph)
     used: set[Any] = set()
     for node in reversed(graph.graph.nodes):
@@ -46,7 +46,7 @@ def used_nodes(graph: Any) -> set[Any]:
 
 
 def host_function(graph: Any, kinds: Sequence[Any]) -> Callable[..., tuple[Any, ...]] | None:
-    """A function of the graph's arguments that gives its results of the kind "host"; None where it has none."""
+    """Return a function from the graph's arguments to its "host" results; None if there are none."""
     if "host" not in kinds:
         return None
     known = host_nodes(graph)
@@ -65,7 +65,7 @@ def host_function(graph: Any, kinds: Sequence[Any]) -> Callable[..., tuple[Any, 
 
 
 def key_of(value: Any) -> Any:
-    """A key for the model of a number: floats by their bits, as -0.0 and 0.0 are equal and no NaN is."""
+    """Return a dictionary key of a number: floats by bits, because -0.0 equals 0.0 and NaN equals nothing."""
     if isinstance(value, torch.Tensor):
         return float(value.item()).hex()
     return value

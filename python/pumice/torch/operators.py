@@ -14,23 +14,22 @@ from ..device.sharing import Order
 from .arrays import array_of_tensor
 from .sharing import current_stream, dtype_name, not_shared, pool_of, shared_tensor_of
 
-# An output: the name of the input whose shape and dtype it has, or a callable that gives a shape and a torch.dtype of the inputs.
+# An output: the name of the input whose shape and dtype it has, or a callable from the inputs to (shape, torch.dtype).
 Output = str | Callable[..., tuple[Sequence[Any], Any]]
 
 
 def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str, Output]) -> Any:
-    """A custom operator of torch that runs a kernel on tensors: `operator(x, y)`, also in a graph of torch.compile.
+    """Return a torch custom operator that runs a kernel on tensors: `operator(x, y)`, also inside torch.compile.
 
-    name: "namespace::operator", as torch.library.custom_op takes it. inputs: the kernel's arrays that the operator takes, in order,
-    which the kernel only reads. outputs: the arrays that the kernel fills, each with the name of the input that it is like, or a
-    callable of the inputs that gives its shape and torch.dtype; with one of them the operator gives a tensor, else a tuple. The kernel
-    runs with an invocation for each element of the first output. Tensors of other strides than packed ones are copied first.
-    Tensors of CUDA lie in memory of pumice.empty(share="cuda"), and so do the results: nothing is copied, and the GPU orders the kernel
-    with the work of torch's current stream, while no host waits.
-    The operator raises what the kernel's call raises, UnsupportedError for a tensor that is not strided or in memory of CUDA that is
-    not shared or that a gradient is asked for, and torch's own NotImplementedError for one of another device. It has no gradient;
-    the result's register_autograd gives it one.
-    Raises ValueError for an output that is like no input, for no outputs and for one name twice.
+    name: "namespace::operator", as for torch.library.custom_op. inputs: the kernel's read-only arrays, in argument order. outputs: the
+    arrays that the kernel fills, each with the name of an input of the same shape and dtype, or a callable from the inputs to its shape and
+    torch.dtype. One output is returned as a tensor, several as a tuple. The kernel runs one invocation per element of the first output.
+    Non-contiguous tensors are copied first. CUDA tensors must be in memory of pumice.empty(share="cuda"), and so are the results: nothing
+    is copied, and the GPU orders the kernel with torch's current stream, without waiting on the host.
+    The operator raises the errors of the kernel's call, UnsupportedError for a tensor that is not strided, is in unshared CUDA memory or
+    requires a gradient, and torch's NotImplementedError for a tensor on another device. It has no gradient; use register_autograd of the
+    result to add one.
+    Raise ValueError for an output that names no input, for no outputs and for duplicate names.
     """
     _check_names(inputs, outputs)
     made = _Operator(kernel, inputs, outputs)
@@ -56,13 +55,13 @@ def _check_names(inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
 
 
 class _Operator:
-    """A kernel as torch calls it."""
+    """A kernel with the call interface of a torch operator."""
 
     def __init__(self, kernel: Kernel, inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
         self._kernel, self._inputs, self._outputs = kernel, tuple(inputs), dict(outputs)
 
     def _described(self, tensors: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Shape and dtype of each result."""
+        """Return the shape and dtype of each result."""
         given = dict(zip(self._inputs, tensors, strict=True))
         return [
             (given[like].shape, given[like].dtype) if isinstance(like, str) else like(*tensors)
@@ -70,7 +69,7 @@ class _Operator:
         ]
 
     def refuse_gradients(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """What torch calls where a gradient is asked for."""
+        """Reject gradients; torch calls this if one is requested."""
         raise needs_gradient(next(name for name, one in zip(self._inputs, inputs, strict=True) if one.requires_grad))
 
     def fake(self, *tensors: Any) -> Any:
@@ -94,7 +93,7 @@ class _Operator:
         stream = current_stream(tensors[0].device.index)
         pool = pool_of(context)
         arguments: dict[str, Tensor] = {}
-        kept = []  # memory of packed copies, which serves others once the kernel is ordered
+        kept = []  # packed copies; their memory is reused once the kernel is ordered
         for name, tensor in zip(self._inputs, tensors, strict=True):
             shared = shared_tensor_of(tensor, context)
             if shared is None:
@@ -113,7 +112,7 @@ class _Operator:
 
 
 def _no_gradient(ctx: Any, *gradients: Any) -> Any:
-    raise UnsupportedError("an operator of a kernel has no gradient")  # its forward was refused before
+    raise UnsupportedError("an operator of a kernel has no gradient")  # the forward pass was rejected before
 
 
 def _one_or_all(results: list[Any]) -> Any:

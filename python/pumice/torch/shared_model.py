@@ -1,4 +1,4 @@
-"""A model called on torch.cuda tensors: recorded once for memory that pumice shares with CUDA, and replayed."""
+"""A model for torch.cuda tensors: recorded once on memory shared with CUDA, then replayed."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ..device.sharing import Order, cuda_side, empty_shared
 from ..model.model import Model
 from .sharing import current_stream, dtype_name, shared_tensor_of, view_of
 
-_MOST_RECORDINGS = 16  # of one model, each with the memory of its results
+_MOST_RECORDINGS = 16  # per model; each holds the memory of its results
 
 
 class _Recording:
-    """The model's dispatches for certain memory. stages: views of the inputs that are copied first, by place."""
+    """The model's dispatches recorded for specific buffers. stages: staging views of copied inputs, by index."""
 
     def __init__(self, key: Any, commands: CommandList, stages: dict[int, Any], results: list[Tensor]) -> None:
         self.key, self.commands, self.stages, self.results = key, commands, stages, results
 
     @property
     def is_free(self) -> bool:
-        """Whether torch has dropped all of the results."""
+        """Return whether torch has dropped all results."""
         return all(result.buffer._views == 0 for result in self.results)
 
 
 class SharedModel:
-    """A model that takes and gives torch.cuda tensors. What is not in shared memory is copied there on the GPU; results lie in it."""
+    """A model on torch.cuda tensors. Inputs outside shared memory are copied there on the GPU; results are in shared memory."""
 
     def __init__(self, model: Model) -> None:
-        """Raises UnsupportedError for a model between whose parts the host decides."""
+        """Raise UnsupportedError for a model with host sync points."""
         self._model, self._program = model, model.program
         if self._program.has_control_flow:
             raise UnsupportedError(
@@ -48,16 +48,16 @@ class SharedModel:
         self._arena: Buffer | None = None
 
     def close(self) -> None:
-        """Frees the model and the memory of its recordings; results that are alive keep theirs."""
+        """Free the model and the memory of its recordings; live results keep theirs."""
         with self._lock:
             self._recordings.clear()
             self._arena = None
         self._model.close()
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
-        """The results, in memory that they share with pumice; ordered on torch's current stream. No host waits.
+        """Return the results, in memory shared with pumice, ordered on torch's current stream. Does not wait on the host.
 
-        Raises BindingError for a shape or dtype that the model does not take, UnsupportedError for a tensor of another GPU.
+        Raise BindingError for an unsupported shape or dtype, UnsupportedError for a tensor on another GPU.
         """
         context = self._program.context
         number = self._side.primary.number
@@ -128,14 +128,14 @@ class SharedModel:
         return recording
 
     def _room(self, size: int) -> Buffer:
-        """Memory for what the model computes on the way; executions of one context use it one after the other."""
+        """Return scratch memory of the model; executions of one context share it in turn."""
         if self._arena is None or self._arena.bytes < size:
             self._arena = Buffer(self._program.context, size)
         return self._arena
 
 
 def _like(tensor: Any, name: str) -> Any:
-    """An array of the tensor's shape and dtype, without its elements."""
+    """Return an array of the tensor's shape and dtype, without its elements."""
     try:
         return np.broadcast_to(np.empty((), numpy_dtype(dtype_name(tensor))), tuple(tensor.shape))
     except AttributeError:

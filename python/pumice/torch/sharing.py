@@ -1,4 +1,4 @@
-"""Torch's tensors in memory that a context shares with CUDA, and the order of the work of both."""
+"""Torch tensors in memory that a context shares with CUDA, and ordering of work between torch and pumice."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..device.context import checked_context, default_context
 from ..device.sharing import Order, cuda_side, empty_shared
 
 _ADVICE = 'torch.from_dlpack(pumice.empty(shape, dtype, share="cuda")) is a tensor in memory that both use'
-_MOST_IDLE_BYTES = 1 << 28  # of memory that is kept for the next results
+_MOST_IDLE_BYTES = 1 << 28  # limit of unused memory kept for later results
 _GRAIN = 512
 
 
 def ordered(stream: Any = None, context: Context | None = None) -> Order:
-    """A `with` block whose kernels, command lists and models come after torch's work on a stream so far, and before its work afterwards.
+    """Return a context manager that runs kernels, command lists and models between torch's earlier and later work on a stream.
 
-    The GPU keeps the order and the host waits for nothing: a kernel that is called with Tensors alone returns at once. It holds for what
-    the calling thread submits. stream: a torch.cuda.Stream; None for the current stream. context: by default the default context.
-    Raises UnsupportedError, which names what is missing, BindingError (K5) for a stream of another GPU, and StateError for an order
-    with another stream inside.
+    The GPU keeps the order without waiting on the host: a kernel called with Tensors only returns at once. Applies to submissions of the
+    calling thread. stream: a torch.cuda.Stream; None for the current stream. context: the default context if omitted. Raise
+    UnsupportedError naming what is missing, BindingError (K5) for a stream of another GPU, and StateError if nested in an order with
+    another stream.
     """
     on = checked_context(context) or default_context()
     number = cuda_side(on).primary.number
@@ -40,20 +40,20 @@ def ordered(stream: Any = None, context: Context | None = None) -> Order:
 
 
 def current_stream(number: int) -> int:
-    """The handle of torch's current stream of a CUDA device."""
+    """Return the handle of torch's current stream of a CUDA device."""
     return int(torch.cuda.current_stream(number).cuda_stream)
 
 
 def dtype_name(tensor: Any) -> str:
-    """The name of a torch tensor's dtype, which is NumPy's and pumice's too."""
+    """Return the name of a torch tensor's dtype, which NumPy and pumice share."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
-    """The Tensor whose memory a torch.cuda tensor has; None where the context does not share that memory."""
+    """Return the Tensor that aliases a torch.cuda tensor; None if the context does not share its memory."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         return None
-    if tensor.numel() == 0:  # which has no address
+    if tensor.numel() == 0:  # has no address
         return empty_shared(list(tensor.shape), dtype_name(tensor), context)
     return _pumice.shared_tensor(
         context, tensor.data_ptr(), dtype_name(tensor), list(tensor.shape), list(tensor.stride())
@@ -61,24 +61,24 @@ def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
 
 
 def not_shared(tensor: Any, name: str) -> UnsupportedError:
-    """The refusal of a torch.cuda tensor in memory that is torch's alone."""
+    """Return the error for a torch.cuda tensor in memory that is not shared."""
     return UnsupportedError(f"'{name}' lies on '{tensor.device}' in memory that pumice does not share: {_ADVICE}")
 
 
 def view_of(tensor: Tensor) -> Any:
-    """The torch.cuda tensor of a Tensor in shared memory, without waiting for the context's work."""
+    """Return a torch.cuda tensor that aliases a Tensor in shared memory, without waiting for the context's work."""
     return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=-1, max_version=(1, 0)))
 
 
 class SharedPool:
-    """Shared memory for results: what torch has dropped serves the next result on the same stream, as torch's own memory does."""
+    """A caching allocator of shared memory: buffers dropped by torch are reused on the same stream, as torch does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: dict[tuple[int, int], list[Buffer]] = {}  # by stream and bytes
 
     def empty(self, shape: Sequence[int], dtype: str, context: Context, stream: int) -> tuple[Tensor, Any]:
-        """A Tensor of undefined content, and the torch.cuda tensor of its memory, which keeps it out of the pool while it lives."""
+        """Return an uninitialised Tensor and the torch.cuda tensor that aliases it; its memory is in use until the latter is dropped."""
         desc = TensorDesc(dtype, list(shape))
         size = -(-max(desc.bytes, 1) // _GRAIN) * _GRAIN
         with self._lock:
@@ -93,11 +93,11 @@ class SharedPool:
         with self._lock:
             idle = self._trimmed()
             known.append(made)
-        del idle  # others need not wait while CUDA frees it, for which it waits for its work
+        del idle  # outside the lock: CUDA waits for its work when it frees memory
         return tensor, view
 
     def _trimmed(self) -> list[Buffer]:
-        """Takes out the idle memory where it is much."""
+        """Remove and return the idle memory if it exceeds the limit."""
         idle = [(key, one) for key, every in self._made.items() for one in every if one._views == 0]
         if sum(key[1] for key, _ in idle) <= _MOST_IDLE_BYTES:
             return []
@@ -111,7 +111,7 @@ _lock = threading.Lock()
 
 
 def pool_of(context: Context) -> SharedPool:
-    """The pool of a context, made on first use."""
+    """Return the pool of a context, created on first use."""
     with _lock:
         if (pool := _pools.get(context)) is None:
             pool = _pools[context] = SharedPool()

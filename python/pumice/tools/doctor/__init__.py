@@ -1,1 +1,1 @@
-"""`pumice doctor`: what is wrong with a machine, in sentences, and which line mends it."""
+"""`pumice doctor`: diagnose a machine's Vulkan setup and suggest commands that fix it."""

@@ -1,4 +1,4 @@
-"""The check of `pumice doctor` that looks at the on-disk cache."""
+"""The on-disk cache check of `pumice doctor`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME_ANOTHER = "export PUMICE_CACHE_DIR=... (a folder that only you can write)"
 
 
 def cache(machine: Machine) -> Iterator[Finding]:
-    """Check the folder that keeps compiled kernels."""
+    """Check the folder of compiled kernels."""
     if machine.is_on("PUMICE_NO_CACHE"):
         yield note("cache", "PUMICE_NO_CACHE is on: every process compiles its kernels again.")
         return
@@ -42,17 +42,17 @@ def cache(machine: Machine) -> Iterator[Finding]:
 
 
 def cache_folder(machine: Machine) -> str | None:
-    """Return the cache's folder as the engine finds it; None if it keeps nothing."""
+    """Return the cache folder that the engine uses; None if there is none."""
     if given := machine.value("PUMICE_CACHE_DIR") or machine.value("XDG_CACHE_HOME"):
         return os.path.join(given, "pumice")
     return os.path.join(machine.value("HOME"), ".cache", "pumice") if machine.value("HOME") else None
 
 
 def _ownership(machine: Machine, folder: str, existing: Path) -> Finding | None:
-    """Return why the engine ignores the cache for its owner or mode, if it does. existing: the folder or its nearest parent that exists."""
+    """Return why the engine ignores the cache due to its owner or mode, if so. existing: the folder or its nearest existing parent."""
     root = machine.path(folder)
     if existing != root:
-        if not existing.exists():  # a link to nothing
+        if not existing.exists():  # a dangling link
             return None
         owner = existing.stat().st_uid
         if machine.user != 0 or owner == 0 or machine.value("PUMICE_CACHE_DIR"):

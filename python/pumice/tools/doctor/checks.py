@@ -1,4 +1,4 @@
-"""The checks of `pumice doctor`: each looks at one thing that Vulkan needs, in the order in which the loader does."""
+"""The checks of `pumice doctor`: each covers one requirement of Vulkan, in the loader's order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .cache_check import cache
 from .machine import Finding, Machine, note, right, wrong
 
 _VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
-# Variables that pumice, its tests and its script read; tests/tools/test_doctor.py compares them with the sources.
+# Variables read by pumice, its tests and its script; tests/tools/test_doctor.py compares them with the sources.
 VARIABLES = (
     "PUMICE_ABANDON_SECONDS",
     "PUMICE_CACHE_DIR",
@@ -30,18 +30,18 @@ VARIABLES = (
     "PUMICE_TEST_DRIVERS",
     "PUMICE_VALIDATION",
 )
-# What a manifest's file or library is called that drives a vendor's GPUs, and the line that installs one.
+# For each GPU vendor: substrings of its driver's manifest or library name, and the command that installs one.
 _DRIVERS = {
     "NVIDIA": (("nvidia", "nouveau", "nvk"), "apt-get install nvidia-vulkan-icd"),
     "AMD": (("radeon", "amd"), "apt-get install mesa-vulkan-drivers"),
     "Intel": (("intel",), "apt-get install mesa-vulkan-drivers"),
 }
-_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # of the kernel
+_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # kernel modules
 _IN_CONTAINER = "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics ..."
 
 
 def examine(machine: Machine) -> list[Finding]:
-    """All findings about a machine, in the order of the checks."""
+    """Return all findings about a machine, in the order of the checks."""
     checks = (loader, drivers, gpus, permissions, layers, variables, cache, devices)
     return [finding for check in checks for finding in check(machine)]
 
@@ -50,7 +50,7 @@ def examine(machine: Machine) -> list[Finding]:
 
 
 def loader(machine: Machine) -> Iterator[Finding]:
-    """The Vulkan loader."""
+    """Check the Vulkan loader."""
     if reason := machine.loading_error("libvulkan.so.1"):
         text = f"The Vulkan loader libvulkan.so.1 cannot be loaded: {reason}."
         yield wrong("loader", text, "apt-get install libvulkan1")
@@ -59,7 +59,7 @@ def loader(machine: Machine) -> Iterator[Finding]:
 
 
 def named_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
-    """The variable that names drivers' manifests, in place of the loader's folders, and these; None where none does."""
+    """Return the variable that overrides the loader's driver manifests, and the manifests; None if unset."""
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         if given := machine.value(name):
             paths = [machine.path(one) for one in given.split(":") if one]
@@ -68,7 +68,7 @@ def named_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
 
 
 def drivers(machine: Machine) -> Iterator[Finding]:
-    """The manifests of drivers, and the libraries that they name."""
+    """Check the driver manifests and the libraries they name."""
     named = named_manifests(machine)
     manifests = named[1] if named else machine.manifests("icd.d")
     for manifest in manifests:
@@ -82,7 +82,7 @@ def drivers(machine: Machine) -> Iterator[Finding]:
 
 
 def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
-    """One manifest of a driver."""
+    """Check one driver manifest."""
     try:
         told = json.loads(manifest.read_text())["ICD"]
         library = str(told["library_path"])
@@ -103,7 +103,7 @@ def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
 
 
 def gpus(machine: Machine) -> Iterator[Finding]:
-    """A driver for each vendor whose GPU is on the PCI bus or has files of devices."""
+    """Check that each vendor with a GPU on the PCI bus or device files has a driver."""
     named = named_manifests(machine)
     names = [f"{one.name} {_library(one)}".lower() for one in (named[1] if named else machine.manifests("icd.d"))]
     vendors = machine.gpu_vendors()
@@ -138,7 +138,7 @@ def _library(manifest: Path) -> str:
 
 
 def is_container(machine: Machine) -> bool:
-    """Whether the process runs in a container, as far as its files tell."""
+    """Return whether the process runs in a container, judging by marker files."""
     return machine.path("/.dockerenv").exists() or machine.path("/run/.containerenv").exists()
 
 
@@ -146,7 +146,7 @@ def is_container(machine: Machine) -> bool:
 
 
 def permissions(machine: Machine) -> Iterator[Finding]:
-    """The files of devices that drivers open."""
+    """Check access to the device files that drivers open."""
     nodes = sorted(machine.path("/dev/dri").glob("renderD*"))
     files = [*nodes, *sorted(machine.path("/dev").glob("nvidia[0-9]*")), *machine.path("/dev").glob("nvidiactl")]
     for file in files:
@@ -180,7 +180,7 @@ def _group(number: int) -> str:
 
 
 def layers(machine: Machine) -> Iterator[Finding]:
-    """Layers that are asked for, and those that come into every program."""
+    """Check requested layers and implicit layers."""
     known = {
         name
         for kind in ("explicit_layer.d", "implicit_layer.d")
@@ -204,7 +204,7 @@ def layers(machine: Machine) -> Iterator[Finding]:
 
 
 def layer_names(manifest: Path) -> list[str]:
-    """The names of the layers in a manifest; none where it cannot be read."""
+    """Return the names of the layers in a manifest; empty if it is unreadable."""
     try:
         told = json.loads(manifest.read_text())
         return [str(one["name"]) for one in told.get("layers", [told.get("layer")]) if one]
@@ -213,7 +213,7 @@ def layer_names(manifest: Path) -> list[str]:
 
 
 def variables(machine: Machine) -> Iterator[Finding]:
-    """Variables of the environment that change what pumice does, and those that look as if they did."""
+    """Check environment variables that affect pumice, and likely misspellings."""
     for name in sorted(machine.environment):
         if name.startswith("PUMICE_") and name not in VARIABLES:
             close = difflib.get_close_matches(name, VARIABLES, 1)
@@ -233,11 +233,11 @@ def variables(machine: Machine) -> Iterator[Finding]:
         yield wrong("environment", "PUMICE_FAULT puts faults into plans on purpose, for tests.", "unset PUMICE_FAULT")
 
 
-# ---- what comes of it
+# ---- devices
 
 
 def devices(machine: Machine) -> Iterator[Finding]:
-    """The devices that a process of its own finds, and the one that it takes."""
+    """Check the devices that a separate process finds, and the one it chooses."""
     told: dict[str, Any] = machine.probe()
     for one in told["devices"]:
         kind = "a software driver, no GPU" if one["kind"] == "software" else one["kind"]

@@ -13,17 +13,17 @@ _WRONG = 1
 
 
 def add_doctor_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Runs the command; the exit status is 1 where something is wrong."""
+    """Run the command; return exit status 1 if something is wrong."""
     return report(Machine(), arguments.json)
 
 
 def report(machine: Machine, as_json: bool) -> int:
-    """Prints what is found about a machine: a line for each finding, and below what is wrong the line that mends it."""
+    """Print one line per finding about a machine, followed by the fix if something is wrong."""
     findings = examine(machine)
     count = sum(one.verdict == "wrong" for one in findings)
     if as_json:

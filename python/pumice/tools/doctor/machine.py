@@ -1,4 +1,4 @@
-"""What the checks of `pumice doctor` look at, so that tests can give them other machines."""
+"""The system state that `pumice doctor` checks, replaceable in tests."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ print("\\n" + json.dumps(told))
 
 
 class Finding(NamedTuple):
-    """What one check has found."""
+    """The result of one check."""
 
-    verdict: str  # "right", "note" (worth knowing, nothing to mend) or "wrong"
+    verdict: str  # "right", "note" (informational) or "wrong"
     subject: str  # "loader", "drivers", "permissions", "layers", "environment", "cache" or "devices"
     text: str  # one or more sentences
-    mend: str = ""  # the line that mends it; "" where nothing is wrong
+    mend: str = ""  # command that fixes it; "" if nothing is wrong
 
 
 def right(subject: str, text: str) -> Finding:
-    """A finding that all is well."""
+    """Return a finding without problems."""
     return Finding("right", subject, text)
 
 
 def note(subject: str, text: str) -> Finding:
-    """A finding that is worth knowing."""
+    """Return an informational finding."""
     return Finding("note", subject, text)
 
 
 def wrong(subject: str, text: str, mend: str) -> Finding:
-    """A finding that has to be mended."""
+    """Return a finding that needs a fix."""
     return Finding("wrong", subject, text, mend)
 
 
 def loading_error(library: str) -> str | None:
-    """The system's reason why a shared library cannot be loaded; None where it can."""
+    """Return the system's reason why a shared library cannot be loaded; None if it can."""
     try:
         ctypes.CDLL(library)
     except OSError as error:
@@ -63,7 +63,7 @@ def loading_error(library: str) -> str | None:
 
 
 def probed_devices() -> dict[str, Any]:
-    """The devices of a process of their own, which a driver may end: "devices", "hidden", "choice" and "error"."""
+    """Return a separate process's devices: "devices", "hidden", "choice" and "error". A driver crash ends only that process."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False, timeout=_SECONDS
@@ -86,42 +86,42 @@ def probed_devices() -> dict[str, Any]:
 
 
 def may_open(path: Path) -> bool:
-    """Whether this user may read and write a file."""
+    """Return whether this user may read and write a file."""
     return os.access(path, os.R_OK | os.W_OK)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as a process sees it. The defaults are this one's."""
+    """A machine as seen by a process. The defaults describe the current one."""
 
-    root: Path = Path("/")  # below which absolute paths are looked up
+    root: Path = Path("/")  # prefix of absolute paths
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     loading_error: Callable[[str], str | None] = loading_error
     may_open: Callable[[Path], bool] = may_open
     probe: Callable[[], dict[str, Any]] = probed_devices
-    user: int = field(default_factory=os.geteuid)  # whose files the cache trusts
+    user: int = field(default_factory=os.geteuid)  # owner that cache files must have
 
     def path(self, absolute: str | Path) -> Path:
-        """An absolute path, below the machine's root."""
+        """Return an absolute path under the machine's root."""
         return self.root / str(absolute).lstrip("/")
 
     def value(self, name: str) -> str:
-        """A variable of the environment; "" where it is not set."""
+        """Return an environment variable; "" if unset."""
         return self.environment.get(name, "")
 
     def is_on(self, name: str) -> bool:
-        """Whether a variable of the environment is set to something other than 0."""
+        """Return whether an environment variable is set to something other than 0."""
         return self.value(name) not in ("", "0")
 
     def first_line(self, absolute: str | Path) -> str:
-        """The first line of a small file; "" where it cannot be read."""
+        """Return the first line of a small file; "" if it is unreadable."""
         try:
             return self.path(absolute).read_text(errors="replace").partition("\n")[0].strip()
         except OSError:
             return ""
 
     def gpu_vendors(self) -> list[str]:
-        """Vendors of the display and compute devices on the PCI bus: "NVIDIA", "AMD", "Intel", or a number."""
+        """Return the vendors of display and compute devices on the PCI bus: "NVIDIA", "AMD", "Intel", or a PCI id."""
         found = []
         for device in sorted(self.path("/sys/bus/pci/devices").glob("*")):
             place = f"/sys/bus/pci/devices/{device.name}"
@@ -130,7 +130,7 @@ class Machine:
         return [*dict.fromkeys(one for one in found if one not in _UNDRIVEN)]
 
     def manifests(self, kind: str) -> list[Path]:
-        """The manifests in the folders that the Vulkan loader reads; kind: "icd.d", "explicit_layer.d", "implicit_layer.d"."""
+        """Return the manifests in the Vulkan loader's folders; kind: "icd.d", "explicit_layer.d", "implicit_layer.d"."""
         home = self.value("HOME")
         data = self.value("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
         folders = [
@@ -147,4 +147,4 @@ class Machine:
 
 _VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
 _UNDRIVEN = ("0x1234", "0x1a03", "0x102b", "0x1013", "0x1414", "0x15ad", "0x1b36", "0x1d0f", "0x1ae0")
-# Display adapters of virtual machines and of boards' management, for which there is no Vulkan driver.
+# Virtual display adapters and board management controllers, which have no Vulkan driver.
