@@ -207,7 +207,7 @@ def _is_image(shape: tuple[int, ...], survey: _Survey, uses: list[_Use]) -> bool
 
 
 def _length(value: ModelValue, shapes: Shapes, uses: list[_Use]) -> tuple[int, str] | None:
-    """The size of the axis that lengths are of, and why; None for what are none."""
+    """Return the axis size that lengths refer to, and why; None if these are not lengths."""
     for use in uses:
         op, position = use.place
         source = use.node.input[0] if use.node.input else ""
@@ -224,7 +224,7 @@ def _length(value: ModelValue, shapes: Shapes, uses: list[_Use]) -> tuple[int, s
 
 
 def _is_mask(uses: list[_Use]) -> bool:
-    """Whether it is taken from 1, as masks are, or chooses between two values."""
+    """Whether the input is used like a mask: subtracted from 1, or selecting between two values."""
     return any(
         use.place in (("Where", 0), ("Equal", 0), ("Sub", 1), ("And", 0), ("And", 1), ("Not", 0)) for use in uses
     )
