@@ -1,4 +1,4 @@
-"""The scale of each output, which the accuracy limit is relative to: see accuracy.py."""
+"""Scales of outputs, to which the accuracy limit is relative; see accuracy.py."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Values(Protocol):
 
 
 class Scales:
-    """The scale of each output's elements, where it is not that of the sample: `of[name]`.
+    """Scales of output elements, if they differ from the sample's: `of[name]`.
 
-    Outputs that are softmax rows, and those that join several tensors (Concat, Where, ScatterND) and move, clip or scale what they join.
+    These are softmax rows, and outputs that join tensors (Concat, Where, ScatterND) and then move, clip or scale them.
     Call `follow` for each node in order.
     """
 
