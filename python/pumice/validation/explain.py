@@ -247,7 +247,7 @@ def _trials(part: Cut, origin: Origin, repeat: int) -> Iterator[tuple[str, str]]
 
 @contextmanager
 def _software(context: Context) -> Iterator[Context | None]:
-    """Yield a context of the machine's first software driver, or None if the given one already uses it."""
+    """Yield a context of the machine's first software driver, or None if there is no other one."""
     found = next((one for one in devices() if one.kind == "software" and one.uuid != context.info.uuid), None)
     if found is None:
         yield None

@@ -1,6 +1,4 @@
-"""Checks the optimised program kernel by kernel: every stored tensor against its members, evaluated on the kernel's
-inputs.
-"""
+"""Checks every tensor that the optimised program's kernels store: their members are evaluated on the kernel's inputs."""
 
 from __future__ import annotations
 
@@ -27,13 +25,7 @@ from .reference import PRODUCTS, SCALES, Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
 # Concat inputs may be written in place; the other operators only read sizes.
-_READS_WITHOUT = (
-    "Concat",
-    "Shape",
-    "Size",
-)
-
-
+_READS_WITHOUT = ("Concat", "Shape", "Size")
 # Operators whose result may alias their input.
 _VIEWS = {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _ABSENT, _DONE = np.zeros(0), np.zeros(0)  # placeholders for tensors that are not loaded yet, or already freed
@@ -77,11 +69,10 @@ class Judged(NamedTuple):
 
 
 class ShippedKernels:
-    """Checks the kernels of a program. Call `begin` for each case, then `judged` for each node in order.
+    """Checks a program's kernels. Call `begin` for each case, then `judged` for each node in order.
 
     A kernel may round intermediates to storage, as the unfused program does, or keep them in float32; a tensor is right
-    within either bound. `refused`: why nothing is checked, for example because control flow splits the program into
-    several lists of dispatches.
+    within either bound. `refused`: why nothing is checked, such as control flow, which splits the dispatch list.
     """
 
     def __init__(
@@ -121,9 +112,7 @@ class ShippedKernels:
         self._first: dict[tuple[str, ...], int] = {}
 
     def _runners_of(self, reference: Reference) -> list[Runner]:
-        """Return a runner per assumption on rounding inside a kernel, common ones first, and one for Gelu written with
-        Erf.
-        """
+        """Return a runner per assumption on rounding in a kernel, common ones first, and one for Gelu with Erf."""
         runners = [reference.runner]
         if self.types.precision != "fp32":
             exact, rounded, scaled = (
@@ -189,9 +178,7 @@ class ShippedKernels:
         self._plan_freeing()
 
     def _name(self, name: str) -> str:
-        """Return the model's name of a tensor, or "" for an internal one. A cast at the program's boundary has its
-        source's name.
-        """
+        """Return the model's name of a tensor, "" for an internal one. A cast at the boundary has its source's name."""
         if name in self._producer:
             return name
         source = name.rpartition(" as ")[0]
@@ -464,9 +451,7 @@ class ShippedKernels:
         return {name: allowed for name, allowed in given.items() if allowed}
 
     def _told(self, members: Sequence[ReferenceNode], stored: Stored) -> dict[str, Told]:
-        """Return facts about members: the kernel's additions, if a single member has a sum; and stored results that the
-        last member reads back.
-        """
+        """Return facts about members: the additions, if a single member has a sum, and results that are read back."""
         sums = [member.name for member in members if member.operator in TOLD and not member.folded]
         told = {sums[0]: Told(stored.additions)} if len(sums) == 1 else {}
         last = members[-1]

@@ -42,9 +42,7 @@ _FLOAT32 = 2.0**-24  # half an ulp
 
 
 class _Local(NamedTuple):
-    """Check of a node on its own: whether the rules covered it, and per output a deviation, a note, and a fault of the
-    reference.
-    """
+    """Check of a node on its own: whether a rule covered it, and per output a deviation, note and reference fault."""
 
     evaluated: bool
     deviations: dict[str, Deviation | None]
@@ -52,8 +50,7 @@ class _Local(NamedTuple):
     faults: dict[str, str]
 
 
-# The rules' results on the device's inputs, and from the model's inputs on; None if there are none or they were not
-# requested.
+# The rules' results on the device's inputs, and from the model's inputs on; None if missing or not requested.
 _Expected = tuple[dict[str, Value] | None, dict[str, Value] | None]
 
 
@@ -120,8 +117,7 @@ class Proof:
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Check every node and result of a case, from one run (streamed models run several times).
 
-        Errors from the model's inputs on are first combined as independent; if something exceeds its bound, in other
-        ways.
+        Errors from the inputs on are first combined as independent; if something exceeds its bound, in other ways.
         """
         self.runs.begin()
         self.collected.begin()
@@ -221,9 +217,7 @@ class Proof:
     def _from_inputs(
         self, node: ReferenceNode, chain: Carried, packed: dict[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, str]:
-        """Evaluate a node from the model's inputs on, with the caller's tolerances; return its results, or None and the
-        reason.
-        """
+        """Evaluate a node from the model's inputs on, with the caller's tolerances, or return None and the reason."""
         if self.options.mode == "isolated":
             return None, ""
         far, note = self._evaluated(node, chain, packed, case)
@@ -355,9 +349,7 @@ class Proof:
         carried: tuple[Carried, Carried],
         expected: _Expected,
     ) -> None:
-        """Store what later nodes read: for nodes alone, the device's values; in the chain, the reference's if it has
-        them.
-        """
+        """Store later nodes' inputs: alone, the device's values; in the chain, the reference's if available."""
         (alone, chain), (local, far) = carried, expected
         far_made, made = (far or {}).get(name), (local or {}).get(name)
         of_device = None
@@ -397,8 +389,7 @@ class Proof:
             total = None  # checked on its own or not at all
             note = note or "the reference has no such value"
         if self.options.mode == "chained" and total is not None and not total.ok and name in self._spoilt:
-            # Only the unfused program is known to store that number, and no caller runs it; the outputs show the
-            # overflow's effect.
+            # Only the unfused program surely stores that number, and no caller runs it; the outputs show its effect.
             total = None
             note = f"rests on node '{self._spoilt[name]}', which overflows"
         waived = self.options.allows(node.op, node.operator, node.name, name)

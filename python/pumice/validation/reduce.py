@@ -73,7 +73,7 @@ def reduce(
     runs differ; with `fails`, if fails(ModelProto, inputs by name) returns true. A subgraph that raises an Error does
     not fail. Axes of inputs, and equal axes of constants, are halved while the subgraph fails.
 
-    context, precision: as in `validate`. progress: called with the number of subgraphs tried so far, twice.
+    context, precision: as in `validate`. progress: called as progress(n, n) with the number of subgraphs tried.
     Raise InputError if no case fails, or for `fails` with `repeat`, and whatever `validate` raises.
     """
     if fails and repeat:

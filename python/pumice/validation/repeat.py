@@ -29,7 +29,7 @@ _SHARE = 4  # of N runs on one list, N / 4 are repeated on a fresh context
 # And N / 8 under load; switching contexts on a GPU takes longer than small models run.
 _LOADED_SHARE = 8
 _MOST_KINDS = 8  # distinct results kept per tensor; later ones are only counted
-_ALIGNED = (128, 32, 16)  # elements; multiples used by tiles, subgroups and 16-byte loads
+_ALIGNED = (128, 32, 16)  # elements; multiples used by tiles, subgroups and vector loads
 _FULL = 0.75  # share of differing elements from which a row, column or block counts as differing
 FAMILIES = ("cooperativeMatrix", "subgroupShuffle")  # features that select between kernels of an operator
 _CHANCE = 0.05

@@ -21,11 +21,7 @@ from .bounded import Arithmetic, Bounded
 Map = Callable[[Array], Array]
 _erfc_of = np.vectorize(math.erfc, otypes=[np.float64])
 # Grid points per unit, Taylor terms between them, and where erf reaches 1 in float64.
-_GRID, _TERMS, _ONE = (
-    64,
-    9,
-    6.0,
-)
+_GRID, _TERMS, _ONE = 64, 9, 6.0
 
 
 class Function(NamedTuple):

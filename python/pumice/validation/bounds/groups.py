@@ -125,10 +125,7 @@ class OneSided:
         ends = np.cumsum([0, *(len(labels) for labels, _, _ in self._seen)])
         for (_, some, worst), begin, end in zip(self._seen, ends, ends[1:], strict=False):
             # A missing alternative repeats the last one.
-            here, rows = (
-                at.reshape(-1)[begin:end],
-                np.minimum(np.arange(sides), len(some) - 1),
-            )
+            here, rows = at.reshape(-1)[begin:end], np.minimum(np.arange(sides), len(some) - 1)
             wrong[:, here] += some[rows]
             most[:, here] = np.maximum(most[:, here], worst[rows])
         self._sides = np.lexsort((most, wrong), axis=0)[0]

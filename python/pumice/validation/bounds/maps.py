@@ -202,9 +202,8 @@ def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
     ]
     moved = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]  # infinity stays infinite
     worst = functools.reduce(np.maximum, moved)
-    whole = (
-        (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
-    )  # zero is in the interval: at most the value itself
+    # If zero is in the interval, the error is at most the value itself.
+    whole = (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
     worst = np.where(crosses, np.where(whole, np.maximum(worst, np.abs(value)), np.inf), worst)
     return np.where(np.isnan(worst), np.inf, worst)
 

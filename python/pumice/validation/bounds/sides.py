@@ -253,7 +253,7 @@ class OneHot(Sides):
         return Options(self.mask, [value, *both], [np.zeros(value.shape)] * 3)
 
     def part(self, index: Index) -> Sides | None:
-        """Return the selected rows; a slice within a row falls back to single elements."""
+        """Return the selected rows; None for an index that splits rows."""
         axis = self.axis % self.mask.ndim
         here = index[axis] if len(index) > axis else slice(None)
         if range(*here.indices(self.mask.shape[axis])) == range(self.mask.shape[axis]):
