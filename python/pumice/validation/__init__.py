@@ -1,1 +1,1 @@
-"""Node by node against a reference."""
+"""Validates a model node by node against a reference."""

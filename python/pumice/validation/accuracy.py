@@ -1,8 +1,9 @@
 """The accuracy limit: how far an output may be from its expected value, whatever rounding explains.
 
-A bound says what rounding may do, not whether the result is of use. An output whose error is within its bound but above the limit is
-ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample (the first axis), or of the row that a
-Softmax normalises. Where an output joins tensors of different scale, for example boxes and scores, each part keeps the scale of its source.
+A bound says what rounding may do, not whether the result is useful. An output within its bound but above the limit is
+ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample (first axis), or of the
+row that a Softmax normalises. If an output concatenates tensors of different scale, such as boxes and scores, each
+element keeps its source's scale.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from .bounds.bounded import Bounded
 from .bounds.cuts import blocks
 from .bounds.types import SPREAD, is_float
 
-# Relative to the scale. bf16 has 8 bits of significand: ordinary networks are off by 1% to 3% of their largest logit there.
+# Relative to the scale. bf16 has 8 significand bits: ordinary networks err by 1% to 3% of their largest logit.
 DEFAULT_ACCURACY = {"fp32": 0.02, "fp16": 0.02, "bf16": 0.1}
-_MIN_SAMPLE = 16  # smaller samples say little about a scale: the whole tensor does then
+_MIN_SAMPLE = 16  # smaller samples use the scale of the whole tensor
 
 
 class Inaccuracy(NamedTuple):
@@ -32,11 +33,11 @@ class Inaccuracy(NamedTuple):
     at: tuple[int, ...]
     actual: Any
     expected: float
-    elements: int  # above the limit
+    elements: int  # number of elements above the limit
 
     @property
     def text(self) -> str:
-        """The sentence for notes and findings."""
+        """Return the sentence for notes and findings."""
         share = f"{self.error / self.scale:.3g}" if self.scale else "infinite"
         return (
             f"off by {self.error:.3g} at {list(self.at)} ({self.actual} instead of {self.expected:.6g}), {share} of its scale "
@@ -45,9 +46,9 @@ class Inaccuracy(NamedTuple):
 
 
 def inaccuracy(actual: Array, expected: Bounded, accuracy: float, scale: Array | None = None) -> Inaccuracy | None:
-    """Return the worst element that is further from its expected value than the accuracy times its scale; None if there is none.
+    """Return the worst element that is further from its expected value than accuracy * scale, or None.
 
-    scale: the scale of each element, or what broadcasts to it; by default that of its sample.
+    scale: broadcastable to the elements; by default the scale of each sample.
     """
     if not expected.is_float or actual.shape != expected.shape or not actual.size or not is_float(actual.dtype):
         return None

@@ -1,4 +1,4 @@
-"""What a validation judges against: the rules in float64, or values of another reference with a bound of their own (Valued)."""
+"""What validation compares with: the float64 rules, or another reference whose values have their own bounds (Valued)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .samples import Samples
 if TYPE_CHECKING:
     from .sources import Tensors
 
-Tolerance = Callable[[str, str], "float | None"]  # of a node and a tensor, as the caller gives it
+Tolerance = Callable[[str, str], "float | None"]  # (node, tensor) -> the caller's tolerance
 
 
 class Expected(NamedTuple):
-    """The value that a kernel's tensor is judged against.
+    """The value that a kernel's tensor is compared with.
 
-    note: why it is made by the rules alone; fault: how the reference contradicts them.
+    note: why it comes from the rules only. fault: how the reference contradicts the rules.
     """
 
     value: Value
@@ -35,17 +35,17 @@ class Expected(NamedTuple):
 
 
 class Against:
-    """The rules in float64 alone. References of other kinds put values of their own in the place of what the rules make.
+    """Compares with the float64 rules. Subclasses replace their values by those of another reference.
 
-    chained: the reference has values from the model's inputs on alone, so that no node is judged on the device's inputs. held, values: what
-    it keeps by name as long as a node reads it. notes: by tensor, why it is judged by the rules all the same. faults: by tensor, how the
-    reference itself is beyond what the rules allow it.
+    chained: the reference only has values from the model's inputs on, so no node is checked on the device's inputs.
+    held, values: kept by name until the last reader. notes: per tensor, why the rules are used instead. faults: per
+    tensor, how the reference itself exceeds its bound.
     """
 
     name = "float64"
     chained = False
-    reads_values = False  # whether it wants what a node reads
-    judges_kernels = True  # by the rules, which are all that there is for what happens inside a kernel
+    reads_values = False  # whether it needs the nodes' inputs
+    judges_kernels = True  # by the rules; nothing else covers intermediates inside a kernel
 
     def __init__(self) -> None:
         self.held: dict[str, Value] = {}
@@ -54,75 +54,82 @@ class Against:
         self.faults: dict[str, str] = {}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
-        """Called once, before any case. Raises InputError where the reference does not fit the model."""
+        """Prepare for a model, once before any case. Raise InputError if the reference does not fit the model."""
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
-        """Called before each case, with the inputs of the program and as the model names them.
+        """Start a case, given the program's inputs and the model's.
 
-        sampled: errors that depend on one another are taken as such.
+        sampled: track dependent errors by sampling.
         """
 
     def forget(self, name: str) -> None:
-        """Drops what no node reads any more."""
+        """Drop a value after its last reader."""
         self.held.pop(name, None)
         self.values.pop(name, None)
 
     def node(
         self, node: ReferenceNode, alone: Mapping[str, Value], made: dict[str, Value] | None
     ) -> dict[str, Value] | None:
-        """What a node's outputs are judged against on the device's own inputs, `alone`; made: what the rules make of these."""
+        """Return what a node's outputs are compared with on the device's inputs `alone`. made: the rules' results for
+        them.
+        """
         return made
 
     def follow(self, node: ReferenceNode) -> None:
-        """Called in place of `node` where the case is judged again from the model's inputs on."""
+        """Replace `node` when the case is checked again from the model's inputs on."""
 
     def far(self, name: str, made: Value, chosen: bool) -> Value:
-        """What a tensor is judged against from the model's inputs on; made: what the rules make; chosen: behind an undecided choice."""
+        """Return what a tensor is compared with from the model's inputs on. made: the rules' result. chosen: it depends
+        on an undecided choice.
+        """
         return made
 
     def kernel(
         self, members: Sequence[ReferenceNode], name: str, made: Value, read: Callable[[str], Value]
     ) -> Expected:
-        """The value that a kernel's own tensor is judged against. The last of its members makes it; made: what the rules make of that.
+        """Return the value to compare a kernel's tensor with; its last member computes it. made: the rules' result.
 
-        read: what the kernel reads, by name. Raises KeyError where there is no such value.
+        read: returns a kernel input by name. Raise KeyError if there is no such value.
         """
         return Expected(made)
 
     def compared(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
-        """What is found of a tensor of the device besides its verdict. output: "" for a result of the fused program."""
+        """Return a finding about a device tensor in addition to its verdict. output: "" for a result of the fused
+        program.
+        """
         return None
 
     def close(self) -> None:
-        """Frees what was made for it."""
+        """Free resources."""
 
 
 class Valued(Against):
-    """A reference with values of its own, each within a bound that the rules give for the types in which it computes.
+    """A reference with its own values, each within the rules' bound for the types in which it computes.
 
-    A tensor may be as far from such a value as both bounds together. A value that is beyond its own bound is a fault whatever the device
-    has: two runtimes that are wrong alike prove nothing. Where the reference has none, or where its value follows an undecided choice,
-    which it may have made otherwise, the tensor is judged by the rules alone. any_float: values may have other types of floats.
+    A tensor may differ from such a value by the sum of both bounds. A value beyond its own bound is a fault whatever
+    the device computed: two runtimes with the same error prove nothing. Without a value, or after an undecided choice
+    that the reference may have made differently, the tensor is compared with the rules only.
+    any_float: values may have other float types.
     """
 
     any_float = False
-    mixed = False  # whether nodes compute at different precisions, which are then those of the program that is judged
+    mixed = False  # whether nodes compute at different precisions, then those of the program under test
     reads_values = True
     judges_kernels = False
 
     def __init__(self, types: Types) -> None:
         super().__init__()
         self.types = types
-        self._own: set[str] = set()  # tensors whose values rest on choices of the reference's own
+        self._own: set[str] = set()  # tensors that depend on the reference's own choices
         self._tolerance: Tolerance = lambda node, output: None
         self._makers: dict[str, str] = {}
         self._samples: Samples | None = None
         self._case = -1
-        self._first: dict[str, Array] = {}  # the values of the case, and why there are none
+        self._first: dict[str, Array] = {}  # values of the case, and why some are missing
         self._first_notes: dict[str, str] = {}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
-        """Makes what evaluates the rules in the types of this reference."""
+        """Create runners for the rules in this reference's types."""
         self.reference = reference
         self._tolerance = tolerance
         self._makers = {name: node.name for node in reference.nodes for name in node.outputs}
@@ -130,39 +137,39 @@ class Valued(Against):
         self._runner = kind(reference.opsets, self.types)
         self._chain = kind(reference.opsets, self.types.as_independent())
         for runner in (self._runner, self._chain):
-            runner.operators = dict(reference.runner.operators)  # those of kernels of the user's
+            runner.operators = dict(reference.runner.operators)  # user kernels
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
-        """Forgets the case before."""
+        """Start a case and drop the previous one."""
         self.held = {name: given_input(value, self.types) for name, value in given.items()}
         self._samples = Samples() if sampled else None
         if self._samples is not None:
             self._samples.begin(self.held, self.types)
         self._own = set()
         self.notes, self.faults = {}, {}
-        if case != self._case:  # a case that is judged again is judged against the results of one run
+        if case != self._case:  # a repeated check uses the results of the first run
             self._case, self._first = case, self.case(inputs, given, case)
             self._first_notes = dict(self.notes)
         self.values, self.notes = dict(self._first), dict(self._first_notes)
 
     def forget(self, name: str) -> None:
-        """Drops what no node reads any more."""
+        """Drop a value after its last reader."""
         super().forget(name)
         if self._samples is not None:
             self._samples.pop(name)
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """The reference's tensors of a case by name, as far as it has them."""
+        """Return the reference's tensors of a case by name, as far as it has them."""
         raise NotImplementedError
 
     def alone(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
-        """What the reference makes of a node's inputs, by name; None where it does not, for which a note says why."""
+        """Return the reference's results for a node's inputs by name, or None with a note."""
         return None
 
     def node(
         self, node: ReferenceNode, alone: Mapping[str, Value], made: dict[str, Value] | None
     ) -> dict[str, Value] | None:
-        """The reference's values for the device's inputs, with the bounds of both."""
+        """Return the reference's values for the device's inputs, with the sum of both bounds."""
         self.follow(node)
         if self.chained or made is None:
             return made
@@ -179,7 +186,7 @@ class Valued(Against):
         return {name: self._noted(name, values.get(name), one, mine.get(name), runner) for name, one in made.items()}
 
     def far(self, name: str, made: Value, chosen: bool) -> Value:
-        """The reference's tensor, with the bounds of both."""
+        """Return the reference's tensor, with the sum of both bounds."""
         value = self.values.get(name)
         if value is None:
             return made
@@ -204,7 +211,7 @@ class Valued(Against):
         return None
 
     def follow(self, node: ReferenceNode) -> None:
-        """Goes on with the chain of bounds of the reference itself, from its own value where no rule makes one."""
+        """Propagate the reference's own bounds, from its own value if no rule covers the node."""
         given = {name: self._value(name) for name in node.inputs}
         samples, chain = self._samples, self._chain
         made = (
@@ -228,14 +235,16 @@ class Valued(Against):
         return self.reference.held(name, self._chain) if name in self.reference.constants else None
 
     def _noted(self, name: str, value: Any, made: Value, mine: Value, runner: Runner) -> Value:
-        """The reference's value with both bounds, of which a contradiction is noted."""
+        """Return the reference's value with the sum of both bounds, and record a contradiction."""
         found = self._beside(value, made, mine, runner)
         if found.fault:
             self.faults[name] = found.fault
         return found.value
 
     def _beside(self, value: Any, made: Value, mine: Value, runner: Runner) -> Expected:
-        """The reference's value with both bounds; where its types cannot hold a number, the rules' own."""
+        """Return the reference's value with the sum of both bounds, or the rules' value if its types cannot represent a
+        number.
+        """
         if not isinstance(made, Bounded) or not isinstance(mine, Bounded) or not isinstance(value, np.ndarray):
             return Expected(made)
         alike = value.dtype == made.dtype or (self.any_float and made.is_float and is_float(value.dtype))
@@ -253,7 +262,7 @@ class Valued(Against):
         with np.errstate(all="ignore"):
             exact = np.asarray(value, np.float64)
             own = mine.errors() + (np.abs(exact) * read.unit + read.step if read.unit > kept.unit else 0.0)
-            apart = np.abs(made.value - mine.value) / spread  # weights that are rounded to the types of either
+            apart = np.abs(made.value - mine.value) / spread  # weights rounded to the types of either
             own = np.where(np.isfinite(exact), own, mine.errors()) + np.where(np.isfinite(apart), apart, 0.0)
             most = np.abs(made.value) + own * spread
             beyond = np.isfinite(made.value) & (most * (1 + kept.unit) > min(kept.largest, read.largest))
@@ -263,7 +272,7 @@ class Valued(Against):
 
 
 def _undecided(beside: Bounded, made: Bounded, mine: Bounded) -> Bounded:
-    """A value of a reference, but for choices that it may have made otherwise: there the rules' own, with its sides."""
+    """Return the reference's value, except at choices that it may have made differently: there the rules' alternatives."""
     several = [one.sides.mask for one in (made, mine) if one.sides is not None]
     if not several:
         return beside
@@ -279,12 +288,12 @@ def _contradiction(name: str, found: Deviation) -> str:
 
 
 def exactly(value: Value) -> Value:
-    """The value as it is, without what the device may have of it."""
+    """Return the value without its error."""
     return Bounded(value.value, None, value.dtype, True, value.constant) if isinstance(value, Bounded) else value
 
 
 def array_of(value: Value) -> Array | None:
-    """An array in the declared type; None where a number is none of its type, and for what is no tensor."""
+    """Return an array of the declared type; None if that is lossy, or the value is not a tensor."""
     if not isinstance(value, Bounded):
         return None
     with np.errstate(all="ignore"):

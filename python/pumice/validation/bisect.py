@@ -1,4 +1,4 @@
-"""Few comparisons: which node makes the fused program's prefix wrong, by binary search over prefixes of the model."""
+"""Finds the node that makes the fused program wrong, by binary search over prefixes of the model."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ from .samples import Samples
 from .scales import Scales
 
 _Step = Callable[[int, int], None]
-_Choices = Callable[
-    [int, list[str]], Mapping[str, Array]
-]  # what the device makes of values, once so many nodes have run
+_Choices = Callable[[int, list[str]], Mapping[str, Array]]  # (number of nodes, tensor names) -> device values
 
 
 class _Walk:
-    """The reference's values once the first nodes have run: those that later nodes read, from the model's inputs on.
+    """The reference's live values after the first nodes, from the model's inputs on.
 
-    sampled: errors that depend on one another are taken as such.
+    sampled: track dependent errors by sampling.
     """
 
     def __init__(
@@ -50,20 +48,19 @@ class _Walk:
         self.at = 0
         types = reference.chained.types
         self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
-        self.unproved: dict[str, str] = {}  # what has no proof, and why
-        self.chosen: dict[str, str] = {}  # what rests on an undecided choice, and of which node
-        self.taken: set[str] = set()  # tensors of the device that follow from nothing else than its own
+        self.unproved: dict[str, str] = {}  # tensor -> why it is unproved
+        self.chosen: dict[str, str] = {}  # tensor -> node of the undecided choice it depends on
+        self.taken: set[str] = set()  # computed only from device tensors
         self.faults: dict[str, str] = {}
-        self.over: dict[
-            str, tuple[float, str]
-        ] = {}  # by node: a number that storage cannot hold, and in which type it is
+        # Per node: a number that overflows the storage type, and that type.
+        self.over: dict[str, tuple[float, str]] = {}
         self.scales = Scales(reference)
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
 
     def to(self, count: int) -> _Walk:
-        """Another walk, on to a later place."""
+        """Return a copy advanced to a later position."""
         made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
         made.faults, made.over, made.taken = dict(self.faults), dict(self.over), set(self.taken)
@@ -121,7 +118,7 @@ class _Walk:
         self._let_go((*node.inputs, *node.outputs), index)
 
     def _let_go(self, names: tuple[str, ...], index: int) -> None:
-        """Of the values that no node behind number `index` reads."""
+        """Drop the values that no node after `index` reads."""
         for name in names:
             if self._cuts.last_reader(name) <= index:
                 self.held.pop(name, None)
@@ -129,7 +126,7 @@ class _Walk:
                     self.samples.pop(name)
 
     def _follow(self, node: ReferenceNode) -> None:
-        """What a node makes of the device's own tensors alone is no proof of these either."""
+        """Mark results computed only from device tensors as unverified."""
         variable = [name for name in node.inputs if name not in self._reference.constants]
         if variable and self.taken.issuperset(variable):
             self.taken.update(node.outputs)
@@ -139,13 +136,13 @@ class _Walk:
         return node.run(values, runner) if self.samples is None else self.samples.run(node, values, runner)
 
     def _device(self, index: int, names: list[str]) -> dict[str, Bounded]:
-        """What the device made of undecided choices, from which the reference goes on."""
+        """Return the device's results of undecided choices, from which the reference continues."""
         types = self._reference.chained.types
         return {name: from_device(array, types) for name, array in self._choices(index + 1, names).items()}
 
 
 class _Probe(NamedTuple):
-    """A prefix that was run: how many nodes it has, and a row for each of its tensors."""
+    """A prefix that ran: its number of nodes, and a row per tensor."""
 
     nodes: int
     rows: list[ValidationRow]
@@ -156,12 +153,12 @@ class _Probe(NamedTuple):
 
     @property
     def worst(self) -> ValidationRow:
-        """The row of the prefix: what is wrong, else what is unproved, else what is nearest to its bound."""
+        """The prefix's worst row: wrong, then unproved, then nearest to its bound."""
         return max(self.rows, key=lambda row: (row.verdict == WRONG, row.verdict == UNPROVED, row.severity))
 
 
 class _Search:
-    """The search for the first wrong node of one case."""
+    """The search for the first wrong node of a case."""
 
     def __init__(self, model: Model, reference: Reference, cuts: ModelParts, options: Options, case: int) -> None:
         self.model = model
@@ -174,11 +171,11 @@ class _Search:
         self.exact = ExactOutputs(reference, {})
         self._loop_timeout = loop_timeout(model.source, model.folder)
         self._ran: tuple[dict[str, Array], dict[str, str]] | None = None
-        self.over: dict[str, tuple[float, str]] = {}  # numbers that storage cannot hold, by the nodes that make them
-        self.choices = 0  # how often the device was asked for an undecided choice
+        self.over: dict[str, tuple[float, str]] = {}  # numbers that overflow storage, by node
+        self.choices = 0  # device queries for undecided choices
 
     def whole(self, inputs: dict[str, Array], walk: _Walk) -> tuple[_Probe, _Walk]:
-        """The program as it ships, of which one run is judged."""
+        """Check one run of the optimised program."""
         end = walk.to(len(self.reference.nodes))
         self.over = end.over
         if self._ran is None:
@@ -194,7 +191,7 @@ class _Search:
         return _Probe(len(self.reference.nodes), rows), end
 
     def _results_of_whole(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
-        """The outputs of a run, and by node an index out of range."""
+        """Run the program; return its outputs and any out-of-range index, by node."""
         try:
             made = dict(self.model.program(inputs, loop_timeout=self._loop_timeout, filled=True))
             return self.reference.texts(made), {}
@@ -202,7 +199,9 @@ class _Search:
             return {}, {error.node: str(error)}
 
     def race(self, inputs: dict[str, Array]) -> tuple[list[Finding], RacingStep | None]:
-        """What differs between that run and one with a copy after each step, and the step at which they part."""
+        """Compare that run with one that copies tensors after every step. Return the differences and the first
+        differing step.
+        """
         program = self.model.program
         results, _ = self._ran or ({}, {})
         if program.has_control_flow or not results:
@@ -215,7 +214,7 @@ class _Search:
         return found, step
 
     def choose(self, count: int, names: list[str]) -> Mapping[str, Array]:
-        """Values that the first nodes make on the device; none where they cannot run by themselves."""
+        """Run the first nodes on the device; return {} if they cannot run separately."""
         self.choices += 1
         try:
             return self._results(count, names)
@@ -223,7 +222,7 @@ class _Search:
             return {}
 
     def _results(self, count: int, names: list[str]) -> dict[str, Array]:
-        """The results of the first nodes alone, fused."""
+        """Run the first nodes as a fused program."""
         with self.model.loaded_again(part=self.cuts.prefix(count, names)) as part:
             wanted = [value.name for value in (*part.inputs, *part.overridable)]
             arrays = part._kept_arguments(**{name: self.given[name] for name in wanted if name in self.given})
@@ -232,7 +231,7 @@ class _Search:
             return part._kept_strings.texts(made) if part._kept_strings else made
 
     def prefix(self, count: int, walk: _Walk) -> tuple[_Probe, _Walk]:
-        """The first nodes alone, fused: all that later nodes read of them."""
+        """Check the first nodes as a fused program: all tensors that later nodes read."""
         end = walk.to(count)
         node = self.reference.nodes[count - 1]
         names = [name for name in self.cuts.alive(count) if not isinstance(end.held.get(name), list)]
@@ -258,7 +257,7 @@ class _Search:
             note = walk.unproved.get(name, "the reference has no such value")
             return row._replace(note=note, waived=waived, unproved=(node,))
         allowed = self.options.tolerance(node, name)
-        if name in walk.taken:  # it is no proof of itself
+        if name in walk.taken:  # it cannot prove itself
             note = f"rests on a choice of node '{walk.chosen[name]}' that rounding may turn"
             return row._replace(note=note, waived=waived, unproved=(node,))
         found = judged(array, expected, self.reference.chained.types, allowed)
@@ -275,10 +274,10 @@ class _Search:
         return row.with_accuracy(above, self.options.allows_ill(name))
 
     def run(self, walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:
-        """How many nodes the longest prefix has that was right, and the one that was wrong behind it.
+        """Return the longest correct prefix found, and the wrong one after it.
 
-        The whole is wrong, and nothing is where no node has run: between them is a place where right becomes wrong, whatever errors
-        appear and disappear elsewhere.
+        The whole model is wrong and the empty prefix is correct, so there is a transition in between, even if errors
+        come and go elsewhere.
         """
         total = len(self.reference.nodes)
         places = [count for count in range(1, total) if not self.reference.nodes[count - 1].folded]
@@ -297,10 +296,10 @@ class _Search:
 
 
 def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step | None) -> ValidationReport:
-    """The outputs of the fused program, and where one is wrong the node with which the model's prefix becomes wrong.
+    """Check the outputs of the fused program; if one is wrong, find the node at which the prefix becomes wrong.
 
-    inputs: of each case those of the program, and as the model names them. The report has a row for each prefix that was run, named by its
-    last node, of its worst tensor.
+    inputs: per case, the program's and the model's. The report has a row per prefix that ran: its worst tensor, named
+    by its last node.
     """
     reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
     reference.strings = model._kept_strings
@@ -325,7 +324,7 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
         search.given, search.exact = given, ExactOutputs(reference, given)
         walk = _Walk(reference, cuts, search.choose, given)
         whole, _ = search.whole(arrays, walk)
-        if whole.wrong:  # which errors that depend on one another may be why of
+        if whole.wrong:  # dependent errors may explain it
             walk = _Walk(reference, cuts, search.choose, given, sampled=True)
             whole, _ = search.whole(arrays, walk)
         for row in whole.rows:
@@ -377,7 +376,7 @@ def _report(
             findings.append(Finding("overflow", name, text, over, found.case))
         prefixes = sorted(found.probes[:-1], key=lambda probe: probe.nodes)
         rows = [*(probe.worst for probe in prefixes), *rows]
-        if place[1] == count:  # the last node: its prefix is the program itself
+        if place[1] == count:  # the last prefix is the program itself
             worst = found.probes[-1].worst
             last = reference.nodes[-1]
             rows.insert(len(prefixes), worst._replace(node=last.name, op=last.op))

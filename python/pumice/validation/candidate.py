@@ -1,4 +1,4 @@
-"""Results of another runtime in the place of a device's: a callable that is judged by the same bounds, and ONNX Runtime as one."""
+"""Validates a callable instead of a device, by the same bounds; includes ONNX Runtime as a candidate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CandidatePrecision: TypeAlias = "str | tuple[str, str] | None"
 
 
 class CandidateModel:
-    """The model whose results a candidate gives: it is read, and compiled for no device."""
+    """The model that a candidate runs: parsed, but not compiled for a device."""
 
     def __init__(self, model: Model | Source, candidate: Candidate, precision: CandidatePrecision) -> None:
         self.source: Any = model.source if isinstance(model, Model) else model
@@ -50,11 +50,11 @@ class CandidateModel:
         self.dtypes = _element_types(proto)
 
     def packed_outputs(self, values: Any) -> dict[str, Array]:
-        """None: outputs of candidates are tensors."""
+        """Return {}: a candidate's outputs are tensors."""
         return {}
 
     def case(self, case: Any) -> dict[str, Array]:
-        """The inputs of a case by name. Raises BindingError where they do not fit what the model declares."""
+        """Return the inputs of a case by name. Raise BindingError if they do not match the model's declarations."""
         names = [value.name for value in self.inputs]
         if isinstance(case, Mapping):
             given = dict(case)
@@ -71,7 +71,7 @@ class CandidateModel:
 
 
 class CandidateTensors:
-    """What a candidate gives: outputs, and other tensors by name where it has them."""
+    """A candidate's results: the outputs, and optionally other tensors by name."""
 
     single = True
     loop_timeout: float | None = None
@@ -83,14 +83,14 @@ class CandidateTensors:
         self.types: Precision | Types = model.types
         self._outputs = [value.name for value in model.outputs]
         given = self._called(first)
-        # The inputs of the case for which the candidate has been called, and its results.
+        # Inputs and results of the case that was already called.
         self._known: tuple[dict[str, Array], dict[str, Array]] | None = (first, given)
         self.only_outputs = not set(given).difference(self._outputs)
         self.absent = "" if self.only_outputs else "not given by the candidate"
         self._last: dict[str, Array] = {}
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """All that the candidate gives."""
+        """Return all tensors of the candidate."""
         if self._known is not None and self._known[0] is inputs:
             given, self._known = self._known[1], None
         else:
@@ -99,29 +99,29 @@ class CandidateTensors:
         return given
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """The same: the candidate has given them already."""
+        """Return the same tensors; the candidate returns them all at once."""
         return Held(self.tensors(inputs))
 
     def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
-        """Nothing is known of it."""
+        """Return {}: a candidate's work is unknown."""
         return {}
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs of the last call."""
+        """Return the outputs of the last call."""
         return self._last
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Nothing is known of its kernels."""
+        """Return {}: a candidate's kernels are unknown."""
         return {}
 
     def set_float32(self, reference: Reference) -> None:
-        """Nothing: the precision of its nodes is unknown."""
+        """No-op: the precision of a candidate's nodes is unknown."""
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
-        """Only the rules check them."""
+        """No-op: only the rules check indices."""
 
     def close(self) -> None:
-        """Nothing was made."""
+        """No-op: a candidate owns no resources."""
 
     def _called(self, inputs: dict[str, Array]) -> dict[str, Array]:
         given = self._candidate({name: array.copy() for name, array in inputs.items()})
@@ -147,7 +147,7 @@ class CandidateTensors:
             raise InputError(f"validate: candidate: the model has no tensor '{name}'")
         if value is None or isinstance(value, list | tuple | Mapping):
             raise InputError(f"validate: candidate: expected an array as '{name}', given a {type(value).__name__}")
-        array = _texts(np.array(value))  # a copy: the candidate may use its memory again
+        array = _texts(np.array(value))  # copied; the candidate may reuse its memory
         declared = self._model.dtypes.get(name)
         if declared is not None and is_float(array.dtype) and is_float(declared) and declared != array.dtype:
             narrow = np.can_cast(array.dtype, declared) or (
@@ -159,9 +159,10 @@ class CandidateTensors:
 
 
 def types_of(precision: CandidatePrecision) -> Types:
-    """Types of storage and accumulation: None for those the model declares, "fp16" for halves summed in float32, or both in a tuple.
+    """Return storage and accumulation types: the declared ones for None, a precision with float32 sums, or a tuple of
+    both.
 
-    Raises InputError.
+    Raise InputError for anything else.
     """
     if precision is None:
         return DeclaredTypes()
@@ -175,7 +176,7 @@ def types_of(precision: CandidatePrecision) -> Types:
 
 
 def name_of(candidate: Any) -> str:
-    """What a report calls it."""
+    """Return the candidate's name in a report."""
     return str(getattr(candidate, "name", None) or getattr(candidate, "__name__", None) or type(candidate).__name__)
 
 
@@ -193,10 +194,10 @@ def _declared(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
 
 
 def _element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
-    """The element types of tensors, as far as the file says or its operators do."""
+    """Return the tensors' element types, as far as declared or inferred."""
     try:
         graph = onnx.shape_inference.infer_shapes(proto).graph
-    except Exception:  # of operators that onnx does not know, or a model that is too large
+    except Exception:  # operators unknown to onnx, or a model that is too large
         graph = proto.graph
     made = {}
     for value in (*graph.value_info, *graph.output):
@@ -206,7 +207,7 @@ def _element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
 
 
 def _texts(value: Any) -> Array:
-    """Strings as objects; anything else as it is."""
+    """Convert strings to an object array; return anything else unchanged."""
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "UT" else array
 
@@ -236,7 +237,7 @@ class _OnnxRuntime:
         self.name = f"onnxruntime {runtime().__version__} ({made.get_providers()[0]})"
 
     def __call__(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """All outputs of the session that are tensors."""
+        """Return all tensor outputs of the session."""
         return {name: value for name, value in run(self._session, inputs).items() if isinstance(value, np.ndarray)}
 
 
@@ -247,13 +248,15 @@ def onnxruntime_candidate(
     providers: Sequence[str] | None = None,
     folder: Folder | None = None,
 ) -> Callable[[dict[str, Array]], dict[str, Array]]:
-    """The model in ONNX Runtime, as a candidate for `validate`: dict of inputs -> dict of outputs and other tensors.
+    """Return the model in ONNX Runtime as a candidate for `validate`: dict of inputs -> dict of outputs and other
+    tensors.
 
-    intermediate: every tensor that a node makes is among the session's outputs, and the graph is run as it stands, so that validate names a
-    wrong node; False: only the outputs, of the session as it ships, with all of the runtime's optimisations. providers: names of the
-    runtime's execution providers, by default the CPU's. folder: where the files lie that hold the model's weights, if not beside it.
-    Raises InputError where the package onnxruntime is not installed and for a provider that it does not have, GraphError, OSError, and what
-    the runtime raises for a model that it does not take.
+    intermediate: return every tensor and disable graph optimisations, so that validate can name a wrong node. False:
+    only the outputs, with all optimisations.
+    providers: execution providers, by default the CPU's.
+    folder: location of external weights, if not next to the model.
+    Raise InputError if onnxruntime is not installed or lacks a provider, GraphError, OSError, and whatever the runtime
+    raises for a model it rejects.
     """
     package = runtime()
     for name in providers or ():

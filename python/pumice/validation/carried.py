@@ -1,4 +1,4 @@
-"""The values that a judgement carries from node to node: what the reference has, what the device has, and what is missing."""
+"""Values that validation carries from node to node: the reference's, the device's, and which are unproved."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .samples import Samples
 
 
 class Carried:
-    """Bounded values by name, of which constants are made when they are read.
+    """Bounded values by name; constants are created on access.
 
-    sampled: errors that depend on one another are taken as such, by samples of them; else they are independent ones. by_parts: of the
-    model's inputs no doubles are kept. device: the device's values, whose integers decide where a node cannot go on otherwise.
+    sampled: track dependent errors by sampling; otherwise errors are independent. by_parts: keep no float64 copies of
+    the model's inputs. device: the device's values, whose integers settle choices if a node cannot continue otherwise.
     """
 
     def __init__(
@@ -39,27 +39,26 @@ class Carried:
         self.device = device
         self.reference = reference
         self.runner = runner
-        types = runner.types.at("fp32") if reference.mixed else runner.types  # nodes in fp32 take inputs as they are
+        types = runner.types.at("fp32") if reference.mixed else runner.types  # fp32 nodes read the inputs unrounded
         exact = runner.types.at("fp32")
         self.held: dict[str, Value] = {
             name: _given(value, exact if name in reference.host_inputs else types, by_parts)
             for name, value in given.items()
         }
-        self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
-        self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
-        # Tensors of the device that follow from nothing else than its own, each with the node whose result it is, which no rule gives.
+        self.unproved: dict[str, tuple[str, ...]] = {}  # tensor -> unproved nodes it depends on
+        self.chosen: dict[str, str] = {}  # tensor -> node whose undecided choice is taken from the device
+        # Tensors computed only from device tensors, with the node that no rule covers.
         self.taken: dict[str, str] = {}
-        self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
-        self.additions: Mapping[
-            str, int
-        ] = {}  # by node: what kernels tell of their sums, where these are judged by themselves
-        self.stored: Mapping[str, Array] = {}  # what the device has, likewise
+        self.open: dict[str, Bounded] = {}  # the reference's version of these results, with undecided elements
+        # Per node, when kernels are checked on their own: the additions they report.
+        self.additions: Mapping[str, int] = {}
+        self.stored: Mapping[str, Array] = {}  # likewise, the device's tensors
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
 
     def with_types(self, types: Types) -> Carried:
-        """Return the same values for nodes that are computed in other types."""
+        """Return the same values for nodes computed in other types."""
         made = copy(self)
         made.runner = self.runner.with_types(types)
         return made
@@ -71,15 +70,15 @@ class Carried:
         return self.held[name] if name in self.held else self.reference.held(name, runner)
 
     def of(self, node: ReferenceNode) -> dict[str, Value]:
-        """What a node reads."""
+        """Return a node's inputs."""
         runner = self.runner.at(node.precision)
         values = {name: self._value(name, runner) for name in node.inputs}
         return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
 
     def run(self, node: ReferenceNode, beside: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Value]:
-        """The values that the rules make of the node's inputs. Raises what the node does.
+        """Evaluate a node by the rules. Raise whatever it raises.
 
-        beside: what the device has of them by name, beside which large ones are kept in float32.
+        beside: device tensors by name; large results are kept in float32 relative to them.
         """
         values = self.of(node)
         try:
@@ -101,23 +100,23 @@ class Carried:
         return node.run(values, self.runner, Told(self.additions.get(node.name, 0), stored, beside))
 
     def known(self) -> dict[str, Value]:
-        """All values but constants that have not been forgotten."""
+        """Return all live values except constants."""
         return dict(self.held)
 
     def forget(self, name: str) -> None:
-        """Drops a value that no node reads any more."""
+        """Drop a value after its last reader."""
         self.held.pop(name, None)
         if self.samples is not None:
             self.samples.pop(name)
 
     def follow(self, node: ReferenceNode) -> None:
-        """What a node makes of the device's own tensors alone is no proof of these either."""
+        """Mark results computed only from device tensors as unverified."""
         variable = [name for name in node.inputs if name not in self.reference.constants]
         if variable and all(name in self.taken for name in variable):
             self.taken.update(dict.fromkeys(node.outputs, self.taken[variable[0]]))
 
     def decides(self, node: ReferenceNode, made: Mapping[str, Value] | None) -> str:
-        """A sentence on a node that makes an undecided choice of what rests on none; "" of others."""
+        """Return a sentence if the node makes an undecided choice from decided inputs, else ""."""
         given = [self.held.get(name) for name in node.inputs]
         if not made or any(isinstance(one, Bounded) and is_undecided(one) for one in given):
             return ""
@@ -128,7 +127,7 @@ class Carried:
         return ""
 
     def missing(self, node: ReferenceNode) -> tuple[str, ...]:
-        """The nodes before a node whose proof is missing."""
+        """Return the unproved nodes that a node depends on."""
         return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
 
 
@@ -145,13 +144,15 @@ def _given(value: Any, types: Types, by_parts: bool) -> Value:
 
 
 def folded(array: Array, types: Types) -> Bounded:
-    """A constant that the program has computed; what is read back as a half may be kept in float32."""
+    """Return a constant computed by the program. Read-back in 16 bits may hide a float32 value."""
     device = from_device(array, types)
     return device if str(array.dtype) in HALVES else constant(array, types)
 
 
 def computed_beforehand(value: Bounded, types: Types) -> Bounded:
-    """A value of constants alone. The host stores it in the type that the file declares, which may be a half in a program of float32."""
+    """Return a value computed from constants. The host stores it in the declared type, which may be 16-bit in an fp32
+    program.
+    """
     made = value.as_constant()
     if str(value.dtype) not in HALVES or types.storage(value.dtype).name == str(value.dtype):
         return made
@@ -159,14 +160,16 @@ def computed_beforehand(value: Bounded, types: Types) -> Bounded:
 
 
 def read(array: Array, types: Types, far: Value, by_parts: bool) -> Bounded:
-    """What the nodes behind it read of a tensor of the device; by_parts: it is made of the tensor where it is read, and not kept."""
+    """Return what later nodes read of a device tensor. by_parts: convert on access instead of keeping it."""
     if not by_parts or array.size < FEW or (is_float(array.dtype) and np.isinf(array).any()):
         return infinite(from_device(array, types), far)
     return Read(array, lambda part: from_device(part, types))
 
 
 def infinite(device: Bounded, far: Value) -> Bounded:
-    """A tensor of which halves are read back, where infinity may have been a number: it was none where the reference has it too."""
+    """Settle infinities of a 16-bit read-back, which may be finite on the device: they are exact if the reference has
+    them too.
+    """
     if (
         device.error is None
         or not isinstance(far, Bounded)
@@ -179,9 +182,9 @@ def infinite(device: Bounded, far: Value) -> Bounded:
 
 
 def decided(expected: Bounded, device: Bounded) -> Bounded:
-    """Where a choice is undecided, what follows goes on from the device's if it is one of its sides.
+    """Replace undecided choices by the device's, if they are valid alternatives.
 
-    A number about which nothing is known stays one, and so does a choice that is none: the tensor is wrong there.
+    Unknown elements stay unknown. An invalid choice stays undecided; the tensor is wrong there.
     """
     if expected.is_float or expected.error is None or expected.sides is None or expected.shape != device.shape:
         return expected
@@ -195,7 +198,7 @@ def decided(expected: Bounded, device: Bounded) -> Bounded:
 
 
 def settled_integers(value: Value, device: Value) -> Value:
-    """Integers as the device has them, if each of them is one of the sides of its choice; else the value itself."""
+    """Return the device's integers if each is a valid alternative, else the value unchanged."""
     if not isinstance(value, Bounded) or value.dtype.kind not in "iu" or value.exact or value.sides is None:
         return value
     if not isinstance(device, Bounded) or not device.exact or device.shape != value.shape:
@@ -208,7 +211,7 @@ def settled_integers(value: Value, device: Value) -> Value:
 
 
 def arrays_of(value: Value, errors: bool) -> Any:
-    """The arrays of a sequence or an optional value, or their errors, in the declared element types."""
+    """Return the arrays or errors of a sequence or optional value, in the declared types."""
     if isinstance(value, list):
         return [arrays_of(one, errors) for one in value]
     if value is None:
@@ -219,7 +222,7 @@ def arrays_of(value: Value, errors: bool) -> Any:
 
 
 def widened(value: Value, allowed: float | None, types: Types) -> Value:
-    """A value that may be as far off as the caller allows its node, and at least as far as the rules do."""
+    """Widen a value's error to the caller's tolerance; never narrow it."""
     if not allowed or not isinstance(value, Bounded) or not value.is_float:
         return value
     error = np.maximum(value.errors(), types.share(np.asarray(allowed)))

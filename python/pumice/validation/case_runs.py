@@ -1,4 +1,4 @@
-"""The runs of one case: each program runs once, and a case that is judged again is judged on the results of that run."""
+"""Runs of one case: each program runs once, and repeated checks reuse its results."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .streaming import Held, Windowed
 
 
 class CaseRuns:
-    """Results of the programs for the case at hand.
+    """Results of the programs for the current case.
 
-    differing: tensors of a model that runs in parts, which have other bits in a later run: the tensors of the first are not kept.
+    differing: tensors of a streamed model whose bits differ in a later run; the first run's tensors are not kept.
     """
 
     def __init__(self, tensors: Tensors) -> None:
@@ -28,11 +28,11 @@ class CaseRuns:
         self.differing: list[str] = []
 
     def begin(self) -> None:
-        """Starts another case."""
+        """Start another case."""
         self._held, self._results, self._checksums, self.differing = None, None, {}, []
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """Every tensor of the program of single nodes, of the first run in the case."""
+        """Return every tensor of the unfused program, from the first run of the case."""
         if self._held is not None:
             return Held(self._held)
         made = self._tensors.stream(inputs, reference)
@@ -43,7 +43,7 @@ class CaseRuns:
         return made
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs of the program as it ships, of the first run in the case. Raises IndexRangeError."""
+        """Return the outputs of the optimised program, from the first run of the case. Raise IndexRangeError."""
         if self._results is None:
             self._results = self._tensors.results(inputs)
         return dict(self._results)
@@ -56,7 +56,7 @@ class CaseRuns:
 
 
 def observed_outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a run as it is observed for the judgement of kernels; none where the program cannot be observed."""
+    """Return the outputs of an observed run, as used for checking kernels; {} if the program cannot be observed."""
     try:
         found = program.observe(tuple(inputs[value.name] for value in program.inputs), set())
     except UnsupportedError:
@@ -65,7 +65,7 @@ def observed_outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str,
 
 
 def compared(results: Mapping[str, Array], others: Mapping[str, Array], run: str, case: int) -> list[Finding]:
-    """A finding for each output whose bits are others in two runs. run: which run `others` are of, in words."""
+    """Return a finding for each output whose bits differ between two runs. run: describes the run of `others`."""
     found = []
     for name, array in results.items():
         other = others.get(name)

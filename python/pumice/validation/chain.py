@@ -1,4 +1,4 @@
-"""What becomes of errors on their way through a model: where they are made, and which node makes small ones large (rule V12)."""
+"""How errors propagate through a model: where they arise, and which node amplifies them (rule V12)."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from .judge import overflowing
 from .reference import ReferenceNode
 from .rows import Finding
 
-_AMPLIFIES = 8.0  # a node that makes a relative error this many times as large
-_ILL = 0.1  # a bound of this share of the scale says little
-_CHOICES = 8  # that are followed from a tensor on
-# Operators whose whole numbers are floats rounded to steps.
+_AMPLIFIES = 8.0  # reported factor on the relative error
+_ILL = 0.1  # bounds above this share of the scale are ill-conditioned
+_CHOICES = 8  # choices tracked per tensor
+# Operators whose integer outputs are rounded floats.
 _STEPS = {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
-_MATTERS = 64.0  # relative errors of a result from this many roundings on are looked into
+_MATTERS = 64.0  # results with a relative error above this many roundings are analysed
 
 
 class Drift(NamedTuple):
-    """A Drift has a tensor's relative error from the model's inputs on, which node made it, and of which inputs it took the error.
+    """Relative error of a tensor from the model's inputs on, the node that computed it, and where the error came from.
 
-    amplified: how many times as large as that of its inputs the error is, counted up to an error of the size of the numbers themselves:
-    what is lost by then is not lost again. turned: choices (truth values, numbers of rows, whole numbers) that are others on the device;
-    choices: such tensors on the way to this one, itself among them.
+    amplified: ratio to the inputs' error, which is capped at 1: what is lost already cannot be lost again. turned:
+    choices (booleans, indices, integers) that differ on the device. choices: tensors with such differences that this
+    one depends on, including itself.
     """
 
     relative: float
     node: str
     op: str
     amplified: float
-    source: str  # the tensor read with the largest relative error
-    flushed: int  # elements that are zero on the device alone, and below the normal numbers of its type
+    source: str  # input with the largest relative error
+    flushed: int  # elements that are zero only on the device, and subnormal in its type
     size: int
     turned: int
     choices: tuple[str, ...]
 
 
 def relative_error(actual: Array, expected: Bounded) -> float:
-    """The largest error in parts of the largest number."""
+    """Return the largest error divided by the largest magnitude."""
     if actual.shape != expected.shape or not actual.size or not expected.is_float:
         return 0.0
     scale = worst = 0.0
@@ -54,7 +54,7 @@ def relative_error(actual: Array, expected: Bounded) -> float:
             given, value = np.asarray(array, np.float64), block.value
             errors = np.abs(given - value)
             farthest = float(errors.max())
-            if farthest < math.inf:  # not so where any number is infinite or NaN
+            if farthest < math.inf:  # false if any number is infinite or NaN
                 scale = max(scale, abs(float(value.max())), abs(float(value.min())))
                 worst = max(worst, farthest)
                 continue
@@ -68,7 +68,7 @@ def relative_error(actual: Array, expected: Bounded) -> float:
 
 
 def _flushed(actual: Array, expected: Bounded, kept: FloatType) -> int:
-    """How many elements are zero on the device alone, of numbers below the normal ones of the type."""
+    """Return how many subnormal elements are zero only on the device."""
     if np.count_nonzero(actual) == actual.size:
         return 0
     size = np.abs(expected.value)
@@ -76,14 +76,14 @@ def _flushed(actual: Array, expected: Bounded, kept: FloatType) -> int:
 
 
 def _turned(op: str, actual: Array, expected: Bounded) -> int:
-    """How many choices of a tensor without floats are others on the device; a step of quantisation is no more than a rounding."""
+    """Return how many choices differ on the device. A quantisation step counts as rounding, not as a choice."""
     if actual.shape != expected.shape or actual.dtype.kind not in "biu" or op in _STEPS:
         return 0
     return sum(int(np.not_equal(array, block.value).sum()) for _, array, block in pairs(actual, expected))
 
 
 def overflow_of(node: str, actual: Array, expected: Bounded, types: Types, precision: str) -> Finding | None:
-    """The finding of a number that the program's storage cannot hold, where it has not kept the tensor in a wider type."""
+    """Return the finding of a number that overflows storage, unless the program kept the tensor in a wider type."""
     over = overflowing(expected, types)
     if over is None or not is_float(actual.dtype):
         return None
@@ -97,7 +97,7 @@ def overflow_of(node: str, actual: Array, expected: Bounded, types: Types, preci
 
 
 def ill_conditioned(output: str, expected: Bounded, scale: Array | None, case: int) -> Iterator[Finding]:
-    """Yield the finding of an output whose bound is a large part of its scale, which is by default that of each sample."""
+    """Yield a finding if an output's bound is a large share of its scale (by default per sample)."""
     if not expected.is_float or not expected.size:
         return
     bound, scale_there = loosest(expected, scale)
@@ -107,13 +107,13 @@ def ill_conditioned(output: str, expected: Bounded, scale: Array | None, case: i
 
 
 class Drifts:
-    """The drift of every tensor of one case, and what it says of the results."""
+    """The drift of every tensor of a case, and the findings from it."""
 
     def __init__(self) -> None:
         self._of: dict[str, Drift] = {}
 
     def add(self, node: ReferenceNode, output: str, actual: Array, expected: Bounded, types: Types) -> None:
-        """Enters a tensor that a node made, in types of its precision."""
+        """Add a node's output, in the types of its precision."""
         relative = relative_error(actual, expected)
         source, read = "", 0.0
         for name in node.inputs:
@@ -130,7 +130,7 @@ class Drifts:
         self._of[output] = Drift(relative, node.name, node.op, amplified, source, flushed, actual.size, turned, choices)
 
     def way(self, output: str) -> list[Drift]:
-        """The way from a result back to where its error was made, at each node to the input that had the largest one."""
+        """Return the path from a result to the origin of its error, following the input with the largest error."""
         found: list[Drift] = []
         seen: set[str] = set()
         while output in self._of and output not in seen:
@@ -140,7 +140,7 @@ class Drifts:
         return found
 
     def findings(self, output: str, case: int, unit: float) -> Iterator[Finding]:
-        """What made the error of a result many roundings large, and the choices before it that are others on the device."""
+        """Yield the nodes that amplified a result's error, and the choices before it that differ on the device."""
         for name in self._of[output].choices if output in self._of else ():
             one = self._of[name]
             text = f"node '{one.node}' ({one.op}) chooses otherwise at {one.turned} of {one.size} places, for {self._small(one)}"
@@ -152,7 +152,7 @@ class Drifts:
         if worst.amplified >= _AMPLIFIES:
             text = f"node '{worst.node}' makes {self._small(worst, f' one of {worst.relative:.2g}')}"
             yield Finding("amplified", worst.node, text, worst.amplified, case)
-        # From the node on that made the error: behind one that flushes, zeros are zeros again.
+        # Start at the node where the error arose; after a flush, zeros stay zeros.
         for place in range(len(way) - 1, -1, -1):
             one, is_amplified = way[place], place > 0 and way[place - 1].amplified >= _AMPLIFIES
             if one.flushed and (one.relative > _MATTERS * unit or is_amplified):
@@ -161,7 +161,7 @@ class Drifts:
                 return
 
     def _small(self, one: Drift, made: str = "") -> str:
-        """The error that a node read, and whose it was."""
+        """Return a phrase for the error that a node read, and its origin."""
         if one.source not in self._of:
             return f"what is lost where the model's inputs are rounded{made}"
         before = self._of[one.source]

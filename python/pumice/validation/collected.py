@@ -1,4 +1,4 @@
-"""What a validation has found so far: rows, findings and faults, of which a case that is judged again replaces some of its own."""
+"""Rows, findings and faults of a validation; a repeated check of a case replaces some of them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from .rows import Finding, ValidationRow
 
 
 class Collected:
-    """The worst row of each tensor over all cases, the findings, and the faults of nodes.
+    """The worst row of each tensor over all cases, the findings, and the nodes' faults.
 
-    A case may be judged again by another model of errors from the model's inputs on. Rows and findings that do not depend on it (`fixed`)
-    are those of the first judgement.
+    A case may be checked again with another error model from the inputs on. Rows and findings that do not depend on it
+    (`fixed`) come from the first check.
     """
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
-        self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
-        self._positions: dict[tuple[str, str, str], int] = {}  # by key of a row, in the order of the first judgement
+        self.faults: dict[str, tuple[int, str]] = {}  # node -> (first case, what is wrong)
+        self._positions: dict[tuple[str, str, str], int] = {}  # row key -> position in the first check
         self._before = dict(self.rows), dict(self.found)
         self._fixed: tuple[list[ValidationRow], list[Finding]] = ([], [])
         self._own: list[ValidationRow] = []
 
     def begin(self) -> None:
-        """Starts another case."""
+        """Start another case."""
         self._before = dict(self.rows), dict(self.found)
         self._fixed, self._own = ([], []), []
 
     def again(self) -> None:
-        """Goes back to what was there before the case, with what the first judgement of it has fixed."""
+        """Restore the state before the case, plus the fixed results of its first check."""
         self.rows, self.found = dict(self._before[0]), dict(self._before[1])
         rows, findings = self._fixed
         self._fixed, self._own = ([], []), []
@@ -42,7 +42,7 @@ class Collected:
             self.find(finding, fixed=True)
 
     def find(self, finding: Finding, fixed: bool = False) -> None:
-        """Adds a finding; of several of one kind and node the one of the first case stays."""
+        """Add a finding; per kind and node, the first case wins."""
         if fixed:
             self._fixed[1].append(finding)
         key = (finding.kind, finding.node)
@@ -50,12 +50,12 @@ class Collected:
             self.found[key] = finding
 
     def fault(self, node: str, case: int, text: str) -> None:
-        """Adds what is wrong with a node whatever came of it."""
+        """Add a node's fault, which is independent of its results."""
         if node not in self.faults or case < self.faults[node][0]:
             self.faults[node] = (case, text)
 
     def keep(self, row: ValidationRow, fixed: bool = False) -> None:
-        """Adds a row; the worst case of each stays, and of several that are as bad the first."""
+        """Add a row; the worst case of each key wins, and ties keep the first."""
         if row.verdict == UNPROVED and not row.note:
             row = row._replace(note=row.judged.missing if row.judged else "the reference has no such value")
         if fixed:
@@ -67,12 +67,12 @@ class Collected:
             self.rows[key] = row
 
     def in_order(self) -> list[ValidationRow]:
-        """The rows in graph order, the outputs of the program as it ships last."""
+        """Return the rows in graph order, with the optimised program's outputs last."""
         keys = sorted(self.rows, key=lambda key: (self.rows[key].op == "output", self._positions[key]))
         return [self.rows[key] for key in keys]
 
     def at_fault(self, step: RacingStep, case: int) -> ValidationRow:
-        """The row of the tensor that a step has stored, with what is wrong with the step."""
+        """Return the row of the tensor that a racing step stored, with the step as its fault."""
         name = step.tensor.rpartition(" as ")[0] or step.tensor
         own = (row for row in self._own if row.program == "kernels" and row.output in (name, step.tensor))
         blank = ValidationRow(step.node, "kernel", step.tensor, "", (step.size,), case, None, None)
@@ -80,15 +80,15 @@ class Collected:
         return next(own, blank)._replace(fault=str(step))
 
     def wrong(self) -> list[ValidationRow]:
-        """The rows of the case at hand that are wrong."""
+        """Return the wrong rows of the current case."""
         return [row for row in self._own if row.verdict == WRONG]
 
 
 def row_of(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
-    """Return a row of a node's output, not judged yet."""
+    """Return an unchecked row of a node's output."""
     return ValidationRow(node.name, node.op, output, name_of(array.dtype), array.shape, case, None, None)
 
 
 def rests_on(nodes: tuple[str, ...]) -> str:
-    """Return the note of a tensor that these nodes leave without a proof."""
+    """Return the note of a tensor that is unproved because of these nodes."""
     return f"rests on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""

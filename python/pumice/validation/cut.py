@@ -1,4 +1,4 @@
-"""Parts of models as models: some nodes, the constants that they read, and stored tensors for what other nodes would have made."""
+"""Extracts subgraphs as models: some nodes, their constants, and stored tensors as inputs."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from ..base.element_types import Array
 from ..model.policy import DEFAULT, Precision, literal, policy_of
 from .reference import Reference, ReferenceNode
 
-_LEAST_IR = 8  # the version of ONNX's file format that most readers know
+_LEAST_IR = 8  # a version of ONNX's file format that most readers support
 
 
 class Cut(NamedTuple):
-    """A model of some nodes of another, and the inputs on which it is run, by name."""
+    """A subgraph as a model, and its inputs by name."""
 
     proto: onnx.ModelProto
     inputs: dict[str, Array]
 
     @property
     def nodes(self) -> list[str]:
-        """The names of the nodes."""
+        """Names of the nodes."""
         return [node.name for node in self.proto.graph.node]
 
     @property
     def outputs(self) -> list[str]:
-        """The names of the outputs."""
+        """Names of the outputs."""
         return [value.name for value in self.proto.graph.output]
 
     @property
     def constants(self) -> dict[str, Array]:
-        """The constants by name."""
+        """Constants by name."""
         return {tensor.name: numpy_helper.to_array(tensor) for tensor in self.proto.graph.initializer}
 
     @property
     def bytes(self) -> int:
-        """The size of the model and of its inputs."""
+        """Size of the model and its inputs."""
         return int(self.proto.ByteSize()) + sum(array.nbytes for array in self.inputs.values())
 
 
 class MissingTensor(Error, LookupError):
-    """A part needs a tensor that is not stored: a sequence, or one that only a fused kernel held."""
+    """A subgraph needs a tensor that is not stored: a sequence, or one inside a fused kernel."""
 
 
 def cut(
@@ -55,9 +55,10 @@ def cut(
     outputs: Iterable[str] | None = None,
     changed: Mapping[str, Array] | None = None,
 ) -> Cut:
-    """The named nodes as a model. `values`: tensors by name, of which those become inputs that the nodes read and do not make. `outputs`:
-    by default all that the nodes make and another node, or the model's caller, reads. `changed`: constants in the place of the model's own.
-    Raises MissingTensor.
+    """Return the named nodes as a model.
+
+    values: tensors by name; those that the nodes read and do not compute become inputs. outputs: by default all results
+    that other nodes or the caller read. changed: replacements for constants. Raise MissingTensor.
     """
     chosen = [node for node in reference.nodes if node.name in nodes]
     made = {name for node in chosen for name in node.outputs}
@@ -82,7 +83,7 @@ def cut(
 
 
 def _results(reference: Reference, chosen: list[ReferenceNode], made: set[str]) -> list[str]:
-    """What the nodes make and do not read themselves, or others read."""
+    """Return the results that the nodes do not read themselves, or that others read."""
     own = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}
     elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}
@@ -98,12 +99,12 @@ def _named(node: ReferenceNode) -> onnx.NodeProto:
 
 
 def declared(name: str, array: Array) -> onnx.ValueInfoProto:
-    """The declaration of a graph's input of such an array."""
+    """Return the declaration of a graph input for an array."""
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
 def part_precision(given: Precision, proto: onnx.ModelProto) -> Precision:
-    """The policy of a part: what a model's policy says of the nodes in it, by their names."""
+    """Return the precision policy of a subgraph, by node name."""
     policy = policy_of(given)
     if policy.is_plain:
         return policy.precision

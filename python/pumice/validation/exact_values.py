@@ -1,4 +1,4 @@
-"""A model's exact outputs: in float64, of weights and inputs as they are given, whatever the program rounds them to."""
+"""A model's exact outputs: float64, from unrounded weights and inputs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .reference import Reference
 
 
 class ExactOutputs:
-    """The exact outputs of one case, with which the accuracy limit compares the outputs of a program in 16 bits.
+    """Exact outputs of a case, for the accuracy limit of 16-bit programs.
 
-    Bounds start from weights as the program rounds them. What that rounding does to an output is no error of the device, but it is one to
-    whoever uses the output. They are evaluated once, when the first of them is asked for. A program in float32 rounds no weights and needs
-    none. given: the inputs of the case; None if there is no memory for another evaluation.
+    Bounds start from the program's rounded weights. That rounding is not the device's error, but it affects the output.
+    The outputs are evaluated on first use. An fp32 program rounds no weights and needs none.
+    given: inputs of the case; None if there is no memory for another evaluation.
     """
 
     def __init__(self, reference: Reference, given: Mapping[str, Any] | None) -> None:
@@ -36,8 +36,8 @@ class ExactOutputs:
     ) -> Inaccuracy | None:
         """Return the worst element of an output above the accuracy limit; None if there is none, or no limit.
 
-        is_exact: compare with the exact value where there is one, else with `expected`. Elements of undecided choices are compared with
-        `expected` in any case.
+        is_exact: compare with the exact value if there is one, else with `expected`. Elements of undecided choices are
+        always compared with `expected`.
         """
         if limit is None:
             return None
@@ -63,7 +63,7 @@ class ExactOutputs:
         values = Carried(reference, runner, self._given)
         readers = reference.last_readers(reference.outputs)
         for index, node in enumerate(reference.nodes):
-            with suppress(Unproved, IndexError, KeyError, MemoryError):  # what follows has no exact value either
+            with suppress(Unproved, IndexError, KeyError, MemoryError):  # later nodes have no exact value either
                 values.held.update(values.run(node))
             for name in readers.get(index, ()):
                 values.forget(name)

@@ -1,4 +1,4 @@
-"""Folders with a model, inputs and expected results, in the form of ONNX's own tests. They appear whole or not at all."""
+"""Folders with a model, inputs and expected outputs, in the layout of ONNX's tests. Written atomically."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ DATA = "test_data_set_0"
 
 
 def expected_results(part: Cut, precision: Precision, kernels: KernelTable | None = None) -> dict[str, Array]:
-    """What the reference makes of a part's inputs, by name, rounded to the types of the results; without those that no rule covers."""
+    """Return the reference's results for a subgraph by name, rounded to their types; results without a rule are
+    omitted.
+    """
     reference = Reference(part.proto, precision=precision, kernels=kernels)
     values: dict[str, Value] = {
         name: given_input(array, reference.types) for name, array in part.inputs.items() if name
@@ -49,7 +51,7 @@ def expected_results(part: Cut, precision: Precision, kernels: KernelTable | Non
 
 
 def typed(part: Cut, results: Mapping[str, Array]) -> Cut:
-    """The part with the types and shapes of its results in the file."""
+    """Return the subgraph with its outputs' types and shapes declared."""
     proto = type(part.proto)()
     proto.CopyFrom(part.proto)
     for value in proto.graph.output:
@@ -61,7 +63,7 @@ def typed(part: Cut, results: Mapping[str, Array]) -> Cut:
 
 
 def files_of(part: Cut, results: Mapping[str, Array]) -> dict[str, bytes]:
-    """The content of each file, by its path in the folder."""
+    """Return file contents by path in the folder."""
     files = {"model.onnx": typed(part, results).proto.SerializeToString()}
     for kind, arrays in (("input", part.inputs), ("output", {n: results[n] for n in part.outputs if n in results})):
         for index, (name, array) in enumerate(arrays.items()):
@@ -71,7 +73,7 @@ def files_of(part: Cut, results: Mapping[str, Array]) -> dict[str, bytes]:
 
 
 def check_folder(folder: Folder) -> Path:
-    """The path of a folder that is new or empty. Raises InputError for another one, and for a file."""
+    """Return the path of a new or empty folder. Raise InputError for any other folder or a file."""
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         given = "a folder that holds something" if target.is_dir() else "a file"
@@ -80,9 +82,9 @@ def check_folder(folder: Folder) -> Path:
 
 
 def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
-    """Writes files into a folder that is new or empty. All are written beside it first, so that an interrupt leaves nothing behind.
+    """Write files into a new or empty folder, atomically by way of a temporary folder next to it.
 
-    Raises InputError where the folder holds something, OSError.
+    Raise InputError if the folder is not empty, or OSError.
     """
     target = check_folder(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,7 @@ def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
 
 
 def _umask() -> int:
-    """The process's file mode mask, which can only be read by setting it."""
+    """Return the process's umask, which can only be read by setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

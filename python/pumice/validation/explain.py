@@ -1,4 +1,4 @@
-"""The first node that is wrong, explained: as a model of its own, with what runs it, and what happens otherwise."""
+"""Explains the first wrong node: as a model of its own, with its kernels and variations."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .shrink import fails_by, parts_of, shrinker
 if TYPE_CHECKING:
     from .report import ValidationReport
 
-MOST_BYTES = 1 << 20  # of a model with its inputs, so that it can be mailed
+MOST_BYTES = 1 << 20  # size limit of the model and its inputs, small enough to mail
 _AS_IT_WAS = "as it was"
 
 
 class Explanation(NamedTuple):
-    """A fault by itself: a model of the nodes that it needs, most often one, with the inputs that the device had.
+    """A fault reduced to the nodes that it needs, usually one, with the device's inputs.
 
-    node, op, output, case, said: of the row that is wrong, and its verdict in words; where none is, of what differs from run to run, and
-    repeat, the number of runs. part, expected: the model, its inputs, and what the
-    reference expects. fails: whether the part is wrong by itself. kernels: what ran it, a line for each dispatch. trials: what was changed,
-    and what a validation says then. setup: device, driver and precision in words.
+    node, op, output, case, said: from the wrong row, with its verdict in words; without one, what differs between runs.
+    repeat: number of runs. part, expected: the model with its inputs, and the reference's results. fails: whether the
+    subgraph fails on its own. kernels: a line per dispatch. trials: variation -> verdict. setup: device, driver and
+    precision in words.
     """
 
     node: str
@@ -53,7 +53,7 @@ class Explanation(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Python that reproduces the fault in the folder that `save` writes."""
+        """Python that reproduces the fault in the folder written by `save`."""
         load = f'{{t.name: n.to_array(t) for t in map(onnx.load_tensor, glob.glob("{DATA}/input_*.pb"))}}'
         repeat = f", repeat={self.repeat}" if self.repeat else ""
         precision = self.precision if isinstance(self.precision, str) else dict(policy_of(self.precision).entries)
@@ -95,9 +95,9 @@ class Explanation(NamedTuple):
         )
 
     def save(self, folder: Folder) -> None:
-        """Writes model.onnx, test_data_set_0, explanation.txt and reproduce.py into a folder that is new or empty: all or nothing.
+        """Write model.onnx, test_data_set_0, explanation.txt and reproduce.py into a new or empty folder, atomically.
 
-        Raises InputError where the folder holds something, OSError.
+        Raise InputError if the folder is not empty, or OSError.
         """
         texts = {"explanation.txt": str(self), "reproduce.py": f"{self.line}\n"}
         files = {**files_of(self.part, self.expected), **{name: text.encode() for name, text in texts.items()}}
@@ -105,8 +105,8 @@ class Explanation(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """What is explained. parts: the nodes that may be at fault by themselves, none for an output alone. repeat: runs that differ, 0 for a
-    wrong value.
+    """The fault to explain. parts: groups of nodes that may fail on their own; empty for an output. repeat: runs if
+    they differ, 0 for a wrong value.
     """
 
     node: str
@@ -130,9 +130,9 @@ def _fault(report: ValidationReport) -> _Fault | None:
 
 
 def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanation:
-    """Explains the first row that is wrong, or else what differs from run to run.
+    """Explain the first wrong row, or else what differs between runs.
 
-    Raises InputError where there is nothing of the kind, and as loading a model does.
+    Raise InputError if there is neither, and whatever loading a model raises.
     """
     fault, origin = _fault(report), report.origin
     if origin is None:
@@ -145,7 +145,7 @@ def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanati
     finder = shrinker(origin, fault.case, fails_by(origin, fault.repeat))
     part = next((found for nodes in fault.parts if (found := finder.part(nodes))), None) or finder.smallest()
     fails = part is not None
-    if part is None:  # nothing fails by itself: the node as it stands, or the whole model
+    if part is None:  # nothing fails on its own: use the node unchanged, or the whole model
         every = [node.name for node in finder.reference.nodes]
         part = cut(finder.reference, [fault.node] if fault.node in every else every, finder.values)
     elif part.bytes > most_bytes:
@@ -177,7 +177,7 @@ def _described(origin: Origin) -> str:
 
 
 def _kernels(part: Cut, setup: Setup) -> list[str]:
-    """The kernels and their grids, from the program's report and plan."""
+    """Return the kernels and their grids, from the program's report and plan."""
     lines = []
     try:
         with setup.load(part.proto) as model:
@@ -201,7 +201,7 @@ def _kernels(part: Cut, setup: Setup) -> list[str]:
 
 
 def _said(part: Cut, origin: Origin, repeat: int) -> str:
-    """What a validation says of the part, and what differs between runs, in a line."""
+    """Validate the subgraph and compare its runs; return the result in a line."""
     try:
         report = origin.validated(part, origin.setup)
         bits = ""
@@ -247,7 +247,7 @@ def _trials(part: Cut, origin: Origin, repeat: int) -> Iterator[tuple[str, str]]
 
 @contextmanager
 def _software(context: Context) -> Iterator[Context | None]:
-    """The first software driver of the machine, where the context is of another device."""
+    """Yield a context of the machine's first software driver, or None if there is no other one."""
     found = next((one for one in devices() if one.kind == "software" and one.uuid != context.info.uuid), None)
     if found is None:
         yield None

@@ -1,4 +1,6 @@
-"""What a report says of the validation itself: the model's graph, the device and its driver, the options, where the inputs came from."""
+"""Facts about a validation in its report: the graph, the device and driver, the options, and where the inputs came
+from.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ class _Node(Protocol):
 
 
 class Facts(NamedTuple):
-    """`nodes`: name, op, inputs and outputs of each node of the model, in the order in which they run. `generated`: how inputs were made
-    up, by the input's name; `made_up`: sizes of theirs that nobody gave; `data`: the names of cases that were read from files. `policy`:
-    precision by node.
+    """Facts about a validation.
+
+    nodes: name, op, inputs and outputs of each node, in execution order. generated: how each input was generated.
+    made_up: sizes that were chosen automatically. data: names of cases read from files. policy: precision by node.
     """
 
     device: Mapping[str, Any]
@@ -36,7 +39,7 @@ class Facts(NamedTuple):
     data: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """The record, for JSON, of a report. There is a policy only where the model has one."""
+        """Return the facts for JSON; `policy` only if the model has one."""
         made = {
             "device": dict(self.device),
             "options": dict(self.options),
@@ -49,12 +52,12 @@ class Facts(NamedTuple):
 
 
 def device_facts(device: DeviceInfo) -> dict[str, Any]:
-    """Name, kind, UUID and driver of a device."""
+    """Return name, kind, UUID and driver of a device."""
     return {name: getattr(device, name) for name in _DEVICE}
 
 
 def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -> Facts:
-    """What is known of a model when it is validated; its seed is among the options."""
+    """Return the facts of a model; its seed is added to the options."""
     made = ({"name": one.name, "op": one.op, "inputs": [*one.inputs], "outputs": [*one.outputs]} for one in nodes)
     return Facts(
         device_facts(model.device),
@@ -66,7 +69,7 @@ def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -
 
 
 def option_facts(options: Options) -> dict[str, Any]:
-    """The caller's options as JSON has them; those about the accuracy of outputs if they are given."""
+    """Return the caller's options for JSON; accuracy options only if given."""
     made: dict[str, Any] = {
         "mode": options.mode,
         "inputs": options.inputs,

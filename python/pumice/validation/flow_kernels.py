@@ -1,4 +1,4 @@
-"""The kernels of a program with control flow: its regions one by one, each run on what the program has given it."""
+"""Checks the kernels of a program with control flow, region by region, on the values that the program passed to each."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from .rows import DIFFERS, Finding, ValidationRow
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-MOST_RUNS = 2  # of a region that are judged: the first ones, so that each kernel of a loop's body has seen what an iteration leaves
+MOST_RUNS = 2  # runs checked per region; two, so that loop bodies are also checked on an iteration's results
 
 
-_ROLES = {"then_branch": "then", "else_branch": "else"}  # the importer's names of attributes, in those of graphs
+_ROLES = {"then_branch": "then", "else_branch": "else"}  # importer's attribute names -> names in graph names
 
 
 class FlowJudged(NamedTuple):
-    """The judgement of a tensor that a kernel has stored. `owner`: the node of the model that it is of, or that runs the graph it is of.
+    """The check of a tensor stored by a kernel.
 
-    `graph`: of that graph, "" for the model's own. `run`: which run of the kernel's region it was, from 0 on.
+    owner: the main-graph node that contains it. graph: name of its body or branch, "" for the main graph. run: index of
+    the region's run.
     """
 
     owner: ReferenceNode
@@ -41,13 +42,13 @@ class FlowJudged(NamedTuple):
 
     @property
     def shown(self) -> Judged:
-        """The same; what is not proved in a body or a branch is not of the node that runs it."""
+        """The check; if a body or branch is unproved, so is its owner."""
         if not self.graph or not self.judged.unproved:
             return self.judged
         return self.judged._replace(unproved=(self.owner.name,))
 
     def placed(self, row: ValidationRow, waived: bool) -> ValidationRow:
-        """A row of the owner, told of at the graph that it is of. waived: the owner may be unproved."""
+        """Attribute a row to its graph. waived: the owner may be unproved."""
         if not self.graph:
             return row
         inside = tuple(f"{self.graph}/{one}" for one in row.members)
@@ -57,16 +58,16 @@ class FlowJudged(NamedTuple):
 
 
 class _Graph(NamedTuple):
-    """A graph of the model that the program runs: the main one, a body or a branch."""
+    """A graph that the program runs: the main graph, a body or a branch."""
 
     name: str
-    node: ReferenceNode | None  # that runs it; none: the main one
-    owner: ReferenceNode | None  # the node of the main graph that it is in
+    node: ReferenceNode | None  # the node that runs it; None for the main graph
+    owner: ReferenceNode | None  # the main-graph node that contains it
     inputs: tuple[str, ...]
     kernels: ShippedKernels
 
     def given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The inputs that a region of it was given, with what the importer makes of that by the names that the model has for it."""
+        """Return the inputs of a region, including values that the importer derives, by the model's names."""
         made = self.kernels.reference.texts(inputs)
         counter = inputs.get(f"{self.node.name}/counter") if self.node else None
         if self.node is None or counter is None:
@@ -81,7 +82,7 @@ class _Graph(NamedTuple):
         return made
 
     def _slices(self, inputs: Mapping[str, Array], count: int) -> Iterator[tuple[str, Array]]:
-        """The slices that an iteration of a Scan takes of each input that it goes along."""
+        """Yield the slices of each scanned input in an iteration of Scan."""
         assert self.node is not None
         attributes = attributes_of(self.node.proto)
         number = attributes["num_scan_inputs"]
@@ -96,7 +97,7 @@ class _Graph(NamedTuple):
 
 
 class FlowKernels:
-    """Judges the kernels of a program with control flow, case by case. `refused` says what is not judged of all of them."""
+    """Checks the kernels of a program with control flow, case by case. `refused`: what is not checked in any case."""
 
     def __init__(
         self, program: Program, reference: Reference, tolerance: Tolerance | None = None, judges: bool = True
@@ -105,17 +106,17 @@ class FlowKernels:
         self._most = MOST_RUNS if judges else 0
         self._main = _Graph("", None, None, (), ShippedKernels(program, reference, tolerance))
         self._graphs = dict(_inner(program, reference, None, ""))
-        self._ran: dict[int, bool] = {}  # by region, in the order in which the program lists them
+        self._ran: dict[int, bool] = {}  # by region, in the program's order
         self._names: list[str] = []
         self._single: set[str] = set()
         self._lost: set[str] = set()
         self._reason = ""
-        self._inputs: Mapping[str, Array] = {}  # of the case at hand
-        self.outputs: dict[str, Array] = {}  # of the program, in the run that is observed
-        self._differing: list[tuple[str, int, list[str]]] = []  # graphs, their runs, and outputs with other bits
+        self._inputs: Mapping[str, Array] = {}  # of the current case
+        self.outputs: dict[str, Array] = {}  # the program's outputs in the observed run
+        self._differing: list[tuple[str, int, list[str]]] = []  # (graph, run, outputs whose bits differ)
 
     def refuse(self, reason: str) -> None:
-        """Nothing of a case is judged, for that reason."""
+        """Skip the checks of a case, for this reason."""
         self._reason = reason
 
     def judged(
@@ -125,9 +126,9 @@ class FlowKernels:
         tolerances: Mapping[str, float | None],
         loop_timeout: float | None,
     ) -> Iterator[FlowJudged]:
-        """Runs the program on the inputs of a case, and gives what its kernels have stored. `others`: what the program of single nodes has.
+        """Run the program on a case and yield the checks of all tensors that its kernels stored.
 
-        tolerances: absolute errors that the caller gives, by tensor of the main graph.
+        others: tensors of the unfused program. tolerances: the caller's absolute errors, by main-graph tensor.
         """
         self._inputs = inputs
         given = tuple(inputs[value.name] for value in self._program.inputs)
@@ -146,7 +147,7 @@ class FlowKernels:
     ) -> Iterator[FlowJudged]:
         graph = self._graphs.get(run["graph"], self._main if run["graph"] == self._program.name else None)
         if graph is None:
-            # A loop's own condition compares its counter with its limit: no node of the model is in it.
+            # A loop's condition graph compares its counter with the limit; it contains no node of the model.
             if not run["graph"].endswith(".condition"):
                 self._lost.add(f"graph '{run['graph']}': it is the importer's own")
             return
@@ -154,22 +155,23 @@ class FlowKernels:
         graph.kernels.take(run["tensors"], {**self._given(is_main), **graph.given(run["inputs"])})
         for node in graph.kernels.reference.nodes:
             if _has_graphs(node.proto):
-                continue  # which the program runs between its regions
+                continue  # run by the program between regions
             allowed = {name: tolerances.get(name) for name in node.outputs} if is_main else {}
             for one in graph.kernels.judged(node, others if is_main else {}, None, allowed):
-                if one.deviation is None and one.note.startswith(
-                    UNKNOWN
-                ):  # a sequence, whose parts have names of the importer's
+                # A sequence, whose elements have the importer's names.
+                if one.deviation is None and one.note.startswith(UNKNOWN):
                     self._lost.add(f"tensor '{one.name}'{f' in {graph.name}' if graph.name else ''}: {one.note}")
                 else:
                     yield FlowJudged(graph.owner or node, graph.name, run["number"], node, one)
 
     def _given(self, is_main: bool) -> dict[str, Array]:
-        """The inputs of the case at hand, which the main graph reads."""
+        """Return the main graph's inputs in the current case."""
         return self._main.kernels.reference.texts(self._inputs) if is_main else {}
 
     def differing(self, case: int) -> list[Finding]:
-        """The outputs of regions that have other bits where no copies after each step make the device wait."""
+        """Return findings for region outputs whose bits differ without the copies after each step, which make the
+        device wait.
+        """
         return [
             Finding(
                 DIFFERS,
@@ -183,7 +185,7 @@ class FlowKernels:
         ]
 
     def idle(self, options: Options) -> Iterator[ValidationRow]:
-        """A row for each branch that no case took, and for each loop whose body never ran."""
+        """Yield a row for each branch that no case took and each loop body that never ran."""
         for name in self._idle():
             graph = self._graphs.get(name)
             if graph is None or graph.owner is None:
@@ -196,13 +198,13 @@ class FlowKernels:
             yield row._replace(program="kernels", members=(owner.name,), unproved=(owner.name,), waived=waived)
 
     def _idle(self) -> list[str]:
-        """The graphs that did not run."""
+        """Return the graphs that did not run."""
         idle = dict.fromkeys(self._names[i] for i, ran in self._ran.items() if not ran)
         return [name for name in idle if not any(name.startswith(f"{loop}.") for loop in self._single)]
 
     @property
     def refused(self) -> str:
-        """Kernels that were not judged, by the names of their graphs and loops; "" where there are none."""
+        """Kernels that were not checked, by graph or loop; "" if there are none."""
         if not self._most:
             return ""
         said = [self._reason] if self._reason else []
@@ -213,7 +215,7 @@ class FlowKernels:
 
 
 def _shape_of(node: ReferenceNode, name: str) -> Any:
-    """The sizes that a body declares of an input."""
+    """Return the declared sizes of a body's input."""
     (body,) = (attribute.g for attribute in node.proto.attribute if attribute.type == AttributeProto.GRAPH)
     return next(value.type.tensor_type.shape.dim for value in body.input if value.name == name)
 
@@ -225,7 +227,7 @@ def _has_graphs(proto: Any) -> bool:
 def _inner(
     program: Program, outer: Reference, owner: ReferenceNode | None, prefix: str
 ) -> Iterator[tuple[str, _Graph]]:
-    """The graphs in a graph's nodes, by the names that the importer gives them."""
+    """Yield the subgraphs of a graph's nodes, by the importer's names."""
     for node in outer.nodes:
         for attribute in node.proto.attribute:
             if attribute.type != AttributeProto.GRAPH:

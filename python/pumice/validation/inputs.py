@@ -1,4 +1,4 @@
-"""Inputs for a validation when nobody gives any: drawn by the model's declared types and by what its first nodes do with them."""
+"""Generates inputs for validation from the model's declared types and the first nodes that read them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..model.values import ModelValue
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_MOST_STEPS = 32  # tensors behind an input whose readers are looked at
+_MOST_STEPS = 32  # tensors searched after an input
 _COLOURS = (1, 3)
-# Nodes that hand numbers on as they are, by their first input.
+# Nodes that pass on the values of their first input.
 _PASSES = (
     "Cast",
     "Expand",
@@ -33,7 +33,7 @@ _PASSES = (
     "Transpose",
     "Unsqueeze",
 )
-# Nodes that an image passes before its first convolution.
+# Nodes that may precede an image's first convolution.
 _SCALES = (
     "Add",
     "BatchNormalization",
@@ -59,14 +59,14 @@ _FEATURES = (
     *_SEQUENCES,
 )
 _QUANTISED = ("ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul")
-# Inputs that are sizes or counts, by operator and position.
+# Inputs that are sizes or counts, by operator and index.
 _COUNTS = {("Expand", 1), ("Reshape", 1), ("ConstantOfShape", 0), ("TopK", 1), ("Tile", 1), ("Loop", 0), ("Range", 1)}
-# Tables of com.microsoft's EmbedLayerNormalization by the position of the ids.
+# Embedding tables of com.microsoft's EmbedLayerNormalization, by the index of the ids.
 _TABLES = {0: 2, 1: 4, 8: 3}
 
 
 class _Use(NamedTuple):
-    """A node that reads an input, at which of its own inputs, and whether an image's scaling lies between."""
+    """A node that reads an input, at which index, and whether image scaling precedes it."""
 
     node: NodeProto
     position: int
@@ -78,7 +78,7 @@ class _Use(NamedTuple):
 
 
 class _Survey:
-    """What the nodes of a graph do with its inputs."""
+    """How a graph's nodes use its inputs."""
 
     def __init__(self, graph: GraphProto) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
@@ -92,7 +92,7 @@ class _Survey:
                 self.readers.setdefault(name, []).append((node, position))
 
     def uses(self, name: str) -> list[_Use]:
-        """The first nodes that do more with an input than to hand it on."""
+        """Return the first nodes that use an input for more than passing it on."""
         found: list[_Use] = []
         seen: set[tuple[str, bool]] = set()
         ways = [(name, False)]
@@ -108,7 +108,7 @@ class _Survey:
         return found
 
     def table(self, use: _Use) -> tuple[str, int] | None:
-        """The table that ids choose rows of, and how many rows it has."""
+        """Return the table that ids index, and its number of rows."""
         node, (op, position) = use.node, use.place
         axis, source = 0, 0
         if op == "EmbedLayerNormalization" and position in _TABLES:
@@ -122,7 +122,7 @@ class _Survey:
         return (name, shape[axis]) if shape and -len(shape) <= axis < len(shape) and shape[axis] > 0 else None
 
     def colours(self, use: _Use) -> int:
-        """How many channels a convolution takes of what it reads; 0 where that is not known."""
+        """Return the number of input channels of a convolution; 0 if unknown."""
         node = use.node
         weight = {"QLinearConv": 3}.get(node.op_type, 1)
         shape = self.shapes.get(node.input[weight]) if len(node.input) > weight else None
@@ -131,11 +131,11 @@ class _Survey:
 
 
 def generated_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Generated:
-    """Inputs by name, the same at every call, with a sentence on how each was drawn.
+    """Return inputs by name, the same in every call, and a sentence on how each was generated.
 
-    Token ids lie within the rows of their table, images from 0 to 1 (0 to 255 where they are bytes), masks are ones, positions count up,
-    lengths are whole; numbers that products and normalisations read are normal, and others lie from 0 to 1. sizes: of open dimensions,
-    by name, or by input and axis as in "x[1]". Raises InputError.
+    Token ids are within their table, images in 0..1 (0..255 for bytes), masks are ones, positions count up, lengths are
+    valid. Inputs of GEMMs and normalisations are normally distributed; others are in 0..1.
+    sizes: of open dimensions, by name, or by input and axis as in "x[1]". Raise InputError.
     """
     survey = _Survey(parse(ModelFile(model.source, model.folder)).graph)
 
@@ -151,7 +151,7 @@ def generated_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Ge
 def _whole(
     value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _Survey, uses: list[_Use]
 ) -> tuple[Array, str]:
-    """Integers and booleans."""
+    """Generate integers and booleans."""
     shape, name = shapes[value.name], value.name.lower()
     ones = np.ones(shape, value.dtype)
     tables = [(found, use.node.op_type) for use in uses if (found := survey.table(use))]
@@ -183,7 +183,7 @@ def _whole(
 def _real(
     value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _Survey, uses: list[_Use]
 ) -> tuple[Array, str]:
-    """Floats, and complex numbers."""
+    """Generate floats and complex numbers."""
     shape = shapes[value.name]
     ops = {use.node.op_type for use in uses}
     if "mask" in value.name.lower():
@@ -207,7 +207,7 @@ def _is_image(shape: tuple[int, ...], survey: _Survey, uses: list[_Use]) -> bool
 
 
 def _length(value: ModelValue, shapes: Shapes, uses: list[_Use]) -> tuple[int, str] | None:
-    """The size of the axis that lengths are of, and why; None for what are none."""
+    """Return the axis size that lengths refer to, and why; None if these are not lengths."""
     for use in uses:
         op, position = use.place
         source = use.node.input[0] if use.node.input else ""
@@ -224,7 +224,7 @@ def _length(value: ModelValue, shapes: Shapes, uses: list[_Use]) -> tuple[int, s
 
 
 def _is_mask(uses: list[_Use]) -> bool:
-    """Whether it is taken from 1, as masks are, or chooses between two values."""
+    """Whether the input is used like a mask: subtracted from 1, or selecting between two values."""
     return any(
         use.place in (("Where", 0), ("Equal", 0), ("Sub", 1), ("And", 0), ("And", 1), ("Not", 0)) for use in uses
     )

@@ -1,4 +1,4 @@
-"""A tensor of the device beside a bounded value of the reference: error over bound, element by element."""
+"""Compares a device tensor with the reference's interval: error over bound, per element."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ RIGHT, WRONG, UNPROVED, ILL = "right", "wrong", "unproved", "ill-conditioned"
 
 
 class Deviation(NamedTuple):
-    """How far a tensor is from the reference, at the wrong element with the largest error, else at that nearest to its bound.
+    """Deviation of a tensor from the reference, at the wrong element with the largest error, else at the one nearest to
+    its bound.
 
-    error and allowed are absolute and of that element. undecided: elements whose value rests on a choice that rounding may turn, so that
-    either is right; unknown: those for which no bound could be derived. kind names what is wrong where it is more than a number too far
-    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: elements by error over bound, in
-    the bins of `statistics`. nans, infinities: elements that are so where the reference is finite, whatever their bound is, but for
-    infinities that storage makes of a finite number.
+    error, allowed: absolute, of that element. undecided: elements that depend on a choice that rounding may change;
+    every alternative is right. unknown: elements without a bound. kind: an error other than a number that is too far
+    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: histogram of
+    error over bound, in the bins of `statistics`. nans, infinities: such elements where the reference is finite,
+    whatever their bound, except infinities from rounding to storage.
     """
 
     error: float
@@ -44,17 +45,17 @@ class Deviation(NamedTuple):
 
     @property
     def not_finite(self) -> int:
-        """Elements that are NaN or infinite where the reference has a finite number."""
+        """Elements that are NaN or infinite where the reference is finite."""
         return self.nans + self.infinities
 
     @property
     def ok(self) -> bool:
-        """Whether no element is beyond its bound."""
+        """Whether no element exceeds its bound."""
         return not self.kind and self.error <= self.allowed
 
     @property
     def severity(self) -> float:
-        """Error over bound: over 1 is wrong."""
+        """Error over bound; above 1 is wrong."""
         if self.kind:
             return math.inf
         if self.allowed > 0:
@@ -63,23 +64,22 @@ class Deviation(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """ "right", "wrong", or "unproved": of an element nothing is known, or more than half of them are undecided."""
+        """ "right", "wrong", or "unproved" if an element is unknown or more than half are undecided."""
         if not self.ok:
             return WRONG
         return UNPROVED if self.unknown or 2 * self.undecided > self.elements else RIGHT
 
     @property
     def missing(self) -> str:
-        """Why it is unproved, though no element is wrong."""
+        """Why the tensor is unproved, although no element is wrong."""
         if self.unknown:
             return f"{self.unknown} of {self.elements} elements have no finite bound"
         return f"{self.undecided} of {self.elements} elements rest on a choice that rounding may turn"
 
 
 class Element(NamedTuple):
-    """Arrays of one shape: errors, bounds, and which elements are undecided or of which nothing is known.
-
-    raw: the errors, of elements too of which nothing is known.
+    """Per-element errors, bounds, and which elements are undecided or unknown. raw: the errors, including unknown
+    elements.
     """
 
     raw: Array
@@ -90,9 +90,9 @@ class Element(NamedTuple):
 
 
 def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None = None) -> Deviation:
-    """`allowed`: an absolute error that the caller gives in place of the derived bound, of every element.
+    """Compare a tensor with its expected value. `allowed`: the caller's absolute error, replacing the derived bounds.
 
-    An element that rests on an undecided choice is judged by the side of it that is nearest, several that rest on one choice by one side.
+    An undecided element is compared with its nearest alternative; elements that share a choice use the same one.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         texts = (f"{actual.dtype}{list(actual.shape)}", f"{expected.dtype}{list(expected.shape)}")
@@ -111,7 +111,7 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
 
 
 def _worse(first: Deviation, second: Deviation) -> Deviation:
-    """The worse of both blocks: the wrong element with the largest error, else that nearest to its bound, and the counts of both."""
+    """Merge two blocks: the wrong element with the largest error, else the one nearest to its bound; counts are added."""
     if first.ok and second.ok:
         taken = second if _nearness(second) > _nearness(first) else first
     elif first.ok or second.ok:
@@ -129,7 +129,7 @@ def _worse(first: Deviation, second: Deviation) -> Deviation:
 
 
 def _nearness(one: Deviation) -> float:
-    """Error over bound of a right element; nothing where the bound is infinite."""
+    """Return error over bound of a right element; 0 if the bound is infinite."""
     return one.error / one.allowed if 0 < one.allowed < math.inf else 0.0
 
 
@@ -138,7 +138,7 @@ def _size(error: float) -> float:
 
 
 def _one_sided(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> OneSided | None:
-    """The sides of undecided choices each of which decides several numbers, which may be in several blocks."""
+    """Return the alternatives of choices shared by several elements, possibly in several blocks."""
     if expected.sides is None or not expected.sides.is_grouped:
         return None
     made = OneSided()
@@ -155,7 +155,7 @@ def _one_sided(actual: Array, expected: Bounded, types: Types, allowed: float | 
 
 
 def _ratios(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Array:
-    """Error over bound; 1 where nothing is known."""
+    """Return error over bound; 1 for unknown elements."""
     with np.errstate(all="ignore"):
         parts = _compared(actual, expected, types, allowed)
         ratio = np.where(parts.errors <= parts.allowed, 0.0, np.inf)
@@ -172,7 +172,7 @@ def _compared(actual: Array, expected: Bounded, types: Types, allowed: float | N
 
 
 def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation:
-    """The deviation of numbers few enough for all that is made of them on the way."""
+    """Return the deviation of a block, small enough that temporaries fit the cache."""
     actual = np.asarray(actual)
     if (plain := _plain(actual, expected, types, allowed)) is not None:
         return plain
@@ -184,7 +184,7 @@ def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None
         beyond = ~(errors <= bounds)
         ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)
         ratio = np.where(np.isinf(bounds) | np.isnan(ratio), 0.0, ratio)
-        # The one of the wrong elements with the largest error, else the one that is nearest to its bound.
+        # The wrong element with the largest error, else the one nearest to its bound.
         rank = np.where(beyond, np.nan_to_num(errors, nan=np.inf), -1.0) if beyond.any() else ratio
     at = np.unravel_index(int(np.argmax(rank)), actual.shape) if actual.ndim else ()
     place = tuple(int(i) for i in at)
@@ -204,7 +204,7 @@ def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None
 
 
 def _not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, int]:
-    """How many elements are NaN, and infinite, where the reference is finite and the error says so."""
+    """Return the number of NaNs and infinities where the reference is finite and the element is in error."""
     far = np.isinf(errors) & np.isfinite(expected.value) if is_float(actual.dtype) else np.zeros(0, bool)
     if not far.any():
         return 0, 0
@@ -213,7 +213,7 @@ def _not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, i
 
 
 def _plain(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation | None:
-    """The same in a few passes where each number is finite, decided, far from the type's limit and within its bound; else None."""
+    """Fast path of `_block`: all elements finite, decided, far from overflow and within bounds; otherwise return None."""
     if allowed is not None or expected.sides is not None or not is_float(actual.dtype) or not actual.ndim:
         return None
     kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
@@ -223,7 +223,7 @@ def _plain(actual: Array, expected: Bounded, types: Types, allowed: float | None
         np.abs(errors, out=errors)
         farthest, reach = float(errors.max()), 0.0 if error is None else float(types.reach(error.max()))
         largest = max(abs(float(value.max())), abs(float(value.min())))
-        # Not so where any of them is infinite or NaN. Half the limit leaves room for every rounding.
+        # False for infinity or NaN. Half the limit leaves room for every rounding.
         if not (farthest < math.inf and largest + reach < min(kept.largest, read.largest) / 2):
             return None
         bounds = np.zeros(value.shape) if error is None else np.broadcast_to(types.reach(error), value.shape)
@@ -239,7 +239,9 @@ def _plain(actual: Array, expected: Bounded, types: Types, allowed: float | None
 
 
 def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
-    """The deviation of a node that only moves elements, which is wrong too where a zero has the other sign: its reciprocal would differ."""
+    """Return the deviation of a node that only moves elements; a zero of the wrong sign is also wrong (1/x would
+    differ).
+    """
     if not is_float(actual.dtype) or not actual.size:
         return found
     for index, array, value in pairs(actual, expected):
@@ -252,7 +254,7 @@ def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
 
 
 def _turned(actual: Array, expected: Bounded) -> tuple[tuple[int, ...], Any, Any] | None:
-    """The first zero of another sign: where it is, and both values."""
+    """Return the first zero with the wrong sign: its index and both values."""
     given = np.asarray(actual, np.float64)
     turned = (given == 0) & (expected.value == 0) & (np.signbit(given) != np.signbit(expected.value))
     if expected.error is not None:
@@ -264,13 +266,13 @@ def _turned(actual: Array, expected: Bounded) -> tuple[tuple[int, ...], Any, Any
     return place, np.asarray(actual)[place], _shown(expected, place)
 
 
-_MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # elements come out of them bit by bit
+_MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # operators that copy elements bit for bit
 
 
 def node_deviation(
     op: str, actual: Array, expected: Bounded, types: Types, allowed: float | None, *, moved_alone: bool = True
 ) -> Deviation:
-    """The deviation of what an operator of that name makes. `moved_alone`: no other operator is between it and what it reads."""
+    """Return the deviation of an operator's result. `moved_alone`: no other operator is fused before it."""
     found = judged(actual, expected, types, allowed)
     if op in _MOVES and found.ok and moved_alone:
         found = zero_signs(actual, expected, found)
@@ -291,7 +293,7 @@ def _kind(actual: Any, expected: Any, error: float, allowed: float) -> str:
 
 
 def _others(actual: Array, expected: Bounded) -> Element:
-    """Integers, booleans and strings are equal, but for what is undecided."""
+    """Compare integers, booleans and strings, which must be equal unless undecided."""
     if actual.dtype == object:
         errors, zeros = np.where(actual == expected.value, 0.0, 1.0), np.zeros(actual.shape)
         return Element(errors, errors, zeros, zeros > 0, zeros > 0)
@@ -325,15 +327,15 @@ def _floats(actual: Array, expected: Bounded, types: Types) -> Element:
 
 
 def _saturated(given: Array, value: Array, error: Array, types: Types, dtype: Any) -> Array:
-    """Where the device has infinity, or the largest number there is, for a number that a type on the way rounds to infinity (V10).
+    """Return where the device has infinity or the largest value, for a number that storage rounds to infinity (V10).
 
-    That is a number from the one on that lies between the largest and the power of two behind it, with what may be wrong before it is
-    rounded: the rounding itself carries none over that.
+    The limit is halfway between the largest value and the next power of two, compared before the final rounding with
+    the error so far.
     """
     kept, read = types.storage(dtype), types.read_back(dtype)
     narrow = kept if kept.largest <= read.largest else read
     size = np.abs(value)
-    # The rounding to a type that is stored in before may carry it over that.
+    # Rounding to an earlier storage type may carry the number over the limit.
     own = np.where(np.isfinite(size), size, 0.0) * kept.unit if narrow is kept else 0.0
     before = np.sqrt(np.maximum(error * error - own * own, 0.0)) if types.independent else np.maximum(error - own, 0.0)
     # In float64 the limit itself would be infinite.
@@ -344,7 +346,7 @@ def _saturated(given: Array, value: Array, error: Array, types: Types, dtype: An
 
 
 def overflowing(expected: Bounded, types: Types) -> float | None:
-    """The finite number that the program's storage cannot hold, but the model's own type can."""
+    """Return a finite number that overflows the storage type but not the declared type; None if there is none."""
     if not is_float(expected.dtype):
         return None
     kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
@@ -353,7 +355,7 @@ def overflowing(expected: Bounded, types: Types) -> float | None:
     worst = 0.0
     for index in blocks(expected.shape):
         value = (expected.part(index) if expected.size > BLOCK else expected).value
-        if value.size and max(float(value.max()), -float(value.min())) <= kept.largest:  # not so where one is NaN
+        if value.size and max(float(value.max()), -float(value.min())) <= kept.largest:  # false for NaN
             continue
         with np.errstate(all="ignore"):
             size = np.where(np.isfinite(value), np.abs(value), 0.0)
@@ -364,6 +366,6 @@ def overflowing(expected: Bounded, types: Types) -> float | None:
 
 
 def overflow_text(precision: str, number: float, dtype: Any, node: str) -> str:
-    """The sentence that tells of a number which storage cannot hold."""
+    """Return the sentence for a number that overflows storage."""
     shown = f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
     return f"{precision} overflow: {shown} in {dtype} at node '{node}'"

@@ -1,4 +1,4 @@
-"""Records of reports as JUnit XML, which services that run tests know how to show."""
+"""Converts report records to JUnit XML for CI services."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Record = Mapping[str, Any]
 
 
 def junit(reports: Sequence[Record]) -> str:
-    """A test suite for each record, and in it a test case for each row.
+    """Return a test suite per record, with a test case per row.
 
-    Outputs that were made again and again have a test case too, which fails with "not deterministic", and so has a report that is not ok
-    though no row says why.
-    Wrong rows are failures of type "wrong"; unproved and ill-conditioned ones are failures of these types, or skipped where allowed. The
-    properties of a suite say what was validated (device, driver, precision, options, findings), those of a case its error and bound.
+    Outputs of repeated runs also have a test case, which fails with "not deterministic"; so does a report that is not
+    ok for another reason. Wrong rows are failures of type "wrong"; unproved and ill-conditioned rows are failures of
+    these types, or skipped if allowed. A suite's properties describe the validation (device, driver, precision,
+    options, findings), a case's its error and bound.
     """
     root = Element("testsuites", name="pumice validate")
     for report in reports:
@@ -56,7 +56,7 @@ def _suite(root: Element, report: Record) -> None:
 
 
 def _repeat(suite: Element, report: Record, one: Record) -> None:
-    """The test case of an output that was made again and again."""
+    """Add the test case of an output of repeated runs."""
     case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.repeats"), name=plain(one["output"]))
     _properties(case, {"case": one["case"], "runs": sum(one["runs"].values()), "results": one["results"]})
     message = plain(one["text"], LONG)

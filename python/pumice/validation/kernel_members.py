@@ -1,4 +1,4 @@
-"""The values that the model's nodes in one kernel make of what the kernel reads."""
+"""Evaluates the model's nodes inside a kernel on the kernel's inputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .bounds.types import HALVES, Types, float_type, is_float, name_of
 from .carried import Carried, decided, settled_integers, widened
 from .reference import Reference, ReferenceNode
 
-UNKNOWN = "nothing is known of "  # of what a kernel reads: begins the note of a tensor that is not judged
-# The errors that a member raises where no rule makes anything of what it reads.
+# Begins the note of a tensor that is not checked because a kernel input is unknown.
+UNKNOWN = "nothing is known of "
+# Errors of a member whose inputs no rule covers.
 _CANNOT = (Undecided, Unproved, IndexError, KeyError, MemoryError)
 
 
@@ -32,17 +33,18 @@ class Missing(Exception):
 
 
 class Alone(NamedTuple):
-    """What the rules made of a node that was judged alone, on tensors that the kernel reads too. additions: of its own kernel there."""
+    """Results of a node that was checked on its own with the same inputs. additions: of its kernel there."""
 
     values: Mapping[str, Value]
     additions: int
 
 
 class Members:
-    """The values that the members of one kernel make of what it reads, those inside it by one view of its roundings.
+    """Values of a kernel's members, computed from its inputs under one assumption on rounding.
 
-    choices: what has no floats, of the program of single nodes. known: inputs, constants and what follows from them without a kernel, by
-    that view. held: what the kernel reads. told: by member. allowed: absolute errors that the caller gives, by output of a member.
+    choices: integers and booleans of the unfused program. known: inputs, constants, and what follows from them without
+    a kernel. held: the kernel's inputs. told: facts per member. allowed: the caller's absolute errors, by output of a
+    member.
     """
 
     def __init__(
@@ -61,23 +63,23 @@ class Members:
         self._known = known
         self._made: dict[str, Value] = {}
         self._held = held
-        self.alone: Mapping[str, Alone] = {}  # of the members, in the types of this view
-        self.is_chosen = False  # it rests on a choice that the program of single nodes made
+        self.alone: Mapping[str, Alone] = {}  # of the members, if computed with the same rounding
+        self.is_chosen = False  # depends on a choice of the unfused program
 
     def __getitem__(self, name: str) -> Value:
-        # A tensor that another kernel has stored is a member's own result here, unless this kernel reads it.
+        # A tensor stored by another kernel is recomputed here, unless this kernel reads it.
         if name in self._made:
             return self._made[name]
         return self._held[name] if name in self._held else self._known[name]
 
     def has(self, node: ReferenceNode) -> bool:
-        """Whether a member was evaluated already, on the same tensors and with as long sums."""
+        """Whether a member was already evaluated on the same tensors with the same number of additions."""
         one = self.alone.get(node.name)
         is_same = one is not None and one.additions == self._told.get(node.name, NOTHING).additions
         return is_same and self._made.keys().isdisjoint(node.inputs) and node.op not in REREAD
 
     def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
-        """A member's results. Raises Missing."""
+        """Return a member's results. Raise Missing."""
         runner = self._reference.runner if is_last else self._known.runner
         choices = self._choices
         try:
@@ -109,7 +111,7 @@ class Members:
         return node.run(given, runner, self._told.get(node.name, NOTHING))
 
     def _settled(self, node: ReferenceNode, runner: Runner) -> dict[str, Value] | None:
-        """A member's results by the integers of the program of single nodes, in place of undecided ones; None where there are none."""
+        """Evaluate a member with the unfused program's integers instead of undecided ones; None if there are none."""
         given = {name: self._read(node, name, runner) for name in node.inputs}
         known = {name: from_device(self._choices[name], runner.types) for name in given if name in self._choices}
         settled = {name: settled_integers(value, known.get(name)) for name, value in given.items()}
@@ -123,10 +125,10 @@ class Members:
     def run_maps(
         self, nodes: Sequence[ReferenceNode], name: str, beside: Array, first: ReferenceNode | None = None
     ) -> Value | None:
-        """The result of that name of members that make each number of one of each that they read, from the first to the last, by blocks.
+        """Evaluate a chain of elementwise members block by block, and return its result `name`.
 
-        first: a member before them, whose result is made by blocks too, and read by these alone. None where the result is small, where it
-        rests on a choice, or where blocks cannot be had.
+        first: a member before them that is also evaluated by blocks and read only by them. Return None if the result is
+        small, depends on a choice, or cannot be evaluated by blocks.
         """
         made = {output for node in [*nodes, *([first] if first else [])] for output in node.outputs}
         if not self._choices.keys().isdisjoint(made) or not self._allowed.keys().isdisjoint(made - {name}):
@@ -151,18 +153,18 @@ class Members:
                         return None
                     joined.add(index, block)
         except _CANNOT:
-            return None  # it is said which where they run one by one
+            return None  # evaluation member by member reports the error
         return joined.value()
 
     def _fed(self, node: ReferenceNode) -> Fed | None:
-        """The result of a member that is made by blocks."""
+        """Return a member's result, evaluated block by block."""
         runner = self._known.runner
         given = {name: self._read(node, name, runner) for name in node.inputs}
         found = node.by_blocks(given, runner, self._told.get(node.name, NOTHING))
         return found and Fed(found.shape, found.blocks, found.block)
 
     def _mapped(self, nodes: Sequence[ReferenceNode], values: dict[str, Value]) -> dict[str, Value]:
-        """What the last of such members makes of a block of all that they read."""
+        """Evaluate the chain on one block of its inputs."""
         known, runner = self._known, self._reference.runner
         last = {one: node for node in nodes for one in [*node.inputs, *node.outputs]}
         for node in nodes:
@@ -177,7 +179,7 @@ class Members:
         return values
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drops what no member reads any more."""
+        """Drop values after their last reader."""
         for name in names:
             self._made.pop(name, None)
 
@@ -185,7 +187,9 @@ class Members:
         return self._reference.read(node, name, self[name], runner.at(node.precision).types)
 
     def _agreed(self, name: str, value: Value) -> Value:
-        """Any choice that explains what the kernel has stored is right; that of the program of single nodes may."""
+        """Adopt the unfused program's choice, if it is a valid alternative: any choice that explains the kernel's
+        result is right.
+        """
         if not isinstance(value, Bounded) or name not in self._choices:
             return value
         agreed = decided(value, from_device(self._choices[name], self._reference.types))
@@ -194,7 +198,7 @@ class Members:
 
 
 def with_masks(known: Carried, members: Sequence[ReferenceNode]) -> Carried:
-    """The same values for what kernels of attention make of masks, if the members are attention that is written out."""
+    """Return the same values with the types for attention masks, if the members are unfused attention."""
     ops = [one.op for one in members]
     if members[-1].precision == "fp32" or "Softmax" not in ops or "MatMul" not in ops[ops.index("Softmax") :]:
         return known
@@ -202,7 +206,9 @@ def with_masks(known: Carried, members: Sequence[ReferenceNode]) -> Carried:
 
 
 def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
-    """An array as the program keeps it and the reference's value in one type of floats, where the program keeps another than the model."""
+    """Convert the device's array and the reference's value to a common float type, if storage differs from the declared
+    type.
+    """
     made = as_kept(array, expected.dtype)
     if made is array:
         return array, expected
@@ -210,7 +216,9 @@ def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
 
 
 def after_border(array: Array, value: Bounded, types: Types) -> Bounded:
-    """The value of a tensor in float32 that was a half before: between parts of a program tensors have the type that the file declares."""
+    """Round a float32 tensor declared as 16-bit, if a subgraph boundary has rounded it: tensors there have the declared
+    type.
+    """
     dtype = str(value.dtype)
     if dtype not in HALVES or name_of(array.dtype) != "float32":
         return value
@@ -220,7 +228,7 @@ def after_border(array: Array, value: Bounded, types: Types) -> Bounded:
 
 
 def as_kept(array: Array, dtype: Any) -> Array:
-    """An array as the program keeps it in a type of floats that has all of its numbers, where the model's type is another."""
+    """Convert an array to the wider of its type and the declared float type."""
     if array.dtype == dtype or not (is_float(array.dtype) and is_float(dtype)):
         return array
     return array.astype(np.float64 if "float64" in (name_of(array.dtype), name_of(dtype)) else np.float32)

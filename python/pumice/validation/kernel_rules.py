@@ -1,8 +1,7 @@
-"""Rules for operators that run kernels of the user's: their references, which are NumPy functions, with bounds.
+"""Rules for operators that run user kernels: their NumPy references, with bounds.
 
-What such a function makes of errors of its inputs is measured, since nobody has derived it: it runs again on inputs that are off by their
-errors with random signs, and the root of the mean square of what changes stands for errors that are independent of one another. Taken
-`SPREAD` times it is the reach of the result, as everywhere.
+Error propagation through such a function is measured: it also runs on inputs perturbed by their errors with random
+signs. The root mean square of the changes is an independent error; `SPREAD` times that is its reach, as everywhere.
 """
 
 from __future__ import annotations
@@ -22,16 +21,18 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Call, Rule, Undecided, Unproved
 from .bounds.types import SPREAD, is_float
 
-_SAMPLES = 16  # runs with errors of random signs
+_SAMPLES = 16  # runs with random error signs
 
 
 def rules_of(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
-    """A rule for each operator, which says "not checked" for one without a reference of its own."""
+    """Return a rule per operator; it reports "not checked" for an operator without a reference."""
     return {name: _rule(name, one) for name, one in kernels.items()}
 
 
 def kernel_nodes(model: Model) -> list[str]:
-    """What each node of the model that runs a kernel of the user's is, as text: the kernel's text, and what its rules give for the node."""
+    """Return a text for each node that runs a user kernel: the kernel source, and the results of its rules for the
+    node.
+    """
     if not model.kernel_table:
         return []
     told = ToldKernels(model.kernel_table)
@@ -78,7 +79,9 @@ def _dtypes(one: KernelOperator, inputs: list[Bounded]) -> list[Any]:
 
 
 def _called(name: str, one: KernelOperator, given: list[Array], attributes: dict[str, Any]) -> list[tuple[Array, Any]]:
-    """The outputs with their bounds, or None. Raises Unproved where the function fails, or gives others than the kernel has."""
+    """Return the outputs with their bounds, or None. Raise Unproved if the function fails or its outputs do not match
+    the kernel's.
+    """
     assert one.reference is not None
     every = {**dict(zip(one.inputs, given, strict=True)), **attributes}
     try:
@@ -86,7 +89,7 @@ def _called(name: str, one: KernelOperator, given: list[Array], attributes: dict
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in wanted):
             every = {parameter.name: every[parameter.name] for parameter in wanted if parameter.name in every}
         result = one.reference(**every)
-    except Exception as error:  # whatever the caller's function raises
+    except Exception as error:  # the caller's function may raise anything
         raise Unproved(f"the reference of {name} fails: {type(error).__name__}: {error}") from None
     if isinstance(result, Mapping):
         if missing := [output for output in one.outputs if output not in result]:
@@ -110,7 +113,7 @@ def _changes(
     attributes: dict[str, Any],
     values: list[Array],
 ) -> list[Array | None]:
-    """The root of the mean square of what errors of the inputs change, by output; None where they have none."""
+    """Return the root mean square change per output, from errors of the inputs; None if the inputs are exact."""
     if all(value.error is None or not np.any(value.error > 0) for value in inputs):
         return [None] * len(values)
     random = np.random.default_rng(0)
@@ -129,7 +132,7 @@ def _changes(
             if not is_float(value.dtype) and np.any(other != value):
                 raise Undecided(f"{name} makes whole numbers of what roundings may turn")
             change = np.asarray(other, np.float64) - np.asarray(value, np.float64)
-            # An equal infinity on both sides has not changed.
+            # Equal infinities do not count as a change.
             total += np.where(np.asarray(other == value), 0.0, np.nan_to_num(change, nan=np.inf, posinf=np.inf)) ** 2
     return [
         np.sqrt(total / _SAMPLES) if is_float(value.dtype) else None for total, value in zip(sums, values, strict=True)
@@ -137,7 +140,7 @@ def _changes(
 
 
 def _own_error(one: KernelOperator, call: Call, value: Array, bound: Any, dtype: Any) -> Array | None:
-    """How far the kernel itself may be off: what the reference says, else `tolerance` of the largest number."""
+    """Return the kernel's own error: the reference's bound, else `tolerance` times the largest magnitude."""
     if bound is not None:
         error = np.array(np.broadcast_to(np.asarray(bound, np.float64), value.shape))
         if not (error >= 0).all():

@@ -1,4 +1,4 @@
-"""The program as it ships, kernel by kernel: every tensor that one stores, beside what its members make of what it reads."""
+"""Checks every tensor that the optimised program's kernels store: their members are evaluated on the kernel's inputs."""
 
 from __future__ import annotations
 
@@ -24,27 +24,22 @@ from .kernel_members import Alone, Members, Missing, after_border, alike, as_kep
 from .reference import PRODUCTS, SCALES, Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
-_READS_WITHOUT = (
-    "Concat",
-    "Shape",
-    "Size",
-)  # parts of the first are written where they belong; the others read sizes alone
-
-
-# Operators whose result may be a view of what they read.
+# Concat inputs may be written in place; the other operators only read sizes.
+_READS_WITHOUT = ("Concat", "Shape", "Size")
+# Operators whose result may alias their input.
 _VIEWS = {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
-_ABSENT, _DONE = np.zeros(0), np.zeros(0)  # in place of tensors that are not kept yet, or no longer
+_ABSENT, _DONE = np.zeros(0), np.zeros(0)  # placeholders for tensors that are not loaded yet, or already freed
 
 
 def _nothing(node: ReferenceNode) -> None:
-    """The loading of tensors that are all there already."""
+    """No-op loader: all tensors are present."""
 
 
 class Stored(NamedTuple):
-    """A tensor as a kernel of the program has stored it, in the dtype that the program keeps it in.
+    """A tensor stored by a kernel, in the program's dtype.
 
-    `reads`: what that kernel reads. `additions`: in the longest chain of its sums, 0 where it does not tell. `source`, `size`: the
-    program's name of it, and its bytes. `array` is empty until the tensor's turn has come, and where it is over.
+    reads: the kernel's inputs. additions: longest chain in its sums, 0 if unknown. source, size: the program's name,
+    and bytes. array: empty before the tensor is loaded and after it is freed.
     """
 
     array: Array
@@ -56,16 +51,16 @@ class Stored(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What became of one such tensor. `members`: the model's nodes between it and the tensors that its kernel reads."""
+    """Check of a stored tensor. `members`: the model's nodes between the kernel's inputs and the tensor."""
 
     name: str
     stored: Stored
     members: tuple[str, ...]
     deviation: Deviation | None
     note: str
-    unproved: tuple[str, ...]  # nodes that no rule covers
+    unproved: tuple[str, ...]  # nodes without a rule
     statistics: Statistics | None = None
-    fault: str = ""  # how a reference and the rules contradict each other
+    fault: str = ""  # contradiction between a reference and the rules
 
     @property
     def verdict(self) -> str:
@@ -74,11 +69,10 @@ class Judged(NamedTuple):
 
 
 class ShippedKernels:
-    """Judges the kernels of one program. Begin a case with `begin`, then give the model's nodes in their order to `judged`.
+    """Checks a program's kernels. Call `begin` for each case, then `judged` for each node in order.
 
-    A kernel may round to storage what it hands on to its own next operation, as the single nodes would, or go on in float32: a tensor is
-    right within either bound. `refused` says why nothing is judged, where that is so: a program with control flow is several lists of
-    dispatches.
+    A kernel may round intermediates to storage, as the unfused program does, or keep them in float32; a tensor is right
+    within either bound. `refused`: why nothing is checked, such as control flow, which splits the dispatch list.
     """
 
     def __init__(
@@ -91,33 +85,34 @@ class ShippedKernels:
         self.program = program
         self._tolerance = tolerance
         self.reference = reference
-        self._against = against if against is not None and against.reads_values else None  # which has values of its own
+        # Only if it has its own values.
+        self._against = against if against is not None and against.reads_values else None
         self.types: Types = reference.types
         self.refused = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
         self._runners = self._runners_of(reference)
-        self._known: list[Carried] = []  # by runner: the inputs, the constants and what follows from them
-        self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
-        # Of the program, in the run that is judged; None where a model is streamed.
+        self._known: list[Carried] = []  # per runner: the inputs, the constants, and what follows from them
+        self.choices: dict[str, Array] = {}  # integers and booleans of the unfused program
+        # Outputs of the observed run; None for streamed models.
         self.outputs: dict[str, Array] | None = None
         self._stored: dict[str, list[Stored]] = {}
-        # Tensors that kernels have stored, as those behind them read them; where a model is streamed they are made when they are read.
+        # Stored tensors as later kernels read them; for streamed models converted on access.
         self._held: dict[str, Value] = {}
-        self._declared: dict[str, Any] = {}  # the element types that the rules give stored tensors
+        self._declared: dict[str, Any] = {}  # declared types of stored tensors, from the rules
         self._freed: dict[int, list[str]] = {}
-        self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
-        # Those of them that were not read back in fewer bits than the kernels keep: the rules make the same of both.
+        self._same: set[str] = set()  # tensors that are bit-identical in the unfused program
+        # Those read back in the same type, so the rules give identical results.
         self._read_alike: set[str] = set()
-        self._load: Callable[[ReferenceNode], None] = _nothing  # has a node's tensors before they are judged
-        # What the rules made of nodes inside kernels where these were judged alone, as long as a kernel may have them as members.
+        self._load: Callable[[ReferenceNode], None] = _nothing  # loads a node's tensors before they are checked
+        # Results of nodes inside kernels that were checked on their own, kept while a kernel may have them as members.
         self._alone: dict[str, Alone] = {}
-        self._inside: set[str] = set()  # of which nodes that is so
-        # By the operators of members, the view by which a kernel of these was right.
+        self._inside: set[str] = set()  # names of these nodes
+        # Member operators -> index of the rounding assumption under which such a kernel was right.
         self._first: dict[tuple[str, ...], int] = {}
 
     def _runners_of(self, reference: Reference) -> list[Runner]:
-        """Return a runner for each view of what is rounded inside a kernel, the usual ones first, and one for a Gelu written with Erf."""
+        """Return a runner per assumption on rounding in a kernel, common ones first, and one for Gelu with Erf."""
         runners = [reference.runner]
         if self.types.precision != "fp32":
             exact, rounded, scaled = (
@@ -129,10 +124,10 @@ class ShippedKernels:
             runners.insert(max(len(runners) - 1, 1), view)
         return runners
 
-    # ---- what the program has stored
+    # ---- stored tensors
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], window: int | None = None) -> None:
-        """Runs the program on the inputs of a case. window: bytes of tensors that are kept at once, for which it runs again and again."""
+        """Run the program on a case. window: bytes of tensors kept at once, with several runs."""
         found: dict[str, Any] = {"tensors": [], "outputs": {}}
         arrays = tuple(inputs[value.name] for value in self.program.inputs)
         try:
@@ -146,7 +141,7 @@ class ShippedKernels:
             self._load = lambda node: self._window(node, arrays, window)
 
     def _window(self, node: ReferenceNode, arrays: tuple[Array, ...], window: int) -> None:
-        """Has the tensors that kernels store of this node and of those behind it, as many as go into a window."""
+        """Load the stored tensors of this node and of later ones, up to the window size."""
         if all(one.array is not _ABSENT for name in node.outputs for one in self._stored.get(name, ())):
             return
         wanted: dict[str, tuple[str, int]] = {}
@@ -163,7 +158,7 @@ class ShippedKernels:
                 self._stored[name][k] = self._stored[name][k]._replace(array=self.reference.text(name, one["array"]))
 
     def take(self, tensors: Sequence[Mapping[str, Any]], given: Mapping[str, Any], by_parts: bool = False) -> None:
-        """What the program, or a region of it, has stored when it was given these inputs. by_parts: of these no doubles are kept."""
+        """Take the tensors stored by the program or a region for these inputs. by_parts: keep no float64 copies."""
         self._known = [Carried(self.reference, runner, given, by_parts=by_parts) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}
@@ -174,7 +169,7 @@ class ShippedKernels:
             if name := self._name(one["name"]):
                 tensors_before = self._stored.setdefault(name, [])
                 reads = frozenset(self._reads(one["reads"], own))
-                # Kernels that write parts of words read their own result.
+                # Kernels that write parts of 32-bit words read their own result.
                 is_cast = bool(tensors_before) and name in reads
                 reads = reads if is_cast else (reads - {name} | self._viewed(name) if name in reads else reads)
                 array = _ABSENT if one["array"] is None else self.reference.text(name, one["array"])
@@ -183,14 +178,14 @@ class ShippedKernels:
         self._plan_freeing()
 
     def _name(self, name: str) -> str:
-        """The model's name of a tensor; "" for one of the engine's own. A cast at the border of the program is named for what it casts."""
+        """Return the model's name of a tensor, "" for an internal one. A cast at the boundary has its source's name."""
         if name in self._producer:
             return name
         source = name.rpartition(" as ")[0]
         return source if source in self._producer else ""
 
     def _reads(self, names: Sequence[str], own: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """The model's names of what a kernel reads; for tensors of the engine's own, of what those that made them read."""
+        """Yield the model's names of a kernel's inputs; internal tensors are replaced by the inputs of their producers."""
         seen: set[str] = set()
         left = list(names)
         while left:
@@ -204,7 +199,7 @@ class ShippedKernels:
                 left.extend(own.get(name, ()))
 
     def _viewed(self, name: str) -> set[str]:
-        """Return the stored tensor of which this name is a view: that before an Identity or a Reshape; nothing if there is none."""
+        """Return the stored tensor that this name aliases, through Identity, Reshape etc.; empty if there is none."""
         while name in self._producer and self._producer[name].op in _VIEWS:
             name = self._producer[name].inputs[0]
             if name in self._stored:
@@ -212,7 +207,7 @@ class ShippedKernels:
         return set()
 
     def _plan_freeing(self) -> None:
-        """Notes by position of a node which tensors no kernel behind it reads, and which nodes are members of none."""
+        """Record, by node position, which tensors have no later reader, and which nodes are members of kernels."""
         last: dict[str, int] = {}
         self._inside = set()
         for name, tensors in self._stored.items():
@@ -224,14 +219,14 @@ class ShippedKernels:
                 last[read] = max(last.get(read, 0), self._position[node.name])
         for name, end in last.items():
             self._freed.setdefault(end, []).append(name)
-        # Kernels in 16 bits have types of their own, other references values; and what is read by parts is not kept.
+        # 16-bit kernels use other types and other references other values; streamed tensors are not kept.
         if self._runners[0] is not self.reference.runner or self._against is not None:
             self._inside = set()
 
     def _kernel(
         self, node: ReferenceNode, reads: frozenset[str], stored: Container[str]
     ) -> tuple[list[ReferenceNode], set[str]]:
-        """The nodes between what a kernel reads and a node, which is the last, in the model's order; and what it reads that is stored."""
+        """Return the nodes between a kernel's inputs and `node` in model order, and the stored tensors that they read."""
         found, begins = {node.name: node}, set()
         left = [(node, False)]
         while left:
@@ -243,16 +238,16 @@ class ShippedKernels:
                 before = self._producer.get(name)
                 if before is None or before.name in found:
                     continue
-                # The host may have made a value that has no floats. A constant that is computed beforehand is read where the kernel
-                # reads it, and otherwise made by a member of the kernel.
+                # The host may have computed a value without floats. A folded constant is an input if the kernel reads
+                # it; otherwise a member computes it.
                 if name in self._known[0].held and (not before.folded or name in reads):
                     continue
                 found[before.name] = before
-                # A value that a kernel reads and that no kernel has stored is a view of stored values, or they are joined in it.
+                # A kernel input that no kernel stored aliases stored values, or a concatenation of them.
                 left.append((before, is_viewed or name in reads))
         return sorted(found.values(), key=lambda one: self._position[one.name]), begins
 
-    # ---- the verdicts
+    # ---- verdicts
 
     def judged(
         self,
@@ -262,10 +257,10 @@ class ShippedKernels:
         tolerances: Mapping[str, float | None],
         additions: int = 0,
     ) -> list[Judged]:
-        """What the kernels that end at this node have stored.
+        """Check the stored tensors of the kernels that end at this node.
 
-        `other` and `local`: the tensors of the program of single nodes, and what the rules made of them there. `tolerances`: absolute
-        errors that the caller gives, by output. `additions`: of the node's kernel in the program of single nodes.
+        other, local: the unfused program's tensors, and the rules' results for them. tolerances: the caller's absolute
+        errors, by output. additions: of the node's unfused kernel.
         """
         if self.refused:
             return []
@@ -290,16 +285,16 @@ class ShippedKernels:
         return found
 
     def reads(self, node: ReferenceNode, name: str) -> bool:
-        """Whether `judged` reads the numbers of this output in `local`; of others it reads the type."""
+        """Whether `judged` reads the values of this output in `local`; otherwise only the type."""
         tensors = self._stored.get(name, ())
         return any(self._is_alone(node, self._kernel(node, one.reads, self._held)[0]) for one in tensors)
 
     def _is_alone(self, node: ReferenceNode, members: Sequence[ReferenceNode]) -> bool:
-        """Whether a kernel does what the program of single nodes does, with the same numbers."""
+        """Whether a kernel computes the same as the unfused node, from the same inputs."""
         return len(members) == 1 and self._same.issuperset(node.inputs)
 
     def _pass(self, node: ReferenceNode, other: Mapping[str, Array]) -> None:
-        """Keeps constants that are computed beforehand, and what has no floats and follows from inputs, which the host may compute."""
+        """Keep folded constants, and values without floats that follow from inputs and may be computed on the host."""
         if not all(name in self._known[0].held or name in self.reference.constants for name in node.inputs):
             return
         if not node.folded and any(name in other and is_float(other[name].dtype) for name in node.outputs):
@@ -307,7 +302,7 @@ class ShippedKernels:
         try:
             results = [node.run(known.of(node), known.runner) for known in self._known]
         except (Undecided, Unproved, IndexError, KeyError, MemoryError):
-            return  # the kernel that has it as a member says so
+            return  # reported by the kernel with this member
         if not node.folded and any(isinstance(one, Bounded) and one.is_float for one in results[0].values()):
             return
         for known, made in zip(self._known, results, strict=True):
@@ -318,7 +313,7 @@ class ShippedKernels:
                 self._same.add(name)
 
     def _constant(self, known: Carried, node: ReferenceNode, value: Value, other: Array | None) -> Value:
-        """What a node makes of constants, computed beforehand; where everything may be rounded, as the device has computed it."""
+        """Return a folded constant; if any rounding is allowed, the device's own result."""
         if not isinstance(value, Bounded) or known.runner.types.constants == "scaled":
             return value
         if known.runner is self.reference.runner and other is not None:
@@ -330,16 +325,16 @@ class ShippedKernels:
         dtype = value.dtype if isinstance(value, Bounded) else self._declared.get(name)
 
         def held(part: Array) -> Bounded:
-            # The program keeps these numbers as they are here: halves among them are no more than that.
+            # The program stores these values exactly; a 16-bit array is not a read-back of wider values.
             wide = dtype or (np.dtype("float32") if name_of(part.dtype) in HALVES else part.dtype)
             made = from_device(as_kept(part, wide), types)
             return Bounded(made.value, made.error, dtype or part.dtype, stored=True)
 
-        # What is read back has the model's own type.
+        # Read-back tensors have the declared type.
         if other is not None and same_bits(array.astype(other.dtype, copy=False), other):
             self._same.add(name)
             if array.dtype == other.dtype:
-                array = other  # one of two
+                array = other  # share one copy
                 self._read_alike.add(name)
         value_of = Read(array, held)
         self._held[name] = value_of.whole() if self._load is _nothing else value_of
@@ -366,13 +361,14 @@ class ShippedKernels:
             (found[view] for view in sorted(found)), key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict)
         )
         if worst.verdict == WRONG and len(members) > 1:
-            known = self._known[0].with_types(self._known[0].runner.types.with_overflow())  # between two members
+            # Try again with float32 overflow between two members.
+            known = self._known[0].with_types(self._known[0].runner.types.with_overflow())
             verdict, _, _ = self._tried(blank, node, members, known, allowed)
             return verdict if verdict.verdict == RIGHT else worst
         return worst
 
     def _views(self, ops: tuple[str, ...]) -> list[int]:
-        """Return the views of roundings that apply to a kernel of these operators; the one by which such a kernel was right comes first."""
+        """Return the rounding assumptions for a kernel of these operators, the one that worked before first."""
         is_scaled = not (SCALES.isdisjoint(ops) or PRODUCTS.isdisjoint(ops))
         views = [
             view
@@ -390,11 +386,11 @@ class ShippedKernels:
         known: Carried,
         allowed: float | None,
     ) -> tuple[Judged, Value, bool]:
-        """Judge a kernel by one view of its roundings. Return also the value, and whether it rests on a choice."""
+        """Check a kernel under one rounding assumption. Return also the value, and whether it depends on a choice."""
         told = self._told(members, blank.stored)
         carried = with_masks(known, members)
         inside = Members(self.reference, self.choices, carried, self._held, told, self._allowed(members))
-        if known.runner is self.reference.runner:  # the runner that judged the nodes alone
+        if known.runner is self.reference.runner:  # the runner of the unfused checks
             inside.alone = self._alone
         try:
             value = self._value(inside, members, blank.name, blank.stored.array)
@@ -403,7 +399,7 @@ class ShippedKernels:
         return self._verdict(blank, node, value, inside.is_chosen, allowed), value, inside.is_chosen
 
     def _value(self, inside: Members, members: Sequence[ReferenceNode], name: str, beside: Array) -> Value:
-        """What the members make of the tensor of that name, of which the kernel has `beside`. Raises Missing."""
+        """Evaluate the members for the stored tensor `beside`. Raise Missing."""
         last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
         begin = len(members) - self._maps_at_end(members)
         has_product = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
@@ -421,7 +417,7 @@ class ShippedKernels:
     def _referred(
         self, found: Judged, members: Sequence[ReferenceNode], value: Value, is_chosen: bool, allowed: float | None
     ) -> Judged:
-        """A tensor that is right by the rules, judged by a reference that has values of its own."""
+        """Compare a tensor that is right by the rules with a reference that has its own values."""
         if self._against is None:
             return found
         if is_chosen:
@@ -436,7 +432,7 @@ class ShippedKernels:
         return judged._replace(note=expected.note or judged.note, fault=expected.fault)
 
     def _maps_at_end(self, members: Sequence[ReferenceNode]) -> int:
-        """How many of the last members make each number of one of each that they read."""
+        """Return the number of elementwise members at the end."""
         if self.reference.opsets.get("", 1) < OLDEST:
             return 0
         count = 0
@@ -448,17 +444,14 @@ class ShippedKernels:
         return count
 
     def _allowed(self, members: Sequence[ReferenceNode]) -> dict[str, float]:
-        """The absolute errors that the caller gives members, by output."""
+        """Return the caller's absolute errors for the members, by output."""
         if self._tolerance is None:
             return {}
         given = {name: self._tolerance(one.name, name) for one in members for name in one.outputs}
         return {name: allowed for name, allowed in given.items() if allowed}
 
     def _told(self, members: Sequence[ReferenceNode], stored: Stored) -> dict[str, Told]:
-        """What a kernel tells of the member whose sum it has: of several with sums it is not known which that is.
-
-        And what the kernels of the last member have stored, where they read that.
-        """
+        """Return facts about members: the additions, if a single member has a sum, and results that are read back."""
         sums = [member.name for member in members if member.operator in TOLD and not member.folded]
         told = {sums[0]: Told(stored.additions)} if len(sums) == 1 else {}
         last = members[-1]
@@ -468,7 +461,7 @@ class ShippedKernels:
         return told
 
     def _cast(self, blank: Judged, node: ReferenceNode, allowed: float | None) -> Judged:
-        """Judges a kernel that only casts what another one has stored."""
+        """Check a kernel that only casts a stored tensor."""
         source = self._stored[blank.name][0].array
         dtype = blank.stored.array.dtype
         read = Bounded(np.asarray(source, np.float64), None, dtype)
@@ -483,18 +476,18 @@ class ShippedKernels:
             self._declared[blank.name] = value.dtype
         types = self.types.at(node.precision)
         if types is not self.types and str(blank.stored.array.dtype) == self.types.storage(value.dtype).name:
-            types = self.types  # the kernel rounds what a node in fp32 makes, for those that read it
+            types = self.types  # the kernel rounds an fp32 node's result for its readers
             value = as_stored(Bounded(value.value, value.error, value.dtype).with_sides(value.sides), types)
         array, expected = alike(blank.stored.array, after_border(blank.stored.array, value, types))
         alone = len(blank.members) == 1
         deviation = node_deviation(node.op, array, expected, types, allowed, moved_alone=alone)
-        if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen otherwise
+        if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen differently
             return blank._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
         return blank._replace(deviation=deviation, statistics=statistics(array, expected))
 
 
 def _is_moved(value: Value, other: Array | None) -> bool:
-    """Whether the reference's value is exact, and what the device has."""
+    """Whether the reference's value is exact and equals the device's."""
     if not isinstance(value, Bounded) or other is None:
         return False
     return value.exact and bool(np.array_equal(value.value, other))

@@ -1,4 +1,4 @@
-"""How long a Loop may take in a validation: one that ends by its condition alone may never end at a precision of 16 bits."""
+"""Time limit of Loops in validation: a Loop that ends only by its condition may never end at 16-bit precision."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .bounds.run import constant_of
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
 
-LONGEST = 15.0  # seconds, the most that a program takes for a limit
+LONGEST = 15.0  # seconds; the maximum limit that a program accepts
 
 
 def loop_timeout(source: Source, folder: Folder | None) -> float | None:
-    """Seconds for each Loop of a model; None where all of them have a count of iterations, and end."""
+    """Return the time limit of each Loop in seconds; None if all of them have an iteration count."""
     return timeout_of(parse(ModelFile(source, folder)).graph)
 
 
 def timeout_of(graph: GraphProto) -> float | None:
-    """The same of a model's graph."""
+    """Return the time limit for a graph."""
     return LONGEST if any(_uncounted(graph, {})) else None
 
 
 def _uncounted(graph: GraphProto, outer: Mapping[str, TensorProto | NodeProto]) -> Iterator[bool]:
-    """Yields for each Loop whether it has no count of iterations, or one that the rules do not follow."""
+    """Yield for each Loop whether it has no iteration count, or one above the rules' limit."""
     known = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
     for node in graph.node:
         known.update(dict.fromkeys(node.output, node))
@@ -42,7 +42,7 @@ def _uncounted(graph: GraphProto, outer: Mapping[str, TensorProto | NodeProto]) 
 
 
 def _count(made: TensorProto | NodeProto | None) -> int:
-    """The iterations that a constant asks for; 0 for a count that is computed or an input, by which a Loop ends too."""
+    """Return the iterations of a constant count; 0 for a computed count or an input, which also ends the Loop."""
     if isinstance(made, onnx.TensorProto):
         return int(numpy_helper.to_array(made).reshape(-1)[0])
     if made is not None and made.op_type == "Constant":

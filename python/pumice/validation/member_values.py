@@ -1,4 +1,4 @@
-"""The members of a kernel by another runtime, one behind the other, with what the rules say of that runtime beside them."""
+"""Evaluates a kernel's members in another runtime, with the rules' bounds for that runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .reference import ReferenceNode
 
 
 class MemberValues(NamedTuple):
-    """By name, what a runtime makes, and the values that the rules have of it with the errors of the runtime's own types."""
+    """By name: a runtime's results, and the rules' values with errors in the runtime's types."""
 
     values: Mapping[str, Any]
     bounded: Mapping[str, Value]
@@ -28,9 +28,10 @@ def by_members(
     runner: Runner,
     evaluate: Callable[[ReferenceNode, Mapping[str, Array | None]], Mapping[str, Any]],
 ) -> MemberValues:
-    """Evaluates the members in their order. read: what they read that none of them makes, by name.
+    """Evaluate the members in order. read: returns a kernel input by name.
 
-    Raises Unproved, with the reason, where the runtime fails, or where what it makes rests on a choice that it may have made otherwise.
+    Raise Unproved with the reason if the runtime fails, or its result depends on a choice that it may have made
+    differently.
     """
     values: dict[str, Any] = {}
     bounded: dict[str, Value] = {}
@@ -40,7 +41,7 @@ def by_members(
                 bounded[name], values[name] = _read(name, read)
         try:
             made = evaluate(member, {name: values[name] for name in member.inputs})
-        except Exception as error:  # whatever the runtime cannot do
+        except Exception as error:  # the runtime may raise anything
             raise Unproved(f"it fails on node '{member.name}': {first_line(error)}") from None
         try:
             bounds = member.run(bounded, runner)
@@ -71,5 +72,5 @@ def _is_open(value: Value) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type where it has none."""
+    """Return the first line of an error's message, or its type if it is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

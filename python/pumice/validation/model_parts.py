@@ -1,4 +1,4 @@
-"""Models that are parts of another: some of its nodes, with the weights that they read."""
+"""Extracts subgraphs as models, with their weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .reference import Reference, ReferenceNode
 
 
 class ModelParts:
-    """ModelParts a model into parts; keep: inputs that every part has, with the initializers of their names."""
+    """Splits a model into subgraphs. keep: inputs of every subgraph, with the initializers of their names."""
 
     def __init__(self, source: Source, folder: Folder | None, reference: Reference, keep: Collection[str] = ()) -> None:
         self._model = parse(ModelFile(source, folder), whole=True)
@@ -31,7 +31,7 @@ class ModelParts:
         self._last = last
 
     def alive(self, count: int) -> list[str]:
-        """What the first nodes make of the model's inputs and others read, or the model's caller, in graph order."""
+        """Return the live values after the first nodes, which later nodes or the caller read, in graph order."""
         return [
             name
             for node in self.nodes[:count]
@@ -41,17 +41,17 @@ class ModelParts:
         ]
 
     def last_reader(self, name: str) -> int:
-        """The place of the last node that reads a value; the number of nodes for an output, -1 where nothing reads it."""
+        """Return the index of a value's last reader; the number of nodes for an output, -1 without readers."""
         return self._last.get(name, -1)
 
     def prefix(self, count: int, outputs: Iterable[str]) -> onnx.ModelProto:
-        """The first nodes, as far as these outputs depend on them."""
+        """Return the first nodes, pruned to these outputs."""
         return self.part(self.nodes[:count], list(outputs), {})
 
     def part(
         self, nodes: list[ReferenceNode], outputs: list[str], given: dict[str, onnx.ValueInfoProto]
     ) -> onnx.ModelProto:
-        """Those of the nodes that the outputs depend on. given: values that other nodes make, as inputs."""
+        """Return the nodes that the outputs depend on, as a model. given: values of other nodes, as inputs."""
         wanted, kept = set(outputs), []
         for node in reversed(nodes):
             if wanted.intersection(node.outputs):

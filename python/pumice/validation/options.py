@@ -1,4 +1,4 @@
-"""What the caller of validate says, and that the names in it are those of the model."""
+"""The options of validate, and checks of the names in them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .sources import Subject
 
 
 class Options(NamedTuple):
-    """What the caller of validate says."""
+    """The options of validate."""
 
     tolerances: Mapping[str, float]
     allowed: bool | frozenset[str]
     mode: str
-    repeat: int = 0  # runs of each case; 0: no repetition
-    allows_differences: bool = False  # between the bits of runs
-    inputs: str = "device"  # of nodes that are judged by themselves
+    repeat: int = 0  # runs of each case; 0: run once
+    allows_differences: bool = False  # bits may differ between runs
+    inputs: str = "device"  # inputs of nodes that are checked on their own
     accuracy: float | Mapping[str, float] | None = None  # relative limit of outputs; None: the default of the precision
-    allowed_ill: bool | frozenset[str] = frozenset()  # outputs that may exceed it
+    allowed_ill: bool | frozenset[str] = frozenset()  # outputs that may exceed the limit
 
     def allows(self, *names: str) -> bool:
         """Whether one of the names may be unproved."""
@@ -32,7 +32,7 @@ class Options(NamedTuple):
         return self.allowed_ill if isinstance(self.allowed_ill, bool) else output in self.allowed_ill
 
     def accuracy_limit(self, output: str, precision: str) -> float | None:
-        """Return the relative limit of an output; None if the caller gives it an absolute tolerance, which decides alone."""
+        """Return the relative limit of an output; None if the caller's absolute tolerance replaces it."""
         if self.tolerance(output, output) is not None:
             return None
         default = DEFAULT_ACCURACY.get(precision, DEFAULT_ACCURACY["fp32"])
@@ -41,12 +41,12 @@ class Options(NamedTuple):
         return default if self.accuracy is None else self.accuracy
 
     def tolerance(self, node: str, output: str) -> float | None:
-        """The absolute error that the caller gives a node or a tensor; None where it gives none."""
+        """Return the caller's absolute error for a node or tensor, or None."""
         return self.tolerances.get(node, self.tolerances.get(output))
 
 
 def checked_accuracy(given: float | Mapping[str, float] | None) -> float | dict[str, float] | None:
-    """Return the accuracy limit or the limits by output. Raises InputError for what is no number of at least 0."""
+    """Return the accuracy limit, or limits by output. Raise InputError for anything but numbers of at least 0."""
     limits = dict(given) if isinstance(given, Mapping) else {"": given}
     for name, value in limits.items():
         where = f"accuracy['{name}']" if name else "accuracy"
@@ -61,7 +61,7 @@ def checked_accuracy(given: float | Mapping[str, float] | None) -> float | dict[
 
 
 def check_outputs_are_judged(options: Options) -> None:
-    """Checks that a limit on outputs is not given where none is judged. Raises InputError."""
+    """Raise InputError if limits on outputs are given in a mode that checks no outputs."""
     for argument, is_given in (
         ("accuracy", options.accuracy is not None),
         ("allow_ill_conditioned", options.allowed_ill),
@@ -73,7 +73,7 @@ def check_outputs_are_judged(options: Options) -> None:
 
 
 def check_names(subject: Subject, reference: Reference, options: Options) -> None:
-    """Checks the names of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
+    """Check the names in the options. Raise InputError if the model has no such node or tensor."""
     known = {value.name for value in (*subject.program.outputs, *subject.outputs)}
     for node in reference.nodes:
         known.update((node.name, *node.outputs))
@@ -94,7 +94,7 @@ def check_names(subject: Subject, reference: Reference, options: Options) -> Non
 
 
 def _is_operator(name: str) -> bool:
-    """Whether there is an operator of this name, of any domain, which is given with it where it is not ONNX's own."""
+    """Whether an operator of this name exists, in any domain; other domains are part of the name."""
     import onnx.defs
 
     return "::" in name or any(onnx.defs.has(name, domain) for domain in ("", "ai.onnx.ml"))

@@ -1,4 +1,4 @@
-"""The tensors of outputs that are sequences or optional values, as the program makes them."""
+"""Tensors of outputs that are sequences or optional values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sources import Subject
 
 
 def packed_parts(fused: Subject, chain: Carried) -> dict[str, Value]:
-    """What the reference has of the tensors that the program makes of such outputs, with their errors."""
+    """Return the reference's values for the tensors of such outputs, with their errors."""
     known = chain.known()
     tensors = {value.name for value in fused.program.outputs}
     lists = {value.name: known[value.name] for value in fused.outputs if value.name in known.keys() - tensors}

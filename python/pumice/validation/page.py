@@ -1,4 +1,4 @@
-"""The page that shows reports: one HTML file that needs no network, no other file, and no script to be read."""
+"""Renders reports as one self-contained HTML file that is readable without scripts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Record = Mapping[str, Any]
 
 
 def page(reports: Sequence[Record], title: str) -> str:
-    """One HTML document that shows records as `ValidationReport.as_dict()` makes them.
+    """Return an HTML document for records from `ValidationReport.as_dict()`.
 
-    Findings come first, then with several reports the matrix of devices and precisions, then each report: error against bound and ranges
-    along the model, the graph, whose nodes show their rows and histograms, and the table of all rows. Names in records are escaped.
+    It shows the findings, a matrix of devices and precisions for several reports, then each report: error against bound
+    and value ranges along the model, the graph, whose nodes show their rows and histograms, and a table of all rows.
+    Names are escaped.
     """
     state = max((report["verdict"] for report in reports), key=_ORDER.__getitem__, default="right")
     said = [badge(state), f" {len(reports)} report{'s' if len(reports) > 1 else ''}"] if reports else ["no report"]
@@ -41,7 +42,7 @@ def page(reports: Sequence[Record], title: str) -> str:
 
 
 def compact(report: Record) -> Markup:
-    """The charts and the graph of a report for a notebook: without a script, and without a style sheet."""
+    """Return a report's charts and graph for a notebook, without script and style sheet."""
     rows: Sequence[Any] = report["rows"]
     if not rows:
         return Markup()
@@ -54,7 +55,7 @@ def compact(report: Record) -> Markup:
 
 
 def _opened(reports: Sequence[Record]) -> int:
-    """The report that is open at first: the first that is not right."""
+    """Return the report to open initially: the first that is not right."""
     return next((i for i, report in enumerate(reports) if report["verdict"] != "right"), 0)
 
 
@@ -119,7 +120,7 @@ def _graph(report: Record, prefix: str) -> Markup | None:
 
 
 def _verdicts(rows: Sequence[Record]) -> dict[str, str]:
-    """The worst verdict by the name of a node, that of the kernels that it is in too, and of an output as "output NAME"."""
+    """Return the worst verdict by node, including its kernels, and by output as "output NAME"."""
     verdicts: dict[str, str] = {}
     for row in rows:
         names = [row["node"], *row["members"]]

@@ -1,4 +1,4 @@
-"""The run of the program as it ships, compared with the one that is observed: both compute the same outputs."""
+"""Compares the outputs of the plain and the observed run of the optimised program."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ OBSERVED = "the run that is observed, with a copy after each step"
 
 
 def compare_runs(proof: Proof, inputs: dict[str, Array], case: int) -> None:
-    """Compares both runs of a case bit for bit, and looks for the step at which they part.
+    """Compare both runs of a case bit for bit, and search for the first differing step.
 
-    That is done too where an output is wrong and all kernels are right: the copies of the observed run make the device wait.
+    Also search if an output is wrong but all kernels are right: the observed run's copies make the device wait, which
+    can hide a race.
     """
     if not isinstance(proof.tensors, DeviceTensors):
         return
     try:
         results = proof.runs.results(inputs)
-    except IndexRangeError:  # of a model that was loaded so; it is among the faults
+    except IndexRangeError:  # the model was loaded with index checks; it is among the faults
         return
-    if proof.options.mode == "isolated":  # no output is judged
+    if proof.options.mode == "isolated":  # no output is checked
         for row in empty_case(results, case, proof.options):
             proof.collected.keep(row)
     found = _differing(proof, inputs, results, case)
@@ -61,7 +62,7 @@ def _differing(proof: Proof, inputs: dict[str, Array], results: dict[str, Array]
 
 
 def empty_case(results: Mapping[str, Array], case: int, options: Options) -> list[ValidationRow]:
-    """A row for a case none of whose outputs has an element, so that nothing of it is checked; none for another one."""
+    """Return a row for a case whose outputs are all empty, so that nothing was checked; [] otherwise."""
     if not results or any(np.size(array) for array in results.values()):
         return []
     name = f"case {case}"

@@ -1,4 +1,4 @@
-"""Which nodes a narrow precision hurts, and why: two programs that keep every tensor, one in float32, side by side."""
+"""Finds nodes that low precision hurts, and why, by comparing with the same unfused program in float32."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
     "amplified",
     "rounding",
 )
-_AMPLIFIES = 4.0  # a node that makes a relative error this many times as large
-_MANY_TERMS = 64  # a sum of so many is a long one
-_FLUSHED = 0.01  # the share of elements that are zero in the narrow program alone
-_CANCELS = 8.0  # what a node reads is this many times as large as what it makes
+_AMPLIFIES = 4.0  # reported factor on the relative error
+_MANY_TERMS = 64  # minimum length of a long sum
+_FLUSHED = 0.01  # share of elements that are zero only at low precision
+_CANCELS = 8.0  # reported ratio of a node's input to its output
 _LINEAR = ("Add", "Conv", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum", "Sub", "Sum")
-_FAR = 8  # nodes before an amplifying one that are looked at
+_FAR = 8  # search depth before an amplifying node
 
 
 class Candidate(NamedTuple):
-    """A node that may have to stay in float32: its name, its operator, what is the matter with it, and that in a sentence."""
+    """A node that may have to stay in float32: name, operator, kind of problem, and a sentence on it."""
 
     node: str
     op: str
@@ -44,19 +44,19 @@ class Candidate(NamedTuple):
 
 
 class _Facts:
-    """What the cases show of one node."""
+    """Measurements of a node over all cases."""
 
     def __init__(self, node: NodeRecipe) -> None:
         self.node = node
-        self.read = 0.0  # the largest number that it reads
-        self.made = 0.0  # and makes
-        self.error = 0.0  # relative, in the narrow program from the inputs on
+        self.read = 0.0  # largest input magnitude
+        self.made = 0.0  # largest output magnitude
+        self.error = 0.0  # relative, at low precision, from the inputs on
         self.error_before = 0.0
         self.flushed = 0.0
         self.terms = 1.0
 
     def gain(self, unit: float) -> float:
-        """How many times larger the relative error is behind it than before."""
+        """Return the ratio of the relative error after the node to that before it."""
         return self.error / max(self.error_before, unit)
 
 
@@ -70,7 +70,7 @@ def _float_arrays(names: Iterable[str], values: Mapping[str, Array]) -> dict[str
 
 
 class Causes:
-    """The nodes of a model in the order in which they are worth trying in float32."""
+    """A model's nodes, in the order in which to try them in float32."""
 
     def __init__(self, model: Model, default: str, cases: list[dict[str, Array]]) -> None:
         overridable = [value.name for value in model.overridable]
@@ -115,7 +115,7 @@ class Causes:
                 fact.error = max(fact.error, errors[name])
 
     def _terms(self, node: NodeRecipe, values: Mapping[str, Array]) -> float:
-        """The length of the sums that a node makes."""
+        """Return the length of a node's sums."""
         first = values.get(node.inputs[0]) if node.inputs else None
         result = values.get(node.outputs[0])
         if first is None or result is None or not result.size:
@@ -128,10 +128,10 @@ class Causes:
             return float(math.prod(self._shapes.get(node.inputs[1], (1,))[1:]))
         return 1.0
 
-    # ---- what is the matter with a node
+    # ---- problems of a node
 
     def candidate(self, name: str) -> Candidate:
-        """What the cases show of a node by itself."""
+        """Return a node's problem, judged on its own."""
         fact = self._facts[name]
         kind, text = self._kind(fact)
         return Candidate(name, fact.node.qualified_op, kind, text)
@@ -157,7 +157,7 @@ class Causes:
         return ROUNDING, f"its results are off by {fact.error:.2g} of their largest number"
 
     def reason(self, name: str) -> Candidate:
-        """Why a node that has to stay is to: its own fault, or that of the node which amplifies its rounding."""
+        """Return why a node has to stay in float32: its own problem, or a later node that amplifies its rounding."""
         own = self.candidate(name)
         if own.kind != ROUNDING:
             return own
@@ -174,7 +174,7 @@ class Causes:
         return own
 
     def _before(self, name: str) -> Iterator[tuple[str, int]]:
-        """The nodes before one, the nearest first, with how far they are."""
+        """Yield the nodes before a node, nearest first, with their distance."""
         return self._walk(name, lambda node: (self._makers[one] for one in node.reads if one in self._makers))
 
     def _behind(self, name: str) -> Iterator[tuple[str, int]]:
@@ -198,13 +198,13 @@ class Causes:
                     waiting.append((one, far + 1))
 
     def place(self, name: str) -> int:
-        """The place of a node in the order in which the model runs."""
+        """Return a node's position in execution order."""
         return self._places[name]
 
-    # ---- which to try first
+    # ---- order of trials
 
     def groups(self) -> list[list[str]]:
-        """All nodes that make floats, in groups: overflows; what reads these; what is amplified, with what it reads; the rest."""
+        """Return all float nodes in groups: overflows; their readers; amplifiers with their inputs; the rest."""
         names = [node.name for node in self._nodes]
         known = set(names)
         kinds = {name: self.candidate(name).kind for name in names}

@@ -1,4 +1,4 @@
-"""One validation: a program that keeps every tensor, the fused program, and the reference beside them."""
+"""One validation: an unfused program, the fused program, and the reference."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from .statistics import statistics
 from .streaming import Held, Windowed
 
 _UNDECIDED = "undecided: "
-_FLOAT32 = 2.0**-24  # half a unit in the last place
+_FLOAT32 = 2.0**-24  # half an ulp
 
 
 class _Local(NamedTuple):
-    """What came of a node by itself: whether the rules made something of it, and by output a deviation, a note, a reference's fault."""
+    """Check of a node on its own: whether a rule covered it, and per output a deviation, note and reference fault."""
 
     evaluated: bool
     deviations: dict[str, Deviation | None]
@@ -50,12 +50,12 @@ class _Local(NamedTuple):
     faults: dict[str, str]
 
 
-# What the rules make of a node alone, and from the inputs on; None where they make nothing of it, or were not asked.
+# The rules' results on the device's inputs, and from the model's inputs on; None if missing or not requested.
 _Expected = tuple[dict[str, Value] | None, dict[str, Value] | None]
 
 
 class Proof:
-    """Judges one model, case by case; `report` says what came of it."""
+    """Checks a model case by case; `report` has the result."""
 
     def __init__(
         self, fused: Subject, options: Options, against: Against | None = None, tensors: Tensors | None = None
@@ -86,16 +86,16 @@ class Proof:
             raise
         self.collected = Collected()
         self.runs = CaseRuns(self.tensors)
-        self._is_again = False  # whether the case is judged again, from the model's inputs on
-        self._local: dict[str, _Local] = {}  # by node, of the first judgement
-        self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
-        self._exact = ExactOutputs(self.reference, {})  # of that case, too
+        self._is_again = False  # whether the case is checked again, from the model's inputs on
+        self._local: dict[str, _Local] = {}  # per node, from the first check
+        self.alone = Carried(self.reference, self.reference.runner, {})  # of the current case
+        self._exact = ExactOutputs(self.reference, {})  # of the current case
         self._chained = self.reference.chained
-        # Judges other results of the fused program for the case that was judged last; None where outputs are not judged.
+        # Checks other results of the fused program for the last case; None if outputs are not checked.
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
-        # The tensors of this case that rest on an overflow in the program of single nodes, each with the node that overflows.
+        # Tensors of this case that depend on an overflow in the unfused program -> the node that overflows.
         self._spoilt: dict[str, str] = {}
-        # What has no floats, of the program of single nodes, where there is control flow.
+        # Integers and booleans of the unfused program, with control flow.
         self.choices: dict[str, Array] = {}
         results = {value.name for value in fused.program.outputs} | {value.name for value in fused.outputs}
         self._readers = self.reference.last_readers(results)
@@ -103,21 +103,21 @@ class Proof:
 
     @property
     def refused(self) -> str:
-        """Why kernels of the program as it ships are not judged; "" where they are, or where nobody asks for it."""
+        """Why the optimised program's kernels are not checked; "" if they are, or if that was not requested."""
         judging = self.kernels or self.flow_kernels
         return judging.refused if judging else ""
 
     def close(self) -> None:
-        """Closes the programs that the validation compiled."""
+        """Close the programs compiled for the validation."""
         self.tensors.close()
         self.against.close()
 
     # ---- one case
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
-        """Judge every node and every result of one case, on the results of one run (a model that runs in parts has to run again).
+        """Check every node and result of a case, from one run (streamed models run several times).
 
-        From the model's inputs on, errors are independent at first; if something is beyond its bound, they are added up in other ways.
+        Errors from the inputs on are first combined as independent; if something exceeds its bound, in other ways.
         """
         self.runs.begin()
         self.collected.begin()
@@ -130,7 +130,7 @@ class Proof:
                 self.collected.again()
             try:
                 self._run(inputs, given, case, step, sampled)
-            except IndexRangeError as error:  # every program refuses these inputs
+            except IndexRangeError as error:  # every program rejects these inputs
                 self.collected.fault(error.node, case, str(error))
                 return
             step = _nothing
@@ -140,7 +140,7 @@ class Proof:
                 self._find(Finding(DIFFERS, self.runs.differing[0], text, len(self.runs.differing), case))
                 break
             wrong = self.collected.wrong()
-            apart = self.against.faults.values()  # of the reference itself, whose errors depend on one another too
+            apart = self.against.faults.values()  # faults of the reference, whose errors may be dependent too
             later = all(row.judged is row.accumulated and (not row.fault or row.fault in apart) for row in wrong)
             if not wrong or not later:
                 break
@@ -148,7 +148,7 @@ class Proof:
 
     @property
     def _ways(self) -> list[tuple[bool, Runner]]:
-        """Whether errors from the model's inputs on are told by samples, and what else adds them."""
+        """Ways to combine errors from the inputs on: whether by samples, and the runner."""
         independent, together = self.reference.chained, self.reference.runner
         ways = [(False, independent), (True, independent)]
         if self.types.storage(np.dtype(np.float32)).unit <= _FLOAT32:
@@ -192,7 +192,7 @@ class Proof:
             self._outputs(inputs, ours, chain, drifts, case)
 
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
-        """Looks for indices out of range among those that only the device knows."""
+        """Check for out-of-range indices that only the device knows."""
         try:
             self.tensors.check_indices(inputs)
         except IndexRangeError as error:
@@ -201,7 +201,7 @@ class Proof:
     def _evaluated(
         self, node: ReferenceNode, values: Carried, beside: Mapping[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, str]:
-        """What the rules make of a node's inputs, or why they do not."""
+        """Evaluate a node by the rules; return its results, or None and the reason."""
         try:
             return values.run(node, beside), ""
         except Undecided as error:
@@ -217,7 +217,7 @@ class Proof:
     def _from_inputs(
         self, node: ReferenceNode, chain: Carried, packed: dict[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, str]:
-        """What the reference has for the node from the model's inputs on, with the caller's tolerances; else why it has nothing."""
+        """Evaluate a node from the model's inputs on, with the caller's tolerances, or return None and the reason."""
         if self.options.mode == "isolated":
             return None, ""
         far, note = self._evaluated(node, chain, packed, case)
@@ -227,15 +227,14 @@ class Proof:
         }
         if not note.startswith(_UNDECIDED):
             return far, note
-        chain.chosen.update(
-            dict.fromkeys(node.outputs, node.name)
-        )  # from here on the chain goes by the device's choice
+        # The chain continues from the device's choice.
+        chain.chosen.update(dict.fromkeys(node.outputs, node.name))
         return far, ""
 
     def _node(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
-        # Where tensors are many they are kept in few bytes.
+        # Streamed tensors are kept in compact form.
         packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
         local, kernels = self._judge_alone(node, ours, alone, packed, case)
         known = self._local[node.name]
@@ -275,7 +274,7 @@ class Proof:
     def _judge_alone(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, packed: dict[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
-        """Judges a node on what the device has given it. Gives what the rules make of it, and the rows of the kernels that end there."""
+        """Check a node on the device's inputs. Return the rules' results, and the rows of the kernels that end there."""
         if self._is_again:
             self.against.follow(node)
             return None, []
@@ -293,8 +292,8 @@ class Proof:
         faults = {name: self.against.faults[name] for name in near if name in self.against.faults}
         self._local[node.name] = _Local(local is not None or not note, near, notes, faults)
         referred = expected if self.against.reads_values else None
-        del expected  # of which values that nothing reads are let go below
-        if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
+        del expected  # frees unread values below
+        if packed and local is not None and not node.folded:  # free unread values before creating others
             local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
         kernels = self._kernels(node, ours, local if referred is None else referred, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
@@ -302,7 +301,7 @@ class Proof:
         return local, kernels
 
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
-        """The part of a judged value that is read later: all of it, or its type alone."""
+        """Return what later steps read of a checked value: all of it, or only its type."""
         if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
             return value
         return Bounded(np.zeros(0), None, value.dtype)
@@ -314,7 +313,7 @@ class Proof:
     def _kernels(
         self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int
     ) -> list[ValidationRow]:
-        """What the program as it ships has stored of this node's results."""
+        """Check what the optimised program stored of this node's results."""
         if not self.kernels:
             return []
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
@@ -330,7 +329,7 @@ class Proof:
         return row._replace(statistics=one.statistics)
 
     def _flow(self, kernels: FlowKernels, inputs: dict[str, Array], ours: Held, case: int) -> None:
-        """What the program as it ships has stored, where it has control flow."""
+        """Check what the optimised program stored, if it has control flow."""
         if isinstance(ours, Windowed):
             kernels.refuse("the tensors are too many to be on the host at once")
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
@@ -350,14 +349,14 @@ class Proof:
         carried: tuple[Carried, Carried],
         expected: _Expected,
     ) -> None:
-        """What the nodes behind it are given: alone what the device has, in the chain what the reference has where it has it."""
+        """Store later nodes' inputs: alone, the device's values; in the chain, the reference's if available."""
         (alone, chain), (local, far) = carried, expected
         far_made, made = (far or {}).get(name), (local or {}).get(name)
         of_device = None
         if name in ours:
             of_device = read(ours[name], self.types.at(node.precision), far_made, isinstance(ours, Windowed))
         if node.folded and isinstance(made, Bounded):
-            # Computed beforehand, maybe without a rounding in between, and a constant from there on.
+            # Folded, possibly without intermediate rounding; a constant from here on.
             types = self.types.at(node.precision)
             alone.held[name] = folded(ours[name], types) if name in ours else computed_beforehand(made, types)
         elif of_device is not None:
@@ -387,10 +386,10 @@ class Proof:
         allowed = self.options.tolerance(node.name, name)
         total = self._deviation(node, actual, far, self._chained.types.at(node.precision), allowed)
         if self.options.mode == "both" and near is None:
-            total = None  # judged alone or not at all
+            total = None  # checked on its own or not at all
             note = note or "the reference has no such value"
         if self.options.mode == "chained" and total is not None and not total.ok and name in self._spoilt:
-            # Only the program of single nodes stores that number for certain, and nobody runs it: its outputs tell what the overflow does.
+            # Only the unfused program surely stores that number, and no caller runs it; the outputs show its effect.
             total = None
             note = f"rests on node '{self._spoilt[name]}', which overflows"
         waived = self.options.allows(node.op, node.operator, node.name, name)
@@ -429,7 +428,7 @@ class Proof:
     ) -> None:
         try:
             results = self.runs.results(inputs)
-        except IndexRangeError:  # of a model that was loaded so; it is among the faults
+        except IndexRangeError:  # the model was loaded with index checks; it is among the faults
             return
         self.judge_results = lambda made: self._results(self.reference.texts(made), ours, chain, drifts, case)
         self.judge_results(results)
@@ -459,11 +458,11 @@ class Proof:
             return
         allowed = self.options.tolerance(name, name)
         total = judged(result, expected, self.reference.types_of(name, self._chained.types), allowed)
-        derived = allowed is None  # a tolerance of the caller's stands as it is
+        derived = allowed is None  # the caller's tolerance is not adjusted
         if derived and not total.ok and not total.kind and name in chain.chosen:
-            missing = (*missing, chain.chosen[name])  # the fused program may have chosen otherwise
+            missing = (*missing, chain.chosen[name])  # the fused program may have chosen differently
         waived, note = self._waives(name, missing), rests_on(missing)
-        if not total.ok and missing and not total.kind:  # what is not known of the nodes before may be why
+        if not total.ok and missing and not total.kind:  # unproved nodes before it may explain the error
             if name in chain.chosen:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
             total = total._replace(allowed=np.inf, undecided=total.elements)
@@ -497,4 +496,4 @@ class Proof:
 
 
 def _nothing() -> None:
-    """A step of a case that is judged once more, which the progress has already."""
+    """No-op progress step for a repeated check."""

@@ -1,4 +1,4 @@
-"""Which step of a program goes wrong first where no copies after each step make the device wait."""
+"""Finds the first step of a program that goes wrong without the copies after each step, which make the device wait."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..base.host_arrays import differing, same_bits
 from .reference import ReferenceNode
 from .rows import RACE
 
-_TRIES = 3  # runs of each list: a race may come out right in one of them
+_TRIES = 3  # runs per prefix; a race may not show in every run
 
 
 class RacingStep(NamedTuple):
-    """The step after which a tensor has other bits than in the observed run; after the step before it none has.
+    """The first step after which a tensor's bits differ from the observed run.
 
-    number: from 1 on; of: the steps of the program; tensor: the program's name; elements: how many differ, of so many.
+    number: 1-based. of: steps of the program. tensor: the program's name. elements: how many of `size` differ.
     """
 
     number: int
@@ -36,12 +36,14 @@ class RacingStep(NamedTuple):
 
 
 def racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[ReferenceNode]) -> RacingStep | None:
-    """Looks for the step by binary search over lists that end after a step. None where the whole list makes the same bits again.
+    """Search for the step by binary search over prefixes of the program. Return None if the whole program reproduces
+    its bits.
 
-    nodes: those of the model; the one that makes the tensor is named.
+    nodes: the model's, to name the producer of the tensor.
     """
     steps = program.plan(list(arrays))
-    # Every tensor is copied, also those that are not compared: where no copy follows a step, a missing barrier is not hidden.
+    # Every tensor is copied, including those that are not compared; without copies after the steps, a missing barrier
+    # shows.
     expected = {one["name"]: one["array"] for one in program.observe(tuple(arrays))["tensors"]}
     low, high = 0, len(steps)
     found = _differing(program, arrays, high, expected)
@@ -63,7 +65,7 @@ def racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[Refer
 def _differing(
     program: Program, arrays: Sequence[Array], steps: int, expected: Mapping[str, Array | None]
 ) -> list[tuple[dict[str, Any], int]]:
-    """The tensors with other bits after so many steps than expected, and in how many elements."""
+    """Return the tensors whose bits differ after that many steps, with the number of differing elements."""
     for _ in range(_TRIES):
         there = program.observe(tuple(arrays), None, steps)["tensors"]
         pairs = [(one, one["array"], expected[one["name"]]) for one in there]

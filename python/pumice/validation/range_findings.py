@@ -1,4 +1,4 @@
-"""Findings of numbers that a type does not hold: constants (V5), denormals that are flushed, integers that are saturated (V10)."""
+"""Findings about numbers that a type cannot represent: constants (V5), flushed subnormals, saturated integers (V10)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .reference import Reference, ReferenceNode
 from .rows import Finding
 from .sources import Subject
 
-_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")  # in their constants, if the other input stays as it is
-_DOMINATES = 2.0  # a result is moved by as many roundings of normal numbers
-_BIAS = 2  # the place of an input that is added
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")  # linear in their constants if the other input is fixed
+_DOMINATES = 2.0  # threshold, in roundings of normal numbers
+_BIAS = 2  # index of the bias input
 _NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
 class Lost(NamedTuple):
-    """What a type does to a constant: how many elements are beyond its range, and become zero, and the largest of either.
+    """What a type does to a constant: how many elements overflow or become zero, and the largest of each.
 
-    coarse: whether the elements below the type's normal numbers are what decides some row or channel of it.
+    coarse: whether subnormal elements dominate some row or channel.
     """
 
     beyond: int = 0
@@ -42,7 +42,7 @@ class Lost(NamedTuple):
 
 
 class RangeFindings:
-    """What is found of the numbers of each node of the model that is judged."""
+    """Findings about the values of each checked node."""
 
     def __init__(self, reference: Reference, subject: Subject) -> None:
         rows = subject.program.report() if isinstance(subject, Model) else []
@@ -55,7 +55,7 @@ class RangeFindings:
     def of_node(
         self, node: ReferenceNode, alone: Carried, made: Mapping[str, Value], ours: Mapping[str, Array]
     ) -> Iterator[Finding]:
-        """The findings of one node. alone: has what it reads. made: what the rules make of that. ours: what the device has."""
+        """Yield the findings of a node. alone: its inputs. made: the rules' results. ours: the device's tensors."""
         types = alone.runner.types.at(node.precision)
         for name in node.outputs:
             value = made.get(name)
@@ -86,7 +86,7 @@ class RangeFindings:
 
 
 def _read(alone: Carried, node: ReferenceNode) -> Mapping[str, Value]:
-    """What a node reads; nothing where a value is missing, which is told elsewhere."""
+    """Return a node's inputs; {} if a value is missing, which is reported elsewhere."""
     try:
         return alone.of(node)
     except KeyError:
@@ -99,9 +99,8 @@ def _read(alone: Carried, node: ReferenceNode) -> Mapping[str, Value]:
 def _lost(array: Array, kept: FloatType) -> Lost:
     if kept.name == str(array.dtype) or str(array.dtype) not in ("float32", "float64"):
         return Lost()
-    limit = kept.largest + kept.unit * 2.0 ** np.floor(
-        np.log2(kept.largest)
-    )  # from here on a number is rounded to infinity
+    # Smallest number that rounds to infinity.
+    limit = kept.largest + kept.unit * 2.0 ** np.floor(np.log2(kept.largest))
     beyond = vanished = low = 0
     most = largest = 0.0
     for index in blocks(array.shape):
@@ -115,7 +114,7 @@ def _lost(array: Array, kept: FloatType) -> Lost:
 
 
 def _is_coarse(array: Array, kept: FloatType) -> bool:
-    """Whether rounding those below the normal numbers moves a slice along some axis by more than it does normal ones."""
+    """Whether rounding subnormals perturbs a slice along some axis more than rounding normal numbers does."""
     low = (np.abs(array) < kept.normal) & (array != 0)
     moved = np.zeros(array.shape)
     moved[low] = np.square(array[low] - kept.rounded(array[low]))
@@ -148,7 +147,7 @@ def _dominating(
     constants: Mapping[str, Array],
     runner: Runner,
 ) -> Iterator[Finding]:
-    """Where rounding of the weights moves a result by more than it would if they were normal numbers."""
+    """Yield a finding if rounding subnormal weights moves a result by more than rounding normal weights would."""
     moved, sizes = dict(values), dict(values)
     for place, name in enumerate(node.proto.input):
         value = values.get(name)
@@ -182,11 +181,11 @@ def _dominating(
     yield Finding("rounded weights dominate", node.name, text, float(share[at]))
 
 
-# ---- what a node makes
+# ---- results of a node
 
 
 def _flushed(node: str, name: str, actual: Array, value: Bounded, kept: FloatType) -> Iterator[Finding]:
-    """Zeros of the device where the type has a number, below the normal ones."""
+    """Yield zeros of the device where the type has a subnormal number."""
     count, largest = 0, 0.0
     if np.count_nonzero(actual) == actual.size:
         return
@@ -207,7 +206,7 @@ def _flushed(node: str, name: str, actual: Array, value: Bounded, kept: FloatTyp
 
 
 def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Finding]:
-    """Numbers beyond the integers that a Cast or QuantizeLinear makes of them."""
+    """Yield numbers beyond the integer range of a Cast or QuantizeLinear."""
     x = values.get(node.inputs[0])
     if not isinstance(x, Bounded) or not x.size or (node.op == "Cast" and not x.is_float):
         return
@@ -244,7 +243,7 @@ def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Fin
 
 
 def _broadcast(value: Value, x: Bounded, attributes: Mapping[str, int]) -> Array | None:
-    """A scale or zero point for each element."""
+    """Broadcast a scale or zero point to all elements."""
     if not isinstance(value, Bounded):
         return None
     axis = attributes.get("axis", 1) % x.ndim if x.ndim else 0

@@ -1,4 +1,4 @@
-"""A report as plain values for JSON, by the schema that docs/validation_report.md describes."""
+"""Converts a report to plain values for JSON, by the schema in docs/validation_report.md."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from .report import ValidationReport
     from .rows import Finding, ValidationRow
 
-SCHEMA = 1  # the number grows where a field is taken away or means something else; fields may be added at any time
+# Incremented if a field is removed or changes its meaning; fields may be added at any time.
+SCHEMA = 1
 
 
 def report_record(report: ValidationReport) -> dict[str, Any]:
-    """All that a report says."""
+    """Return the whole report as a record."""
     first = report.first_divergence
     verdicts = [row.verdict for row in report.rows]
     counted = ["right", "wrong", "unproved", *(["ill-conditioned"] if ILL in verdicts else [])]
@@ -47,7 +48,7 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> float | None:
-    """JSON has neither infinity nor NaN: null stands for them, and for what is not known."""
+    """Return a finite number, else None: JSON has no infinity or NaN."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
@@ -79,7 +80,7 @@ def _row(row: ValidationRow) -> dict[str, Any]:
 
 
 def _inaccuracy(one: Inaccuracy) -> dict[str, Any]:
-    """The element of an output that is furthest above the accuracy limit."""
+    """Return the record of the element furthest above the accuracy limit."""
     numbers = {name: _number(getattr(one, name)) for name in ("error", "limit", "scale")}
     return {
         **numbers,
@@ -91,7 +92,7 @@ def _inaccuracy(one: Inaccuracy) -> dict[str, Any]:
 
 
 def _deviation(judged: Deviation | None) -> dict[str, Any]:
-    """The deviation that decides the verdict; `compared` tells an error that is infinite from one that nobody knows."""
+    """Return the deviation that decides the verdict; `compared` distinguishes an infinite error from an unknown one."""
     if judged is None:
         nothing = dict.fromkeys(("error", "allowed", "ratio", "index", "actual", "expected"))
         return {

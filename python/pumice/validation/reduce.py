@@ -1,4 +1,4 @@
-"""The smallest part of a model that still fails: fewer nodes, fewer results, smaller tensors."""
+"""Finds the smallest subgraph of a model that still fails: fewer nodes, fewer outputs, smaller tensors."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .validate import Case, validate
 
 
 class Reduction(NamedTuple):
-    """A model that is reduced: `proto`, its `inputs` by name, and of its results what the reference expects of those that it knows.
+    """A reduced model: `proto`, its `inputs` by name, and the reference's results where known.
 
-    before, after: the number of nodes; tried: how many parts were run; precision: at which the model fails.
+    before, after: number of nodes. tried: subgraphs that ran. precision: at which the model fails.
     """
 
     proto: onnx.ModelProto
@@ -45,9 +45,9 @@ class Reduction(NamedTuple):
         return f"{which}, on {shapes or 'no inputs'} ({self.tried} parts tried)"
 
     def save(self, folder: Folder) -> None:
-        """Writes model.onnx and test_data_set_0, in the form of ONNX's own tests, into a folder that is new or empty: all or nothing.
+        """Write model.onnx and test_data_set_0, in the layout of ONNX's tests, into a new or empty folder, atomically.
 
-        Raises InputError where the folder holds something, OSError.
+        Raise InputError if the folder is not empty, or OSError.
         """
         write_folder(folder, files_of(Cut(self.proto, self.inputs), self.expected))
 
@@ -66,14 +66,15 @@ def reduce(
     repeat: int = 0,
     progress: Tried | None = None,
 ) -> Reduction:
-    """Finds a small part of the model that still fails: fewer nodes, fewer results, smaller inputs.
+    """Find a small subgraph of the model that still fails: fewer nodes, fewer outputs, smaller inputs.
 
-    What nodes that are left out would have made is an input of the part, with the values that the device made in the first case that
-    fails. A part fails where `validate` finds it wrong at this precision; with `repeat`, and no row of the model wrong, where the bits of
-    so many runs differ; with `fails`, where that says so, which is called with a ModelProto and its inputs by name. A part that raises
-    an Error does not fail. `context`, `precision`: as in `validate`. `progress`: called with the number of parts tried so far, twice.
-    Axes of inputs, and those of constants of the same size, are halved as long as the part fails.
-    Raises InputError where no case fails, and for `fails` beside `repeat`, and as `validate` does.
+    Results of removed nodes become inputs, with the device's values from the first failing case. A subgraph fails if
+    `validate` finds it wrong at this precision; with `repeat`, and no wrong row in the model, if the bits of that many
+    runs differ; with `fails`, if fails(ModelProto, inputs by name) returns true. A subgraph that raises an Error does
+    not fail. Axes of inputs, and equal axes of constants, are halved while the subgraph fails.
+
+    context, precision: as in `validate`. progress: called as progress(n, n) with the number of subgraphs tried.
+    Raise InputError if no case fails, or for `fails` with `repeat`, and whatever `validate` raises.
     """
     if fails and repeat:
         raise InputError(f"reduce: expected `fails` or `repeat`, given both (repeat={repeat})")

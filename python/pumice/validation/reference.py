@@ -1,4 +1,4 @@
-"""A model's nodes, one by one, computed in float64 with bounds by the rules of `bounds`. Nothing of pumice's own import is used on data."""
+"""A model's nodes, evaluated in float64 with bounds by the rules of `bounds`, without pumice's importer."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
-_HOST_INPUTS = {"Range": (0, 1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}  # positions of floats that the host reads
-# Operators of one tensor of floats, whose elements they put elsewhere: a program leaves them in the type that it finds them in.
+SCALES = {"BatchNormalization", "Div", "Mul"}  # their constants may be folded into those of GEMMs and convolutions
+# Indices of float inputs that the host reads.
+_HOST_INPUTS = {"Range": (0, 1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
+# Operators that only move a float tensor's elements; a program keeps the storage type of their input.
 _MOVES = {
     *("DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "Slice"),
     *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
@@ -44,7 +45,7 @@ def _subgraphs(node: NodeProto) -> list[GraphProto]:
 
 
 def _captured(graph: GraphProto) -> list[str]:
-    """What a subgraph reads of those around it."""
+    """Return a subgraph's outer-scope values."""
     own = {value.name for value in [*graph.input, *graph.initializer]}.union(*(node.output for node in graph.node))
     read = [name for node in graph.node for name in _reads(node)] + [output.name for output in graph.output]
     return [name for name in read if name and name not in own]
@@ -55,7 +56,7 @@ def _reads(node: NodeProto) -> list[str]:
 
 
 class ReferenceNode:
-    """One node: what it reads, subgraphs included, what it makes, and how to compute that."""
+    """One node: its inputs, including those of subgraphs, its outputs, and how to evaluate it."""
 
     def __init__(self, name: str, node: NodeProto) -> None:
         self.name = name
@@ -63,40 +64,38 @@ class ReferenceNode:
         self.domain = "" if node.domain == "ai.onnx" else node.domain
         self.inputs = list(dict.fromkeys(filter(None, _reads(node))))
         self.outputs = [output for output in node.output if output]
-        self.is_scaled = (
-            False  # a product whose constant matrix may be multiplied by what the next node multiplies it with
-        )
-        self.folded = False  # whether constants alone make it, so that it may be computed before the program runs
+        # A GEMM or convolution whose weights may be multiplied by the next node's constants.
+        self.is_scaled = False
+        self.folded = False  # whether it depends only on constants, so it may be computed before the program runs
         self.proto = node
         self.precision = "fp32"
 
     @property
     def operator(self) -> str:
-        """The operator, with its domain where that is not ONNX's own."""
+        """The operator, with its domain unless that is ONNX's."""
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
     def run(self, values: Mapping[str, Value], runner: Runner, told: Told = NOTHING) -> dict[str, Value]:
-        """The node's outputs by name. Raises Unproved where no rule covers it, IndexError for an index out of range.
+        """Return the node's outputs by name. Raise Unproved without a rule, or IndexError for an index out of range.
 
-        told: what is known of the kernels that are judged.
+        told: facts about the kernels under test.
         """
         given = [values[name] if name else None for name in self.proto.input]
         made = runner.at(self.precision).node(self.proto, given, values, told)
         return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
 
     def by_blocks(self, values: Mapping[str, Value], runner: Runner, told: Told) -> Evaluation | None:
-        """How to evaluate the node a block at a time, where that can be done."""
+        """Return how to evaluate the node block by block, or None."""
         given = [values[name] if name else None for name in self.proto.input]
         return runner.at(self.precision).by_blocks(self.proto, given, values, told)
 
 
 class Reference:
-    """The nodes that the outputs depend on, in an order in which they can run, and the constants by name.
+    """The nodes that the outputs depend on, in execution order, and the constants by name.
 
-    precision: of the program that is judged, or the types in which it computes. kernels: operators that run kernels of the user's, with
-    references of their own. `narrowed`: values in float32 that a program of narrower floats rounds for some of the nodes which read them.
-    `saturated`: values of which it rounds finite numbers to finite ones. `strings`: those that the program has by their places; None where
-    it has none.
+    precision: of the program under test, or its types. kernels: operators that run user kernels, with their references.
+    narrowed: float32 values that a low-precision program rounds for some of their readers. saturated: values whose
+    finite elements are rounded to finite ones. strings: the program's strings by index; None if there are none.
     """
 
     def __init__(
@@ -137,18 +136,18 @@ class Reference:
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self.host_inputs = self._read_by_the_host(inputs)
         self._mark_scaled()
-        self.precision = self._mark_policy(policy)  # in words
+        self.precision = self._mark_policy(policy)  # a description
 
     def texts(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """The tensors of a program, by name, with strings in place of their places."""
+        """Return a program's tensors by name, with string indices replaced by strings."""
         return self.strings.texts(tensors) if self.strings else dict(tensors)
 
     def text(self, name: str, tensor: Array) -> Array:
-        """The same of one tensor."""
+        """Return a tensor with string indices replaced by strings."""
         return self.texts({name: tensor})[name]
 
     def last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
-        """Which values nothing reads once a node has run, by its number; without `results`."""
+        """Return, by node index, the values without later readers, except `results`."""
         last: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
             for name in [*node.inputs, *node.outputs]:
@@ -160,7 +159,7 @@ class Reference:
         return freed
 
     def _mark_policy(self, policy: Policy | None) -> str:
-        """Gives each node its precision, and says what there is."""
+        """Set each node's precision, and return a description."""
         if policy is None:
             for node in self.nodes:
                 node.precision = self.types.precision
@@ -173,7 +172,8 @@ class Reference:
     def keep_float32(self, computed: Collection[str], stored: Collection[str]) -> None:
         """Set nodes to fp32 that the program computes in float32 although the policy does not name them.
 
-        Both are names as reports have them. stored: nodes whose results are float32, of which those that move elements are in fp32.
+        Both are names as in reports. stored: nodes whose results are float32; those that only move elements become
+        fp32.
         """
         self.float32 = computed, stored
         if self._policy is not None and (computed or self.mixed):
@@ -181,7 +181,7 @@ class Reference:
             self._mark_float32(self._policy)
 
     def _mark_float32(self, policy: Policy) -> None:
-        """Gives each node its precision; what only moves elements has that of those."""
+        """Set each node's precision; nodes that only move elements take their input's."""
         made: set[str] = set()
         for node in self.nodes:
             is_float32 = self._is_float32(node, node.name, made)
@@ -191,13 +191,13 @@ class Reference:
         self._mark_folded_float32()
 
     def _is_float32(self, node: ReferenceNode, name: str, made: Collection[str]) -> bool:
-        """Whether a node is in fp32 by the report, which has it under `name`, or moves results in float32, which are `made`."""
+        """Whether a node is fp32: listed under `name` in the report, or moving a float32 result in `made`."""
         computed, stored = self.float32 or ((), None)
         moves = node.op in _MOVES and not node.domain and node.inputs[0] in made
         return name in computed or (moves and (stored is None or name in stored))
 
     def _mark_folded_float32(self) -> None:
-        """Give fp32 to results of constants alone that only nodes in fp32 read: these have copies of their own."""
+        """Set folded results to fp32 if only fp32 nodes read them; those nodes have separate copies."""
         left = set(self.outputs)
         for node in reversed(self.nodes):
             if node.folded and left.isdisjoint(node.outputs):
@@ -206,12 +206,14 @@ class Reference:
                 left.update(node.inputs)
 
     def types_of(self, name: str, types: Types) -> Types:
-        """The types of the node that makes a value."""
+        """Return the types of the node that computes a value."""
         precision = next((node.precision for node in self.nodes if name in node.outputs), types.precision)
         return types.at(precision) if self.mixed else types
 
     def read(self, node: ReferenceNode, name: str, value: Value, types: Types) -> Value:
-        """A value as a node has it: some round what is in float32, and it is not known which of those that may."""
+        """Return a value as a node reads it. Some nodes round float32 inputs, and it is unknown which of the candidates
+        do.
+        """
         if node.is_scaled and types.independent and name in self.constants and isinstance(value, Bounded):
             return scaled_constant(value, types)
         if node.precision == "fp32" or not isinstance(value, Bounded) or not value.is_float:
@@ -222,7 +224,7 @@ class Reference:
         return rounded_to(value, kept, types) if name in self.narrowed else value
 
     def _mark_scaled(self) -> None:
-        """Mark what constants alone make, and products that only a multiplication by constants reads, which the program may fold."""
+        """Mark folded nodes, and GEMMs and convolutions whose only reader multiplies by constants, which may be folded."""
         self._mark_folded()
         readers: dict[str, list[ReferenceNode]] = {}
         for node in self.nodes:
@@ -233,7 +235,7 @@ class Reference:
             node.is_scaled = len(after) == 1 and after[0].op in SCALES and node.outputs[0] not in self.outputs
 
     def _read_by_the_host(self, inputs: list[str]) -> set[str]:
-        """Inputs that only the host reads, as scales and limits: no program rounds them."""
+        """Return inputs that only the host reads, such as scales and limits; no program rounds them."""
         on_device = {
             name
             for node in self.nodes
@@ -252,7 +254,7 @@ class Reference:
                 given.update(node.outputs)
 
     def held(self, name: str, runner: Runner | None = None) -> Value:
-        """A constant as the program holds it."""
+        """Return a constant as the program stores it."""
         array, types = self.constants[name], (runner or self.runner).types
 
         def make() -> Bounded:
@@ -265,10 +267,10 @@ class Reference:
 
 
 class BodyReference(Reference):
-    """The nodes of a graph that a node of another one runs: the body of a loop, or a branch, by default at the precision of that node."""
+    """The nodes of a loop body or branch, by default at the precision of the node that runs it."""
 
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
-        """path: the name of the graph in reports."""
+        """Create the reference. path: the graph's name in reports."""
         self.mixed, self.types, self.float32 = outer.mixed, outer.types.at(node.precision), outer.float32
         entering = {value.name for value in graph.input} if outer.mixed else set[str]()  # stored in float32
         self.narrowed, self.saturated, self.host_inputs = outer.narrowed | entering, outer.saturated, set()
@@ -280,7 +282,7 @@ class BodyReference(Reference):
         self.constants = {**outer.constants, **own}
         self.outputs = [value.name for value in graph.output]
         self.nodes = []
-        float32: set[str] = set()  # results
+        float32: set[str] = set()  # float32 results
         for name, proto in zip(node_names(graph), graph.node, strict=True):
             if proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
                 self.constants[proto.output[0]] = constant_of(proto)

@@ -1,4 +1,4 @@
-"""Each node by itself on the reference's values: a program of one node at a time, judged on exactly what it was given."""
+"""Checks each node on the reference's values, in a program of one node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_RUN = (
 
 
 class Ran(NamedTuple):
-    """What a program of one node made, and what its kernels tell of their sums; why there is none, where it cannot run."""
+    """Results of a single-node program and the additions in its sums; `why` if it cannot run."""
 
     tensors: dict[str, Array]
     additions: Mapping[str, int]
@@ -43,7 +43,7 @@ class Ran(NamedTuple):
 
 
 class SingleNodes:
-    """Programs of one node, each of which is compiled for the inputs that it is given, and closed before the next one."""
+    """Single-node programs, each compiled for its inputs and closed before the next one."""
 
     absent = ""
     single = True
@@ -57,13 +57,13 @@ class SingleNodes:
     def run(
         self, reference: Reference, node: ReferenceNode, given: Mapping[str, Any], constants: Mapping[str, Array]
     ) -> Ran:
-        """Runs a node. given: what it reads that other nodes make; constants: those of these that constants alone make."""
+        """Run a node. given: inputs from other nodes. constants: those that depend only on constants."""
         try:
             return self._run(reference, node, given, constants)
         except MissingTensor as error:
             return Ran({}, {}, str(error))
         except CANNOT as error:
-            # The engine may have to know sizes and indices before it runs, as it does in the whole model.
+            # As in the whole model, the engine may need sizes and indices before it runs.
             whole = {name: one for name, one in given.items() if isinstance(one, np.ndarray) and is_float(one.dtype)}
             if len(whole) == len(given):
                 return Ran({}, {}, _cannot(error))
@@ -85,33 +85,33 @@ class SingleNodes:
             return Ran(made, told_additions(model.program, inputs))
 
     def set_float32(self, reference: Reference) -> None:
-        """Nothing: a node computes by itself at the precision that the policy has for it."""
+        """No-op: a node runs at its precision in the policy."""
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """None from the model's inputs alone: each node is given what the reference has."""
+        """Return {}: each node gets the reference's inputs instead."""
         return {}
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """None, likewise."""
+        """Return an empty mapping, likewise."""
         return Held()
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Each program tells its own."""
+        """Return {}: each program reports its additions."""
         return {}
 
     def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
-        """Not counted: no program has all nodes."""
+        """Return {}: no program has all nodes, so work is not counted."""
         return {}
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """None: the program that ships does not run."""
+        """Return {}: the optimised program does not run."""
         return {}
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
-        """The rules check those that nodes are given."""
+        """No-op: the rules check the nodes' indices."""
 
     def close(self) -> None:
-        """Nothing is open: each program was closed behind its node."""
+        """No-op: each program is closed after its node."""
 
 
 def _cannot(error: BaseException) -> str:
@@ -119,24 +119,24 @@ def _cannot(error: BaseException) -> str:
 
 
 class ReferenceValues:
-    """What the reference has of each tensor from the model's inputs on, in float32 or the wider type that the model declares."""
+    """The reference's values from the model's inputs on, in float32 or a wider declared type."""
 
     def __init__(self, reference: Reference, given: Mapping[str, Any]) -> None:
         self._reference = reference
         self._runner = reference.runner.with_types(reference.types.for_values())
         self._held: dict[str, Any] = dict(given)
         self._dtypes: dict[str, Any] = {}
-        self._stored: dict[str, str] = {}  # the precision at which the node computes that makes a tensor
+        self._stored: dict[str, str] = {}  # precision of the node that computes the tensor
         self.folded: set[str] = set()
 
     def forget(self, name: str) -> None:
-        """Drops what no node reads any more."""
+        """Drop a value after its last reader."""
         self._held.pop(name, None)
 
     def given(self, node: ReferenceNode) -> dict[str, Any]:
-        """What the node is given: rounded to what the program stores, in the types that the model declares.
+        """Return a node's inputs, rounded to storage, in their declared types.
 
-        A finite number beyond a type is the largest of that type: of infinity no node makes anything that says whether it is right.
+        Finite numbers beyond a type saturate: with infinite inputs, no result would show whether the node is right.
         """
         made = {}
         for name in node.inputs:
@@ -157,7 +157,7 @@ class ReferenceValues:
         return _nearest(value, [*kept, float_type(str(dtype))]).astype(dtype)
 
     def follow(self, node: ReferenceNode, made: Mapping[str, Array]) -> None:
-        """Goes on behind a node; from what the device made of it, `made`, where no rule says what that is."""
+        """Evaluate a node; without a rule, continue from the device's results `made`."""
         try:
             results = node.run({name: self._value(name) for name in node.inputs}, self._runner)
         except (Unproved, IndexError, KeyError, MemoryError):
@@ -173,7 +173,7 @@ class ReferenceValues:
                 self.folded.add(name)
 
     def _value(self, name: str) -> Value:
-        """A value as the rules have it, exactly. Raises KeyError where there is none."""
+        """Return a value as an exact Bounded. Raise KeyError if there is none."""
         if name not in self._held:
             return exactly(self._reference.held(name))
         value = self._held[name]
@@ -183,7 +183,7 @@ class ReferenceValues:
 
 
 def _plain(value: Value) -> Any:
-    """The numbers of a value, in float32 where that is as wide as the declared type."""
+    """Return a value's numbers, in float32 if the declared type is no wider."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if not isinstance(value, Bounded) or not value.is_float:
@@ -193,7 +193,7 @@ def _plain(value: Value) -> Any:
 
 
 def _nearest(value: Array, types: Iterable[FloatType]) -> Array:
-    """The nearest finite numbers of each type in turn; infinity and NaN stay what they are."""
+    """Round to the nearest finite number of each type in turn; infinity and NaN are kept."""
     made = np.asarray(value, np.float64)
     for one in types:
         made = np.where(np.isfinite(made), one.rounded(np.clip(made, -one.largest, one.largest)), made)
@@ -201,7 +201,7 @@ def _nearest(value: Array, types: Iterable[FloatType]) -> Array:
 
 
 class ReferenceInputs(Proof):
-    """Judges nodes alone, on the reference's values."""
+    """Checks nodes on their own, on the reference's values."""
 
     def __init__(self, fused: Model, options: Options, against: Against) -> None:
         self._nodes = SingleNodes(fused)
@@ -209,11 +209,11 @@ class ReferenceInputs(Proof):
 
     @property
     def refused(self) -> str:
-        """Why kernels are not judged."""
+        """Why kernels are not checked."""
         return NOT_RUN
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
-        """Judges every node of one case."""
+        """Check every node of a case."""
         constants = self.reference.constants
         values = ReferenceValues(self.reference, {k: v for k, v in given.items() if k not in constants or k in inputs})
         self._case = case
@@ -225,7 +225,7 @@ class ReferenceInputs(Proof):
             step()
 
     def _by_itself(self, node: ReferenceNode, values: ReferenceValues, case: int) -> dict[str, Array]:
-        """Judges a node, and gives what the device made of it."""
+        """Check a node and return the device's results."""
         given = values.given(node)
         constants = {name: given.pop(name) for name in values.folded.intersection(given)}
         ran = self._nodes.run(self.reference, node, given, constants)
@@ -244,7 +244,7 @@ class ReferenceInputs(Proof):
     def _judge_output(self, node: ReferenceNode, name: str, ran: Ran, expected: Value, note: str) -> None:
         if name not in ran.tensors:
             if node.folded and not note:
-                return  # the program computes it before it runs
+                return  # folded before the program runs
             row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or ran.why)
             if isinstance(expected, Bounded):
                 row = row._replace(dtype=name_of(expected.dtype), shape=expected.shape)

@@ -1,4 +1,4 @@
-"""References other than the rules in float64: other runtimes, devices and precisions, stored results, and functions of the caller's."""
+"""References other than the float64 rules: runtimes, devices, precisions, stored results, and the caller's functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RUNTIMES = ("onnx", "onnxruntime")
 
 
 def against_of(reference: Any, subject: Subject, cases: int) -> Against:
-    """What validate's argument `reference` stands for. Raises InputError, and what loading on another device raises."""
+    """Return the reference for validate's argument. Raise InputError, and whatever loading on another device raises."""
     if reference is None or (isinstance(reference, str) and reference == "float64"):
         return Against()
     if isinstance(reference, str) and reference in _RUNTIMES:
@@ -60,9 +60,7 @@ def against_of(reference: Any, subject: Subject, cases: int) -> Against:
 
 
 def _is_same(model: Model, subject: Subject) -> bool:
-    """Whether both are one program, which proves nothing of itself: of one file with the same kernels, on one device, with every node at
-    one precision.
-    """
+    """Whether both are the same program, which would prove nothing: the same file, kernels, device and precisions."""
     if not isinstance(subject, Model) or _precisions(model) != _precisions(subject):
         return False
     files = [ModelFile(portable(one.source), one.folder) for one in (model, subject)]
@@ -87,7 +85,7 @@ def _of_model(model: Model, subject: Subject) -> Against:
 
 
 def _elsewhere(reference: str | Context, subject: Subject) -> Against:
-    """A reference that is the same model on another device or at another precision, by default those of the model that is judged."""
+    """Return the same model on another device or at another precision as reference; the defaults are the subject's."""
     context, precision = (subject.context if isinstance(subject, Model) else None), None
     opened = None
     if isinstance(reference, Context):
@@ -121,16 +119,16 @@ def _elsewhere(reference: str | Context, subject: Subject) -> Against:
 
 
 class _Runtime(Valued):
-    """A runtime that runs nodes by themselves and keeps what it makes of each; operators without a rule go by the caller's tolerance."""
+    """A runtime that evaluates single nodes and keeps the results; operators without a rule use the caller's tolerance."""
 
-    judges_kernels = True  # by the members of each, one behind the other
+    judges_kernels = True  # evaluates each kernel's members in order
 
     def __init__(self, types: Types) -> None:
         super().__init__(types)
         self._tolerated: dict[str, float] = {}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
-        """Adds rules for operators that have none, where the caller gives nodes of theirs a tolerance."""
+        """Bind, and add rules for operators without one if the caller gives their nodes a tolerance."""
         super().bind(reference, tolerance, tensors)
         for node in reference.nodes:
             allowed = {name: tolerance(node.name, name) for name in node.outputs}
@@ -140,17 +138,17 @@ class _Runtime(Valued):
                     runner.operators[node.operator] = self._rule
 
     def alone(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
-        """The node by itself; a note where the runtime fails."""
+        """Evaluate the node in the runtime; add a note if that fails."""
         try:
             return self.evaluated(node, arrays)
-        except Exception as error:  # whatever the runtime cannot do
+        except Exception as error:  # the runtime may raise anything
             self._note(node, f"it fails: {first_line(error)}")
             return None
 
     def kernel(
         self, members: Sequence[ReferenceNode], name: str, made: Value, read: Callable[[str], Value]
     ) -> Expected:
-        """What the runtime makes of the members, of what the kernel reads; where it cannot, what the rules make, with a note."""
+        """Evaluate a kernel's members in the runtime; if that fails, return the rules' result with a note."""
         try:
             found = by_members(members, read, self._runner, self.evaluated)
         except Unproved as error:
@@ -161,7 +159,7 @@ class _Runtime(Valued):
         return self._beside(value, made, found.bounded.get(name), self._runner)
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
-        """A node's outputs by name. Raises what the runtime raises."""
+        """Return a node's outputs by name. Raise whatever the runtime raises."""
         raise NotImplementedError
 
     def _rule(self, call: Call) -> list[Any]:
@@ -192,16 +190,16 @@ class ByOnnx(_Runtime):
         self._made: dict[str, Any] = {}
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
-        """Forgets the case before."""
+        """Start a case and drop the previous one."""
         super().begin(inputs, given, case, sampled)
         self._made = self.values = dict(given)
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """None at first: they come as its nodes run."""
+        """Return {}: values are added as the nodes run."""
         return {}
 
     def follow(self, node: ReferenceNode) -> None:
-        """Runs it on the values of onnx's own, too."""
+        """Also run the node on onnx's own values."""
         known = {**self.reference.constants, **self._made}
         if any(name not in known for name in node.inputs):
             self._note(node, "it failed before")
@@ -209,17 +207,17 @@ class ByOnnx(_Runtime):
             try:
                 arrays = {name: known[name] for name in node.inputs}
                 self._made.update(by_onnx(node, arrays, self.reference.opsets))
-            except Exception as error:  # what follows has no values then
+            except Exception as error:  # later nodes have no values then
                 self._note(node, f"it fails: {first_line(error)}")
         super().follow(node)
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
-        """Evaluates a node by onnx.reference."""
+        """Evaluate a node in onnx.reference."""
         return by_onnx(node, arrays, self.reference.opsets)
 
 
 class ByRuntime(_Runtime):
-    """ONNX Runtime on the CPU, without rewriting of the graph: every node by itself, and every tensor of the model."""
+    """ONNX Runtime on the CPU without graph optimisations: every node on its own, and every tensor of the model."""
 
     name = "onnxruntime"
 
@@ -235,7 +233,7 @@ class ByRuntime(_Runtime):
         self._nodes: dict[str, Any] = {}
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """Every tensor; none where the runtime does not take the model."""
+        """Return every tensor; {} if the runtime rejects the model."""
         made: dict[str, Any] = {}
         if self._session is not None:
             try:
@@ -247,23 +245,23 @@ class ByRuntime(_Runtime):
         return {name: value for name, value in made.items() if isinstance(value, np.ndarray)}
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
-        """Evaluates a node in a session of its own, which is kept for the next case."""
+        """Evaluate a node in its own session, cached for the next case."""
         key = f"{node.name} {[(one.dtype, one.ndim) for one in arrays.values() if one is not None]}"
         if key not in self._nodes:
             self._nodes[key] = session(alone(node, arrays, self.reference.opsets), threads=1)
         return run(self._nodes[key], arrays)
 
     def close(self) -> None:
-        """Frees the sessions."""
+        """Free the sessions."""
         self._nodes.clear()
         self._session = None
 
 
-# ---- programs of pumice, and what was stored
+# ---- programs of pumice, and stored tensors
 
 
 class OtherProgram(Valued):
-    """Another device, another precision, or another file of the model: every tensor of its program without fusion."""
+    """Another device, precision or file of the model: every tensor of its unfused program."""
 
     chained = True
 
@@ -276,7 +274,7 @@ class OtherProgram(Valued):
         self._tensors = DeviceTensors(model, load_graph)
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """Its tensors, of the inputs that it has."""
+        """Return the program's tensors for its inputs."""
         wanted = [value.name for value in self._model.program.inputs]
         if missing := [name for name in wanted if name not in inputs]:
             raise InputError(
@@ -287,14 +285,14 @@ class OtherProgram(Valued):
         return self._tensors.tensors(strings.places(texts) if strings else texts)
 
     def close(self) -> None:
-        """Closes what was compiled, and the model and the context unless they are the caller's."""
+        """Close the compiled programs, and the model and context unless the caller owns them."""
         self._tensors.close()
         for one in self._owned:
             one.close()
 
 
 class AnotherRun(Against):
-    """The same program once more: whether it gives the same bits. The proof is that of the rules."""
+    """Another run of the same program, to compare the bits. The bounds come from the rules."""
 
     name = "float64, and another run"
 
@@ -305,11 +303,11 @@ class AnotherRun(Against):
         self._results: dict[str, Array] = {}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
-        """Keeps the program."""
+        """Keep the program."""
         self._source = tensors
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
-        """Runs it."""
+        """Run the program."""
         super().begin(inputs, given, case, sampled)
         if case == self._case:
             return
@@ -318,7 +316,7 @@ class AnotherRun(Against):
         self._results = self._source.results(dict(inputs))
 
     def compared(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
-        """Whether the bits are those of the other run."""
+        """Return a finding if the bits differ from the other run."""
         other = self._again.pop(output, None) if output else self._results.get(node)
         if other is None or same_bits(other, actual):
             return None
@@ -328,7 +326,7 @@ class AnotherRun(Against):
 
 
 class Stored(Valued):
-    """Tensors by name, one mapping or .npz file for each case; floats in the least precise of their types."""
+    """Stored tensors by name, a mapping or .npz file per case; floats have the precision of the least precise tensor."""
 
     name = "stored tensors"
     chained = True
@@ -346,14 +344,14 @@ class Stored(Valued):
         super().__init__(Types(precision, sums="fp64" if precision == "fp64" else "fp32"))
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
-        """Raises InputError for a name that no tensor of the model has."""
+        """Bind. Raise InputError if the model has no tensor of a stored name."""
         super().bind(reference, tolerance, tensors)
         for one in self._cases:
             if unknown := [name for name in one if name not in self._makers]:
                 raise InputError(f"validate: reference: no node of the model makes a tensor '{unknown[0]}'")
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """What was stored of the case."""
+        """Return the stored tensors of a case."""
         return dict(self._cases[case])
 
 
@@ -373,11 +371,13 @@ def _loaded(given: Any) -> dict[str, Array]:
     return {**made, **texts}
 
 
-# ---- functions of the caller's
+# ---- the caller's functions
 
 
 class Functions(Against):
-    """Functions by operator, in place of the rules of these: function(attributes, inputs) -> outputs, with bounds or without."""
+    """The caller's functions by operator, replacing the rules: function(attributes, inputs) -> outputs, optionally with
+    bounds.
+    """
 
     name = "functions of the caller's"
 
@@ -386,7 +386,7 @@ class Functions(Against):
         self._functions = {name.removeprefix("ai.onnx::"): one for name, one in functions.items()}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
-        """Enters them as rules. Raises InputError for an operator that the model does not have."""
+        """Register the functions as rules. Raise InputError if the model has no such operator."""
         known = set(_operators(node.proto for node in reference.nodes))
         for name, function in self._functions.items():
             if name not in known:
@@ -406,7 +406,9 @@ def _operators(nodes: Iterable[NodeProto]) -> Iterator[str]:
 
 
 def _rule_by(name: str, function: _Function, beneath: Rule | None) -> Rule:
-    """The function's values and bounds; errors of inputs become what the rule says, where there is one."""
+    """Return a rule with the function's values and bounds; errors of inputs propagate by the replaced rule, if there is
+    one.
+    """
 
     def rule(call: Call) -> list[Any]:
         made: list[Any] = []
@@ -418,7 +420,7 @@ def _rule_by(name: str, function: _Function, beneath: Rule | None) -> Rule:
             given = list(_pairs(function(dict(call.attributes), floats), call.outputs))
         except Unproved:
             raise
-        except Exception as error:  # whatever the caller's function raises
+        except Exception as error:  # the caller's function may raise anything
             text = f"{type(error).__name__}: {first_line(error)}"
             raise Unproved(f"the caller's function for {name} fails: {text}") from None
         dtype = next((one.dtype for one in inputs if one is not None and is_float(one.dtype)), np.dtype(np.float32))
@@ -429,7 +431,9 @@ def _rule_by(name: str, function: _Function, beneath: Rule | None) -> Rule:
 
 
 def _exact(value: Any, name: str, needed: bool = True) -> Array | None:
-    """An input as an array. Raises Unproved where it is none, Undecided where it has an error that the function knows nothing of."""
+    """Return an input as an array. Raise Unproved if it is not a tensor, Undecided if it has an error the function
+    cannot propagate.
+    """
     if value is None:
         return None
     if not isinstance(value, Bounded):
@@ -441,7 +445,7 @@ def _exact(value: Any, name: str, needed: bool = True) -> Array | None:
 
 
 def _pairs(result: Any, count: int) -> Iterator[tuple[Any, Any]]:
-    """Each output with its bound or None. Raises ValueError for another number of them."""
+    """Yield each output with its bound or None. Raise ValueError if their number is wrong."""
     alone = not isinstance(result, list | tuple) or (count == 1 and isinstance(result, tuple) and len(result) == 2)
     outputs = [result] if alone else list(result)
     if len(outputs) != count:
@@ -462,7 +466,7 @@ def _given(value: Any, bound: Any, dtype: Any) -> Bounded:
 
 
 def _joined(given: Bounded, made: Any, types: Types) -> Bounded:
-    """The given values with the error that the rule has, and its type."""
+    """Return the given values with the rule's error and type."""
     if not isinstance(made, Bounded) or made.shape != given.shape or made.is_float != given.is_float:
         return given
     joined = Bounded(given.value, types.joined(given.error, made.error), made.dtype, made.stored, made.constant)

@@ -1,4 +1,4 @@
-"""The same bits at every run: programs that run again and again, and what differs between their results."""
+"""Checks that every run gives the same bits, and analyses differences between runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from .rows import Finding
 from .sources import DeviceTensors
 
 ONE_LIST, FRESH, LOADED = "one list", "fresh context", "beside load"
-_SHARE = 4  # of N runs on one list, N / 4 are made again on a fresh context
-_LOADED_SHARE = 8  # and N / 8 beside load: a GPU goes from one context to another more slowly than small models run
-_MOST_KINDS = 8  # different results of one tensor that are kept; later ones only count
-_ALIGNED = (128, 32, 16)  # elements: what kernels' tiles, subgroups and words are multiples of
-_FULL = 0.75  # share of a row, column or block that differs where all of it may
-FAMILIES = ("cooperativeMatrix", "subgroupShuffle")  # features by which kernels of one operator are chosen
+_SHARE = 4  # of N runs on one list, N / 4 are repeated on a fresh context
+# And N / 8 under load; switching contexts on a GPU takes longer than small models run.
+_LOADED_SHARE = 8
+_MOST_KINDS = 8  # distinct results kept per tensor; later ones are only counted
+_ALIGNED = (128, 32, 16)  # elements; multiples used by tiles, subgroups and vector loads
+_FULL = 0.75  # share of differing elements from which a row, column or block counts as differing
+FAMILIES = ("cooperativeMatrix", "subgroupShuffle")  # features that select between kernels of an operator
 _CHANCE = 0.05
 
 Results = Mapping[str, Array]
@@ -40,11 +41,11 @@ Results = Mapping[str, Array]
 
 
 class Pattern(NamedTuple):
-    """Where the elements of a tensor lie that differ between runs.
+    """Indices of the elements that differ between runs.
 
-    kind: "all", "element", "rows", "columns" (of the last axis), "block" or "scattered". box: the first and the last index, plus one, on
-    each axis. first, last: of the flat, row-major order. first_aligned, extent_aligned: 128, 32, 16 or 1, the largest of these of which
-    the first element's place, and the number of elements from the first to the last, are multiples.
+    kind: "all", "element", "rows", "columns" (of the last axis), "block" or "scattered". box: [begin, end) on each
+    axis. first, last: flat row-major indices. first_aligned, extent_aligned: largest of 128, 32, 16 and 1 that divides
+    the first index, and the number of elements from the first to the last.
     """
 
     elements: int
@@ -82,7 +83,7 @@ def _alignment(number: int) -> int:
 
 
 def pattern_of(mask: Array) -> Pattern:
-    """The pattern of a boolean array with at least one true element."""
+    """Return the pattern of a boolean array with at least one true element."""
     places = np.flatnonzero(mask)
     first, last = int(places[0]), int(places[-1])
     axes = [np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)]
@@ -111,7 +112,7 @@ def _kind(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
 
 
 class Tally:
-    """How often each result of one tensor came, by the setting of the run. kept: different results that are told apart."""
+    """Counts of each distinct result of a tensor, by setting. kept: number of distinct results to keep."""
 
     def __init__(self, kept: int = _MOST_KINDS) -> None:
         self.kept = kept
@@ -119,7 +120,7 @@ class Tally:
         self.counts: dict[str, Counter[int]] = {}
 
     def add(self, setting: str, array: Array) -> bool:
-        """Counts a result. Gives whether it is a new one that is kept."""
+        """Count a result. Return whether it is new and kept."""
         index = next((i for i, one in enumerate(self.kinds) if same_bits(one, array)), len(self.kinds))
         if setting not in self.counts:
             self.counts[setting] = Counter()
@@ -131,7 +132,7 @@ class Tally:
 
     @property
     def common(self) -> int:
-        """The result that came most often."""
+        """Index of the most common result."""
         total: Counter[int] = Counter()
         for one in self.counts.values():
             total.update(one)
@@ -143,30 +144,30 @@ class Tally:
         return len(self.kinds) > 1
 
     def runs(self) -> dict[str, int]:
-        """The number of runs in each setting."""
+        """Return the number of runs per setting."""
         return {setting: counts.total() for setting, counts in self.counts.items()}
 
     def differing(self) -> dict[str, int]:
-        """The number of runs in each setting whose result is not the most common one."""
+        """Return, per setting, the number of runs that differ from the most common result."""
         common = min(self.common, len(self.kinds) - 1)
         return {setting: counts.total() - counts[common] for setting, counts in self.counts.items()}
 
     def pattern(self) -> Pattern:
-        """Where the results differ from the most common one."""
+        """Return where results differ from the most common one."""
         base = self.kinds[min(self.common, len(self.kinds) - 1)]
         masks = [differing(base, one) for one in self.kinds if one is not base]
         return pattern_of(np.logical_or.reduce(masks))
 
 
 class Tallies(dict[str, Tally]):
-    """The tally of every result of a program, by name."""
+    """The tallies of a program's results, by name."""
 
     def __init__(self, kept: int = _MOST_KINDS) -> None:
         super().__init__()
         self.kept = kept
 
     def add(self, setting: str, results: Results) -> bool:
-        """Counts the results of one run. Gives whether one of them is new."""
+        """Count the results of a run. Return whether any of them is new."""
         new = [self.setdefault(name, Tally(self.kept)).add(setting, array) for name, array in results.items()]
         return any(new)
 
@@ -177,12 +178,12 @@ class Tallies(dict[str, Tally]):
 
     @property
     def most(self) -> int:
-        """The number of runs that differ, in the tensor where most do."""
+        """Number of differing runs of the worst tensor."""
         return max((sum(tally.differing().values()) for tally in self.values() if tally.differs), default=0)
 
 
 def _runner(program: Program, inputs: Results) -> Callable[[], Results]:
-    """A call that runs the program on these inputs by the list that its first run has recorded, and waits."""
+    """Return a function that replays the program's recording on these inputs and waits."""
     execution = program.execution()
     for name, array in inputs.items():
         execution.set(name, array)
@@ -197,19 +198,20 @@ def _tallied(run: Callable[[], Results], count: int) -> Tallies:
 
 
 def differing_runs(model: Model, inputs: Results, count: int) -> int:
-    """How many of so many runs of a model give other bits than the most common result, in the output where most do."""
+    """Return how many runs differ from the most common result, for the worst output."""
     names = (value.name for value in model.program.inputs)
     run = _runner(model.program, dict(zip(names, model.arguments(**inputs), strict=True)))
     return _tallied(run, count).most
 
 
 class Repeatability(NamedTuple):
-    """What came of the runs of one output of the program, in the case where most of them differed.
+    """Result of the repeated runs for one output, in its worst case.
 
-    runs, differing: by setting ("one list": on the list that the first run recorded; "fresh context": compiled again for another context
-    of the device; "beside load": both at once) how many runs were made, and how many gave other bits than the most common result.
-    results: how many different ones there were (at most 8 are told apart). node: the first node whose result differs in the unfused
-    program, "" where none does. pattern: which elements differ. tried: what was changed, and what came of as many runs then.
+    runs, differing: per setting, the number of runs, and how many differ from the most common result. Settings are "one
+    list": the first run's recording; "fresh context": compiled again on another context of the device; "beside load":
+    both at once.
+    results: number of distinct results (at most 8). node: first node that differs in the unfused program, "" if none
+    does. pattern: which elements differ. tried: change -> result of as many runs.
     """
 
     output: str
@@ -228,12 +230,12 @@ class Repeatability(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The share of the runs that gave other bits than the most common result."""
+        """Share of runs that differ from the most common result."""
         return sum(self.differing.values()) / max(sum(self.runs.values()), 1)
 
     @property
     def summary(self) -> str:
-        """How many runs differ, and at which node first."""
+        """How many runs differ, and the first differing node."""
         total = sum(self.runs.values())
         if self.pattern is None:
             return f"output '{plain(self.output)}' has the same bits in {total} runs"
@@ -253,7 +255,7 @@ class Repeatability(NamedTuple):
         return f"{self.summary}: {self.pattern}. {tried}"
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return a record for JSON."""
         pattern = None if self.pattern is None else self.pattern._asdict()
         record = {**self._asdict(), "runs": dict(self.runs), "differing": dict(self.differing), "pattern": pattern}
         return {**record, "tried": dict(self.tried), "deterministic": self.deterministic, "text": str(self)}
@@ -263,37 +265,39 @@ _SAID = {ONE_LIST: "on one recorded list", FRESH: "on a fresh context", LOADED: 
 
 
 def checked_count(given: int) -> int:
-    """The number of runs. Raises InputError for anything but 0, which means none, and numbers from 2 on."""
+    """Return the number of runs. Raise InputError for anything but 0 (none) and numbers from 2 on."""
     if not isinstance(given, int) or isinstance(given, bool) or given < 0 or given == 1:
         raise InputError(f"validate: repeat: expected 0 or a number of runs from 2 on, given {given!r}")
     return given
 
 
 class _Begun(NamedTuple):
-    """A program that has run once, which is not counted: the device did other work beside it. run: runs it again on these inputs."""
+    """A program after its first run, which is not counted because the device was busy. run: runs it again on these
+    inputs.
+    """
 
     inputs: Results
     run: Callable[[], Results]
 
 
 class _Fresh:
-    """A model's program on another context of its device. begun: its first run; None where it has not run."""
+    """A model's program on another context of its device. begun: its first run, or None."""
 
     def __init__(self, program: Program, begun: _Begun | None) -> None:
         self.program = program
         self.begun = begun
 
     def taken(self, inputs: Results) -> Callable[[], Results] | None:
-        """The call that runs the program again, given out once, where it has run on these inputs."""
+        """Return the function that reruns the program, once, if its first run used these inputs."""
         begun, self.begun = self.begun, None
         return begun.run if begun is not None and begun.inputs is inputs else None
 
 
 class Repeats:
-    """Runs the cases of one validation again and again, on a second context of the device too, which close() keeps for the next one.
+    """Repeats the cases of a validation, also on a second context of the device, which close() keeps for the next one.
 
-    That context is made or taken, and the model compiled for it and run once on the inputs `first`, by a thread from the beginning on:
-    meanwhile the first case is judged, which needs the host and hardly the device.
+    A thread creates or reuses that context, compiles the model and runs it once on `first`, while the first case is
+    checked on the host.
     """
 
     def __init__(self, proof: Proof, first: Results | None = None) -> None:
@@ -305,16 +309,17 @@ class Repeats:
         self._found: dict[str, Repeatability] = {}
 
     def close(self) -> None:
-        """Frees the program on the second context. Where that is still compiled, the thread frees it, and nobody waits."""
+        """Free the program on the second context. If it is still compiling, the thread frees it later."""
         if self._fresh is not None:
             self._fresh.cancel()
-            self._fresh.add_done_callback(partial(_closed, self.model.context))  # at once where it is there
+            # Runs immediately if loading is complete.
+            self._fresh.add_done_callback(partial(_closed, self.model.context))
         self._thread.shutdown(wait=False)
 
     @property
     def fresh(self) -> _Fresh:
-        """The program on another context of its device. Waits until it is there; raises as loading a model does."""
-        return cast("Future[_Fresh]", self._fresh).result()  # cases that are not repeated have none, and do not ask
+        """The program on another context of its device. Waits for it; raises whatever loading raises."""
+        return cast("Future[_Fresh]", self._fresh).result()  # set for all cases that are repeated
 
     @property
     def _tensors_of_device(self) -> DeviceTensors:
@@ -330,13 +335,13 @@ class Repeats:
             raise
 
     def run(self, inputs: dict[str, Array], case: int) -> None:
-        """Runs one case. Results of other bits than the first one are judged as that was."""
+        """Run a case repeatedly. Distinct results are checked like the first."""
         tallies, distinct = Tallies(), []
         try:
             for setting, results in self._runs(inputs):
                 if tallies.add(setting, results):
                     distinct.append(results)
-        except IndexRangeError:  # of a model that was loaded so; it is among the faults
+        except IndexRangeError:  # the model was loaded with index checks; it is among the faults
             return
         judged = self.proof.runs.results(inputs)
         others = compared(
@@ -346,7 +351,7 @@ class Repeats:
             case,
         )
         for finding in others:
-            if not tallies[finding.node].differs:  # of those a Repeatability tells
+            if not tallies[finding.node].differs:  # otherwise Repeatability reports it
                 self.proof.collected.find(finding)
         for results in distinct:
             if (tallies.differ or others) and self.proof.judge_results:
@@ -360,7 +365,7 @@ class Repeats:
                 self._found[name] = made if tally.differs else made._replace(node="", tried={})
 
     def _runs(self, inputs: dict[str, Array]) -> Iterator[tuple[str, Results]]:
-        """The settings and the results of all runs of a case."""
+        """Yield setting and results of all runs of a case."""
         fresh = self.fresh
         begun, ours = fresh.taken(inputs), _runner(self.model.program, inputs)
         others = begun or _runner(fresh.program, inputs)
@@ -375,7 +380,7 @@ class Repeats:
                 yield LOADED, beside.result()
 
     def _traced(self, inputs: dict[str, Array], tallies: Tallies) -> tuple[str, dict[str, str]]:
-        """The first node that differs in the unfused program, and what makes the difference go away."""
+        """Return the first differing node of the unfused program, and what removes the difference."""
         kept = self._tensors(inputs)
         node = next(
             (
@@ -390,7 +395,7 @@ class Repeats:
         return node, {what: self._tried(what, inputs, kept, node, rate) for what in self._remedies(node)}
 
     def _tensors(self, inputs: dict[str, Array]) -> Tallies:
-        """Every tensor of the unfused program, of which two results are kept: they may be all that the model has."""
+        """Return every tensor of the unfused program; two results are kept, to save memory."""
         kept = Tallies(2)
         settings = (
             (ONE_LIST, self.model.context, self.count),
@@ -403,7 +408,7 @@ class Repeats:
                     kept.add(setting, run())
         return kept
 
-    # ---- what makes it go away
+    # ---- remedies
 
     def _remedies(self, node: str) -> list[str]:
         context = self.model.context
@@ -426,7 +431,7 @@ class Repeats:
     def _changed(
         self, what: str, inputs: dict[str, Array], kept: Tallies, node: str
     ) -> Iterator[tuple[Program, dict[str, Array]]]:
-        """A program that is otherwise than the one whose results differ, and what it is run on."""
+        """Yield a changed program and its inputs."""
         context = self.model.context
         if what.startswith("without "):
             with another_context(context, [what.removeprefix("without ")]) as lesser, self._program(lesser) as program:
@@ -445,15 +450,15 @@ class Repeats:
     def _program(self, context: Context, **options: Any) -> Program:
         return self._tensors_of_device.compiled(context, **options)
 
-    # ---- what came of it
+    # ---- results
 
     def report(self) -> list[Repeatability]:
-        """One for each output of the program."""
+        """Return the result of each output."""
         return list(self._found.values())
 
 
 def _begun(program: Program, inputs: Results) -> _Begun | None:
-    """The first run of a program; None where it has loops, which may never end, and where it fails, as the runs that follow will too."""
+    """Run a program for the first time. Return None if it has loops, which may not end, or fails, as later runs will."""
     if program.has_control_flow:
         return None
     try:
@@ -465,7 +470,7 @@ def _begun(program: Program, inputs: Results) -> _Begun | None:
 
 
 def _closed(first: Context, loaded: Future[_Fresh]) -> None:
-    """Frees a program, and keeps its context idle with the model's, for the next validation there."""
+    """Close a program and keep its context, as a spare of the model's, for the next validation."""
     if not loaded.cancelled() and loaded.exception() is None:
         program = loaded.result().program
         context = program.context
@@ -476,12 +481,12 @@ def _closed(first: Context, loaded: Future[_Fresh]) -> None:
 
 
 def fresh_context(first: Context) -> Context:
-    """Another context of the device, on which nothing of the model lies: the one that a validation before has left, or a new one."""
+    """Return another context of the device without the model's data: a spare one, or a new one."""
     return take_spare(first) or another_context(first)
 
 
 def findings(repeats: list[Repeatability]) -> list[Finding]:
-    """One for each output that differs from run to run."""
+    """Return a finding for each output that differs between runs."""
     return [
         Finding("not deterministic", one.node or one.output, str(one), one.rate, one.case)
         for one in repeats

@@ -1,4 +1,4 @@
-"""What a validation found: the verdicts on all rows, and the table of it all."""
+"""Result of a validation: the verdicts of all rows, and their table."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
 
 
 class ValidationReport:
-    """What a validation found: `rows` in graph order, the outputs of the program as it ships last, `kernels` and `findings`.
+    """Result of a validation: `rows` in graph order, ending with the optimised program's outputs, `kernels` and
+    `findings`.
 
-    `kernels` are rows too, of what the kernels of the program as it ships store; those of a body or a branch are rows of the node that
-    runs it, with the graph's name before the output's and the members'. Every row
-    decides the verdict, but a node that is wrong in the program of single nodes alone: all kernels with it as a member are right.
-    `facts`: the graph, the device and its driver, the options, and how inputs were made up.
+    `kernels` are rows of tensors stored by the optimised program's kernels. Those of a body or branch belong to the
+    node that runs it, with the graph's name before the output and members. Every row counts towards the verdict, except
+    a node that is wrong only in the unfused program, if all kernels that contain it are right. `facts`: the graph,
+    device, driver and options, and how inputs were generated.
     """
 
     def __init__(
@@ -57,31 +58,31 @@ class ValidationReport:
         self.kernels = [row for row in rows if row.program == "kernels"]
         self._deciding = deciding_rows(rows)
         self.findings = list(findings)
-        self.reference = reference  # what the tensors were judged against
+        self.reference = reference  # the reference
         self.facts = Facts({"name": device}) if facts is None else facts
-        # One for each output of the fused program, where that was run again and again.
+        # Results of repeated runs, per output of the fused program.
         self.repeats: list[Repeatability] = []
         self.allows_differences = False
-        self.work: Mapping[str, Work] = {}  # by node, where something is unproved
-        self.origin: Origin | None = None  # the model and the cases, which do not go with a pickled report
+        self.work: Mapping[str, Work] = {}  # by node, if something is unproved
+        self.origin: Origin | None = None  # the model and cases; not pickled
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "origin": None}
 
     def add_repeats(self, repeats: Collection[Repeatability], found: Collection[Finding]) -> None:
-        """Adds what came of repeated runs."""
+        """Add the results of repeated runs."""
         self.repeats.extend(repeats)
         self.findings.extend(found)
 
     def add_stored(self, rows: Collection[ValidationRow], found: Collection[Finding]) -> None:
-        """Adds rows of outputs that were stored beside the cases, which decide the verdict too."""
+        """Add rows of outputs stored with the cases, which also count towards the verdict."""
         self.rows.extend(rows)
         self._deciding.extend(rows)
         self.findings.extend(found)
 
     @property
     def deterministic(self) -> bool | None:
-        """Whether all runs of each case gave the same bits; None where `repeat` asked for no runs and none of the others differ."""
+        """Whether all runs of each case gave the same bits; None if no runs were repeated and no others differ."""
         if any(one.kind == DIFFERS for one in self.findings):
             return False
         return True if self.repeats else None
@@ -97,16 +98,17 @@ class ValidationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether something was checked, every row is right, or is unproved and was allowed to be, and all runs of a case had the same
-        bits, or were allowed not to.
+        """Whether something was checked, every row is right or allowed to be unproved, and runs have the same bits,
+        unless allowed to differ.
         """
         return all(row.ok for row in self._deciding) and not self._restless and not self._is_empty
 
     @property
     def state(self) -> str:
-        """Return "wrong" if a row is, else "ill-conditioned" if a row is that and was not allowed to be, else "right" if the report is ok.
+        """The overall verdict.
 
-        "unproved" otherwise: a row is, nothing was checked, or the bits of two runs differ, so that nothing is known of the next run.
+        "wrong" if a row is; else "ill-conditioned" if a row is and that is not allowed; else "right" if the report is
+        ok; else "unproved": a row is, nothing was checked, or runs differ, so the next run is unknown.
         """
         verdicts = {row.verdict for row in self._deciding if not row.ok}
         found = next((one for one in (WRONG, ILL) if one in verdicts), None)
@@ -114,7 +116,7 @@ class ValidationReport:
 
     @property
     def _difference(self) -> tuple[str, str]:
-        """A node or an output whose bits differ between runs, and a sentence on it."""
+        """A node or output that differs between runs, and a sentence on it."""
         if (one := next((one for one in self.repeats if not one.deterministic), None)) is not None:
             return one.node or one.output, one.summary
         finding = next(one for one in self.findings if one.kind == DIFFERS)
@@ -122,27 +124,27 @@ class ValidationReport:
 
     @property
     def first_divergence(self) -> ValidationRow | None:
-        """The first row in graph order that is wrong and decides."""
+        """The first wrong row in graph order that counts towards the verdict."""
         return next((row for row in self._deciding if row.verdict == WRONG), None)
 
     @property
     def unchecked(self) -> list[ValidationRow]:
-        """Rows without a proof; their notes say why."""
+        """Unproved rows; their notes give the reason."""
         return [row for row in self._deciding if not row.checked]
 
     @property
     def undecided(self) -> int:
-        """Elements that rest on choices which rounding may turn."""
+        """Elements that depend on choices that rounding may change."""
         return sum(row.judged.undecided for row in self._deciding if row.judged)
 
     @property
     def unknown(self) -> int:
-        """Elements without a finite bound, of which nothing is proved."""
+        """Elements without a finite bound."""
         return sum(row.judged.unknown for row in self._deciding if row.judged)
 
     @property
     def verdict(self) -> str:
-        """The state, how many tensors are right, wrong and unproved, and the unproved share of the model's work."""
+        """The state, the number of right, wrong and unproved tensors, and the unproved share of the model's work."""
         right = sum(row.verdict == RIGHT for row in self.rows)
         wrong = sum(row.verdict == WRONG for row in self._deciding)
         missing = self.unchecked
@@ -170,7 +172,7 @@ class ValidationReport:
         return f"{self.state}: {', '.join(parts)}"
 
     def _share(self, missing: Collection[ValidationRow]) -> str:
-        """The share of the model's work that is not proved; of all elements, where nothing is known of the work."""
+        """Return the unproved share of the model's work, or of the elements if the work is unknown."""
         makers = {output: node["name"] for node in self.facts.nodes for output in node["outputs"]}
         nodes: set[str] = set()
         for row in missing:
@@ -199,7 +201,7 @@ class ValidationReport:
         return f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
-        """For rich. Numbers are never cut; texts that are too long for the console are folded."""
+        """Return a table for rich. Numbers are never truncated; long texts are folded."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -212,7 +214,7 @@ class ValidationReport:
             else:
                 table.add_column(column, overflow="fold")
         styles = {RIGHT: None, WRONG: "bold red", ILL: "red", UNPROVED: "yellow"}
-        shown = [row for row in self.kernels if not row.ok]  # those that are right say what their members say
+        shown = [row for row in self.kernels if not row.ok]  # right kernels repeat their members' rows
         for row in [*self.rows, *shown]:
             table.add_row(*map(Text, _cells(row)), style=styles[row.verdict])
         return table
@@ -241,12 +243,12 @@ class ValidationReport:
         return shown + table(_COLUMNS, map(_cells, self.rows), failing)
 
     def told(self) -> list[str]:
-        """A line for each finding, in letters that do a terminal no harm."""
+        """Return a line per finding, safe for terminals."""
         return [f"{plain(finding.kind)}: {plain(finding.text, LONG)}" for finding in self.findings]
 
     def raise_if_failed(self) -> None:
-        """Raises ValidationError naming the first row that is wrong, or else the first one that is unproved and was not allowed to be, or
-        whose bits differ from run to run.
+        """Raise ValidationError for the first wrong row, else the first unproved one that is not allowed, else if runs
+        differ.
         """
         first = self.first_divergence or next((row for row in self._deciding if not row.ok), None)
         if first is not None:
@@ -257,10 +259,10 @@ class ValidationReport:
             raise validation_error(self.model, self.summary)
 
     def explain(self, folder: Folder | None = None) -> Explanation:
-        """Explains the first wrong row: a small model that still fails, what runs it, and what happens otherwise.
+        """Explain the first wrong row: a small model that still fails, its kernels, and variations.
 
-        folder: a new or empty folder, into which the model, its inputs, expected results and the text are written.
-        Raises InputError where nothing is wrong, for a report that was pickled, and where the folder holds something; OSError.
+        folder: a new or empty folder for the model, its inputs, expected results and the text. Raise InputError if
+        nothing is wrong, the report was pickled or the folder is not empty, or OSError.
         """
         from .explain import explain
 
@@ -270,23 +272,23 @@ class ValidationReport:
         return explanation
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the record that docs/validation_report.md describes, of schema 1."""
+        """Return the record described in docs/validation_report.md, schema 1, for JSON."""
         return report_record(self)
 
     def to_html(self, path: Path) -> None:
-        """Writes the page that shows the report, in one file that needs no network. Raises OSError."""
+        """Write the report's HTML page, a single file. Raise OSError."""
         from .page import page
 
         write_whole(path, page([self.as_dict()], f"Validation of {plain(self.model)}"))
 
     def to_junit(self, path: Path) -> None:
-        """Writes JUnit XML with a test case for each row. Raises OSError."""
+        """Write JUnit XML with a test case per row. Raise OSError."""
         from .junit import junit
 
         write_whole(path, junit([self.as_dict()]))
 
     def to_json(self, path: Path) -> None:
-        """Writes what `as_dict` gives. Raises OSError."""
+        """Write `as_dict` as JSON. Raise OSError."""
         write_whole(path, json.dumps(self.as_dict(), indent=2) + "\n")
 
 
@@ -309,7 +311,7 @@ def _name(row: ValidationRow) -> str:
 
 
 def _listed(rows: list[ValidationRow]) -> str:
-    """The nodes and outputs of rows, of many the first ones."""
+    """Return the nodes and outputs of rows; only the first few if there are many."""
     names = list(dict.fromkeys(_short(row) for row in rows))
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more

@@ -1,4 +1,4 @@
-"""A row of a report is one tensor that was judged, and a finding is a sentence on a node: what the parts of a validation make."""
+"""Rows (one per checked tensor) and findings (a sentence on a node) of a report."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from .accuracy import Inaccuracy
 from .judge import ILL, RIGHT, UNPROVED, WRONG, Deviation
 from .statistics import Statistics
 
-DIFFERS = "not deterministic"  # the kind of findings of bits that differ between runs
-CASE = "case"  # in place of an operator, of the row of a whole case
-RACE = "race"  # the kind of findings of steps that go wrong where no copies after each step make the device wait
+DIFFERS = "not deterministic"  # kind of findings on bits that differ between runs
+CASE = "case"  # replaces the operator in the row of a whole case
+# Kind of findings on steps that go wrong without the copies after each step, which make the device wait.
+RACE = "race"
 
 
 class Finding(NamedTuple):
-    """Something that a validation tells of a node: its kind, a sentence, and the number in it.
+    """A finding about a node: its kind, a sentence, and the number in it.
 
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow",
-    "flushed denormals", "saturated integers", "clamped constant", "wide constant", "vanished constant", "rounded weights dominate",
-    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "stored output", "unproved",
-    "kernels not judged", "race". Those of wrong and unproved rows decide the verdict, and "not deterministic".
+    "flushed denormals", "saturated integers", "clamped constant", "wide constant", "vanished constant", "rounded
+    weights dominate", "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart",
+    "bisected", "stored output", "unproved", "kernels not judged", "race". Those of wrong and unproved rows count
+    towards the verdict, and "not deterministic".
     """
 
     kind: str
@@ -32,16 +34,16 @@ class Finding(NamedTuple):
 
 
 class ValidationRow(NamedTuple):
-    """One output of one node, in the case where it was worst; or an output of the fused program (op "output").
+    """An output of a node in its worst case, or an output of the fused program (op "output").
 
-    `local`: from the inputs that the device made. `accumulated`: from the model's inputs on. A node is judged by `local`, an
-    output of the program by `accumulated`. `note` says why there is no proof, where there is none, and `unproved` names the nodes that it
-    is missing of. A `fault` is wrong whatever came of it: an index out of range. `waived`: the caller allows that there is no proof.
-    `program`: "nodes", a tensor of the program of single nodes; "kernels", one that a kernel of the program as it ships has stored, made
-    of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships;
-    "stored", an output that somebody stored beside the inputs of a case.
-    `statistics`: what the device's numbers are like in that case. `given`: the bound of a node is the caller's.
-    `inaccuracy`: the element of an output that is furthest above the accuracy limit; `waived` then covers it too.
+    local: on the device's inputs. accumulated: from the model's inputs on. Nodes are checked by `local`, program
+    outputs by `accumulated`. note: why the row is unproved; unproved: the nodes responsible. fault: wrong whatever the
+    values, such as an index out of range. waived: the caller allows an unproved row.
+    program: "nodes", a tensor of the unfused program; "kernels", a tensor stored by a kernel of the optimised program,
+    which contains the nodes `members`; "outputs", an output of the optimised program; "stored", an output stored with a
+    case.
+    statistics: of the device's values in that case. given: the bound is the caller's tolerance. inaccuracy: the element
+    of an output furthest above the accuracy limit; `waived` covers it too.
     """
 
     node: str
@@ -64,13 +66,13 @@ class ValidationRow(NamedTuple):
     inaccuracy: Inaccuracy | None = None
 
     def with_accuracy(self, found: Inaccuracy | None, allowed: bool) -> ValidationRow:
-        """Return the row with what is above the accuracy limit; allowed: whether the caller allows that."""
+        """Return the row with its inaccuracy. allowed: whether the caller allows it."""
         row = self._replace(inaccuracy=found)
         return row if found is None or row.verdict != ILL else row._replace(note=found.text, waived=allowed)
 
     @property
     def judged(self) -> Deviation | None:
-        """The deviation that decides the verdict; None where nothing was compared."""
+        """The deviation that decides the verdict; None if nothing was compared."""
         if self.op == "output":
             return self.accumulated
         return self.local if self.local is not None else self.accumulated
@@ -86,22 +88,22 @@ class ValidationRow(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it is right; unproved and ill-conditioned rows are not, unless the caller allowed them."""
+        """Whether the row is right, or unproved or ill-conditioned and allowed to be."""
         return self.verdict == RIGHT or (self.verdict in (UNPROVED, ILL) and self.waived)
 
     @property
     def checked(self) -> bool:
-        """Whether the row is right or wrong."""
+        """Whether the row is not unproved."""
         return self.verdict != UNPROVED
 
     @property
     def elements(self) -> int:
-        """The number of elements of the tensor."""
+        """Number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
     def severity(self) -> float:
-        """Error over bound; 1 for what is unproved, just above 1 for ill-conditioned outputs, infinity for a fault."""
+        """Error over bound; 1 for unproved rows, just above 1 for ill-conditioned ones, infinity for a fault."""
         if self.fault:
             return math.inf
         severity = self.judged.severity if self.judged else 0.0
@@ -110,9 +112,10 @@ class ValidationRow(NamedTuple):
 
 
 def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
-    """All rows but those of nodes that are wrong in a program that nobody runs.
+    """Return all rows except nodes that are wrong only in the unfused program, which no caller runs.
 
-    A tolerance of the caller's for a node that is fused away, so that no kernel stores what it makes, has no other row to be held to.
+    If a node has a caller's tolerance and no kernel stores its result, its unfused row is the only one to check, and is
+    kept.
     """
     good: set[str] = set()
     bad: set[str] = set()
@@ -129,7 +132,7 @@ def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
 
 
 def findings_of(rows: list[ValidationRow]) -> list[Finding]:
-    """The findings that follow from the verdicts of rows."""
+    """Return the findings that follow from the rows' verdicts."""
     found = []
     unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
     deciding = set(map(id, deciding_rows(rows)))
@@ -167,7 +170,7 @@ def _not_finite(one: Deviation) -> str:
 
 
 def tensor_of(row: ValidationRow) -> str:
-    """The row's tensor as text, for a kernel's with the kernel and the nodes in it."""
+    """Return a text for the row's tensor; for a kernel's, with the kernel and its nodes."""
     if row.program != "kernels" or not row.kernel:
         return f"'{plain(row.output)}'"
     members = ", ".join(f"'{plain(one)}'" for one in row.members[:6])

@@ -1,4 +1,4 @@
-"""ONNX's own reference and ONNX Runtime: a node by itself, and every tensor of a model."""
+"""onnx.reference and ONNX Runtime: single nodes, and every tensor of a model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.parse import parse
 from .reference import ReferenceNode
 
-_IR_VERSION = 10  # of models of one node: what the runtimes of the last years read
-_NORMALISATION = 15  # operator set from which onnx's reference does not mix a batch's own statistics in
+_IR_VERSION = 10  # of single-node models; supported by recent runtimes
+# First opset for which onnx.reference does not mix in batch statistics.
+_NORMALISATION = 15
 
 
 def alone(node: ReferenceNode, arrays: Mapping[str, Array | None], opsets: Mapping[str, int]) -> onnx.ModelProto:
-    """A model of one node, whose inputs have the types and ranks of arrays; what a body reads from outside is an input too."""
+    """Return a single-node model with the arrays' types and ranks; outer-scope values of a body are inputs too."""
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
         for name, array in arrays.items()
@@ -35,7 +36,7 @@ def alone(node: ReferenceNode, arrays: Mapping[str, Array | None], opsets: Mappi
 
 
 def by_onnx(node: ReferenceNode, arrays: Mapping[str, Array | None], opsets: Mapping[str, int]) -> dict[str, Any]:
-    """A node's outputs by onnx's reference, by name. Raises whatever it raises."""
+    """Return a node's outputs by name, from onnx.reference. Raise whatever it raises."""
     from onnx.reference import ReferenceEvaluator
 
     opsets = dict(opsets)
@@ -52,13 +53,13 @@ def by_onnx(node: ReferenceNode, arrays: Mapping[str, Array | None], opsets: Map
 
 
 def _array(value: Any) -> Array:
-    """A result as an array. Strings are objects, as in all other values."""
+    """Return a result as an array; strings become objects."""
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "UT" else array
 
 
 def runtime() -> Any:
-    """The package onnxruntime. Raises InputError where it is not installed."""
+    """Return the package onnxruntime. Raise InputError if it is not installed."""
     try:
         return importlib.import_module("onnxruntime")
     except ImportError:
@@ -66,9 +67,9 @@ def runtime() -> Any:
 
 
 def session(model: onnx.ModelProto, optimized: bool = False, providers: Any = None, threads: int = 0) -> Any:
-    """An InferenceSession, by default without any rewriting of the graph and on the CPU. Raises what the runtime raises.
+    """Return an InferenceSession, by default on the CPU without graph optimisations. Raise whatever the runtime raises.
 
-    threads: 0 for as many as there are cores. Sessions of one node take longer to start threads than to compute.
+    threads: 0 for one per core. For single nodes, starting threads takes longer than computing.
     """
     package = runtime()
     options = package.SessionOptions()
@@ -81,7 +82,7 @@ def session(model: onnx.ModelProto, optimized: bool = False, providers: Any = No
 
 
 def whole_model(source: Source, folder: Folder | None = None) -> onnx.ModelProto:
-    """A copy of a model with its weights in it, and its own functions expanded. Raises GraphError, OSError."""
+    """Return a copy of a model with its weights loaded. Raise GraphError, OSError."""
     file = ModelFile(source, folder)
     model = onnx.ModelProto()
     model.CopyFrom(parse(file, whole=True))
@@ -101,7 +102,7 @@ def _fill(tensor: onnx.TensorProto, file: ModelFile) -> None:
 
 
 def with_every_tensor(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, in place, with all that its nodes make among its outputs, each by its name."""
+    """Add every node output to the model's outputs, in place."""
     known = {value.name for value in model.graph.output}
     for node in model.graph.node:
         for name in filter(None, node.output):
@@ -112,7 +113,7 @@ def with_every_tensor(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def run(made: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """All outputs of a session by name, of the inputs that it has."""
+    """Run a session on those of the inputs that it has. Return all outputs by name."""
     wanted = {value.name for value in made.get_inputs()}
     names = [value.name for value in made.get_outputs()]
     results = made.run(None, {name: value for name, value in inputs.items() if name in wanted})

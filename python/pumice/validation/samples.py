@@ -1,10 +1,10 @@
-"""Errors that depend on one another: samples of a model's roundings, carried through its nodes beside the reference's values.
+"""Dependent errors: Monte Carlo samples of a model's roundings, propagated next to the reference's values.
 
-Rules join the errors of a tensor's elements as independent ones. They are not where elements are made of the same numbers before: a
-product that makes many channels of few, and the next one that makes few of many, add again what came of one rounding. What many roundings
-r_s make of a number is, to first order, the sum of c_s r_s, and the root of the sum of (c_s r_s)^2 is its deviation where roundings, not
-elements, are independent. The factors c_s are not known, but the mean square of the sum with signs by chance is that sum of squares. So a
-few values beside the reference's own are carried through the same rules, each with roundings of signs of its own.
+Rules combine element errors by root-sum-square, which is wrong if elements share inputs: a GEMM that expands few
+channels to many, followed by one that contracts them, adds up the effects of one rounding. To first order, roundings
+r_s change a number by the sum of c_s r_s. If the roundings are independent, its standard deviation is the root of the
+sum of (c_s r_s)^2. The factors c_s are unknown, but with random signs the mean square of the sum equals that sum of
+squares. So a few extra values are propagated by the same rules, each with its own random rounding signs.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from .bounds.sides import Sides
 from .bounds.types import FloatType, Types
 from .reference import ReferenceNode
 
-COUNT = 8  # samples
-_POOLED = 32  # elements in a slice of a tensor from which on it has a deviation of its own, from 256 numbers
+COUNT = 8  # number of samples
+_POOLED = 32  # minimum elements per slice for a slice-wise deviation; 256 values with all samples
 
 
 class Samples:
-    """The values that each tensor of one case may have had instead of the reference's, `COUNT` times, by the tensor's name."""
+    """`COUNT` alternative values of each tensor of a case, by name."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[Array]] = {}
         self._runners: dict[Runner, Runner] = {}
 
     def copy(self) -> Samples:
-        """The same samples, from which another walk goes on."""
+        """Return a copy, to continue along another path."""
         made = Samples()
         made._of, made._runners = dict(self._of), self._runners
         return made
 
     def begin(self, given: Mapping[str, Value], types: Types) -> None:
-        """Enters the model's inputs, each of which is as it is or rounded to storage, all of it."""
+        """Add the model's inputs; a whole input is either exact or rounded to storage."""
         for name, value in given.items():
             if isinstance(value, Bounded) and value.is_float and value.error is not None:
                 self._of[name] = _either(name, value, types.storage(value.dtype))
 
     def pop(self, name: str) -> None:
-        """Forgets a tensor that no node reads any more."""
+        """Drop a tensor after its last reader."""
         self._of.pop(name, None)
 
     def run(self, node: ReferenceNode, values: Mapping[str, Value], runner: Runner) -> dict[str, Value]:
-        """The node's outputs, with errors that are not less than their samples say. Raises what the node does.
+        """Evaluate a node and widen its errors to those of the samples. Raise whatever the node raises.
 
-        What has no samples (a sequence, a tensor of which the device's is taken) brings its error in as one of independent elements.
+        Inputs without samples (sequences, tensors taken from the device) contribute independent errors.
         """
         made = node.run(values, runner)
         found: dict[str, list[Array]] = {
@@ -63,7 +63,7 @@ class Samples:
         }
         types = runner.at(node.precision).types
         inputs = {name: self._inputs(name, value, types) for name, value in values.items()}
-        own: dict[str, _Own | None] = {}  # the node's own roundings, as the first sample has them
+        own: dict[str, _Own | None] = {}  # the node's own roundings, from the first sample
         for index in range(COUNT if found else 0):
             using = self._values_of(runner) if index else runner
             try:
@@ -94,7 +94,9 @@ class Samples:
         return self._runners[runner]
 
     def _inputs(self, name: str, value: Value, types: Types) -> list[Value]:
-        """A node's input as each sample has it. Constants keep an error of zeros, by which rules round them where kernels do."""
+        """Return a node's input for each sample. Constants keep an error of zeros, so that rules round them as kernels
+        do.
+        """
         if not isinstance(value, Bounded) or not value.is_float or value.error is None:
             return [value] * COUNT
         arrays = self._of.get(name)
@@ -107,7 +109,7 @@ class Samples:
 
 
 def _either(name: str, value: Bounded, kept: FloatType) -> list[Array]:
-    """Samples of a tensor that half of them have as it is and half rounded: kernels do one or the other with all of it."""
+    """Return samples of a tensor, half exact and half rounded: a kernel does one or the other for the whole tensor."""
     rounded = kept.rounded(value.value)
     rounded = np.where(np.isfinite(rounded), rounded, value.value)
     order = np.random.default_rng(zlib.crc32(name.encode())).permutation(COUNT)
@@ -115,30 +117,31 @@ def _either(name: str, value: Bounded, kept: FloatType) -> list[Array]:
 
 
 class _Own(NamedTuple):
-    """The roundings of one node: how large they are, and for each element as many bits of chance as there are samples."""
+    """A node's own roundings: their size, and random sign bits per element, one for each sample."""
 
     error: Array
     signs: Array
 
 
 def _own(name: str, value: Bounded, sample: Bounded) -> _Own | None:
-    """A node's own roundings of an output; None where it makes none: a constant is rounded where it is read.
+    """Return a node's own roundings of an output; None for constants, which are rounded on reading.
 
-    Equal numbers of a tensor are rounded alike.
+    Equal values in a tensor round alike.
     """
     if sample.error is None or value.constant:
         return None
     bits = np.ascontiguousarray(value.value, np.float64).view(np.uint64)
-    mixed = (bits + np.uint64(1 << 15)) >> np.uint64(16)  # the last bits depend on the order of the reference's sums
+    # The low bits depend on the reference's summation order.
+    mixed = (bits + np.uint64(1 << 15)) >> np.uint64(16)
     mixed = mixed ^ np.uint64(zlib.crc32(name.encode()) << 32)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finalizer of SplitMix64
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # SplitMix64 finalizer
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     signs = np.asarray(mixed ^ (mixed >> np.uint64(31))).reshape(value.shape)
     return _Own(np.where(np.isfinite(sample.error), sample.error, 0.0), signs)
 
 
 def _moved(value: Bounded, sample: Bounded, own: _Own | None, index: int) -> Array:
-    """How far a sample is from the value, with the node's own roundings in it; nothing where that is no number."""
+    """Return the sample's difference to the value, including the node's own roundings; 0 if it is not finite."""
     with np.errstate(all="ignore"):
         moved = sample.value - value.value
         if own is not None:
@@ -147,10 +150,10 @@ def _moved(value: Bounded, sample: Bounded, own: _Own | None, index: int) -> Arr
 
 
 def _widened(error: Array, moved: list[Array]) -> Array:
-    """The error of each element: not below the deviation of its own samples, nor below that of the slices in which it lies.
+    """Widen errors to the deviation of an element's samples, and to that of the slices that contain it.
 
-    An element has few samples. A slice (a channel, a row) has enough of them for the factor by which errors that depend on one another
-    are larger than independent ones are there.
+    An element has few samples. A slice (channel, row) has enough to estimate the factor by which dependent errors
+    exceed independent ones.
     """
     with np.errstate(all="ignore"):
         seen = np.mean([np.square(one) for one in moved], axis=0)
@@ -166,7 +169,7 @@ def _widened(error: Array, moved: list[Array]) -> Array:
 
 
 def _sides(value: Bounded, widened: Array) -> Sides | None:
-    """The sides of undecided choices, whose own errors grow as those of the decided numbers of the tensor do."""
+    """Return the alternatives with their errors scaled like those of the tensor's decided elements."""
     if value.sides is None:
         return None
     sure = ~value.sides.mask & np.isfinite(value.errors())
@@ -176,5 +179,5 @@ def _sides(value: Bounded, widened: Array) -> Sides | None:
 
 
 def _ratio(seen: Any, independent: Any) -> Array:
-    """The ratio by which squared errors that were seen exceed independent ones; 1 where they do not, or where there are none."""
+    """Return the ratio of sampled to independent squared errors, at least 1."""
     return np.maximum(np.where(independent > 0, seen / np.where(independent > 0, independent, 1.0), 1.0), 1.0)

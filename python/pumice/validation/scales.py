@@ -1,4 +1,4 @@
-"""The scale of each output, which the accuracy limit is relative to: see accuracy.py."""
+"""Scales of outputs, to which the accuracy limit is relative; see accuracy.py."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Values(Protocol):
 
 
 class Scales:
-    """The scale of each output's elements, where it is not that of the sample: `of[name]`.
+    """Scales of output elements, if they differ from the sample's: `of[name]`.
 
-    Outputs that are softmax rows, and those that join several tensors (Concat, Where, ScatterND) and move, clip or scale what they join.
+    These are softmax rows, and outputs that join tensors (Concat, Where, ScatterND) and then move, clip or scale them.
     Call `follow` for each node in order.
     """
 
@@ -45,7 +45,7 @@ class Scales:
         self._sources = self._tracked(reference)
 
     def _tracked(self, reference: Reference) -> set[str]:
-        """Return the tensors that outputs are joined from."""
+        """Return the tensors that outputs are concatenated or selected from."""
         found = set(self._outputs)
         joins = False
         for node in reversed(reference.nodes):
@@ -63,7 +63,7 @@ class Scales:
         return node.op in _JOINS or node.op in _MOVES or node.op in _KEEPS_SCALE
 
     def follow(self, node: ReferenceNode, values: _Values) -> None:
-        """Enter the scales of a node's outputs; `values` has its inputs and outputs."""
+        """Add the scales of a node's outputs; `values` has its inputs and outputs."""
         wanted = [name for name in node.outputs if name in self._sources]
         is_softmax = node.op == "Softmax" and not node.domain
         if is_softmax and (wanted or not self._outputs.isdisjoint(node.outputs)):
@@ -80,7 +80,7 @@ class Scales:
                     if isinstance(value := values[name], Bounded) and value.is_float:
                         self.of[name] = sample_scale(value)
         except (Unproved, Undecided, IndexError, KeyError, MemoryError, ValueError):
-            return  # the scale is then that of the sample
+            return  # falls back to the sample's scale
 
     def _softmax_scale(self, node: ReferenceNode, values: _Values) -> Array:
         value = values[node.outputs[0]]
@@ -100,7 +100,7 @@ class Scales:
         return {name: np.abs(one.value) for name, one in made.items() if isinstance(one, Bounded) and one.is_float}
 
     def _scale_of(self, name: str, value: Value) -> Value:
-        """Return a tensor of scales in the place of a tensor of floats; magnitudes of constants."""
+        """Replace a float tensor by its scales, and a constant by its magnitudes."""
         if not isinstance(value, Bounded) or not value.is_float:
             return value
         if name in self._constants:

@@ -1,4 +1,4 @@
-"""How a model was loaded, so that parts of it can be loaded in the same way, or in another."""
+"""How a model was loaded, so that subgraphs can be loaded in the same way or with changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Setup(NamedTuple):
-    """Where a model runs, at which precision, and with which options; and the tolerances by which it is judged."""
+    """Device, precision and load options of a model, and the tolerances of its validation."""
 
     context: Context
     precision: Precision
@@ -29,20 +29,20 @@ class Setup(NamedTuple):
     deterministic: bool = False
     tolerances: Mapping[str, float] | None = None
     kernels: KernelTable | None = None
-    variants: StepVariants | None = None  # measured ones of steps
+    variants: StepVariants | None = None  # measured kernel variants of steps
 
     def load(self, part: onnx.ModelProto) -> Model:
-        """Loads a part of the model in this way. Raises as loading does."""
+        """Load a subgraph with this setup. Raise whatever loading raises."""
         options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic, "kernels": self.kernels}
         options["tuned"] = self.variants or False
         return Model(part, self.context, part_precision(self.precision, part), progress=False, **options)
 
 
 class Origin(NamedTuple):
-    """What a report is of: the model's file, how it was loaded, and of each case the program's inputs and the model's, by name.
+    """Origin of a report: the model's file, its setup, and per case the program's and the model's inputs by name.
 
-    validated: what a validation says of a part, loaded in some way. The maker of the report hands it on, so that what explains a report
-    need not import what makes one.
+    validated: validates a subgraph with a setup. It is passed in so that explaining a report needs no import of
+    validate.
     """
 
     source: Source
@@ -59,7 +59,7 @@ class Origin(NamedTuple):
         tolerances: Mapping[str, float],
         validated: Callable[[Cut, Setup], ValidationReport],
     ) -> Origin:
-        """The origin of a report on a model that was validated."""
+        """Return the origin of a report on a validated model."""
         names = tuple(value.name for value in model.overridable)
         fusion = (model.fuse, model.deterministic)
         setup = Setup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
@@ -68,7 +68,7 @@ class Origin(NamedTuple):
         return Origin(model.source, model.folder, names, setup, cases, validated)
 
     def load(self) -> Model:
-        """Loads the model itself once more. Raises as loading does."""
+        """Load the model again. Raise whatever loading raises."""
         setup, names = self.setup, list(self.overridable)
         return Model(
             self.source,

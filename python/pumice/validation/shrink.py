@@ -1,4 +1,4 @@
-"""Looking for small parts of a model that fail: fewer nodes, fewer results, smaller tensors."""
+"""Searches for small failing subgraphs: fewer nodes, fewer outputs, smaller tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tried: TypeAlias = Callable[[int, int], None]
 
 
 class Shrinker:
-    """Looks for small parts of a model that fail. `values`: the tensors that the device made, by name."""
+    """Searches for small failing subgraphs. `values`: the device's tensors by name."""
 
     def __init__(self, reference: Reference, values: Mapping[str, Array], fails: Fails, step: Tried | None) -> None:
         self.reference = reference
@@ -36,7 +36,7 @@ class Shrinker:
         self._known: dict[str, bool] = {}
 
     def fails(self, part: Cut) -> bool:
-        """Whether a part fails; one that does not run at all does not."""
+        """Whether a subgraph fails; one that does not run does not fail."""
         key = sha256(
             part.proto.SerializeToString(), *(element_bytes(array).tobytes() for array in part.inputs.values())
         )
@@ -51,7 +51,7 @@ class Shrinker:
         return self._known[key]
 
     def part(self, nodes: Sequence[str], outputs: Iterable[str] | None = None) -> Cut | None:
-        """The part of these nodes, where it can be made and fails."""
+        """Return the subgraph of these nodes if it can be built and fails, else None."""
         try:
             made = cut(self.reference, nodes, self.values, outputs)
         except MissingTensor:
@@ -59,7 +59,7 @@ class Shrinker:
         return made if made.outputs and self.fails(made) else None
 
     def smallest(self, first: Sequence[Sequence[str]] = ()) -> Cut | None:
-        """The smallest part that fails; None where none does. `first`: nodes that are tried before all others."""
+        """Return the smallest failing subgraph, or None. `first`: groups of nodes to try first."""
         found = next((part for nodes in first if (part := self.part(nodes))), None)
         found = found or self.part([node.name for node in self.reference.nodes])
         if found is None:
@@ -67,7 +67,7 @@ class Shrinker:
         return self.smaller(self._fewer_results(self._fewer_nodes(found)))
 
     def _fewer_nodes(self, found: Cut) -> Cut:
-        """Leaves out halves, quarters and so on down to single nodes, as long as the rest fails."""
+        """Remove halves, quarters and so on down to single nodes, while the rest fails."""
         size = max(len(found.nodes) // 2, 1)
         while len(found.nodes) > 1:
             begin, before = 0, len(found.nodes)
@@ -90,9 +90,10 @@ class Shrinker:
     # ---- sizes
 
     def smaller(self, found: Cut, enough: int = 0) -> Cut:
-        """Halves axes as long as the part fails and has more than `enough` bytes.
+        """Halve axes while the subgraph fails and has more than `enough` bytes.
 
-        First the n-th axes of all inputs where they have one size, then all axes of one size, those of constants too.
+        First the n-th axis of all inputs where the sizes are equal, then all axes of one size, including those of
+        constants.
         """
         for axis in range(max((array.ndim for array in found.inputs.values()), default=0)):
             sizes = {array.shape[axis] for array in found.inputs.values() if array.ndim > axis}
@@ -114,7 +115,9 @@ class Shrinker:
         return found
 
     def _sliced(self, found: Cut, size: int, axis: int | None, begin: int) -> Cut | None:
-        """The part on half of such axes, from `begin` on, where that fails. No axis: all, and those of constants."""
+        """Return the subgraph with half of each such axis, from `begin` on, if it fails. Without an axis: all axes,
+        including constants.
+        """
         chosen = slice(begin, begin + (size + 1) // 2)
 
         def half(array: Array) -> Array:
@@ -128,13 +131,13 @@ class Shrinker:
 
 
 def device_tensors(origin: Origin, case: int) -> dict[str, Array]:
-    """Every tensor of the unfused program, and the inputs, as the device has them."""
+    """Return the inputs and every tensor of the unfused program."""
     with origin.load() as model:
         tensors = DeviceTensors(model, load_graph)
         inputs = origin.cases[case][0]
         try:
             made = tensors.tensors(model._kept_strings.places(inputs) if model._kept_strings else inputs)
-        except IndexRangeError:  # the call refuses these inputs, which the node at fault reads
+        except IndexRangeError:  # the call rejects these inputs, which the faulty node reads
             made = {}
         finally:
             tensors.close()
@@ -142,7 +145,7 @@ def device_tensors(origin: Origin, case: int) -> dict[str, Array]:
 
 
 def fails_by(origin: Origin, repeat: int) -> Fails:
-    """Whether a part fails: a validation finds it wrong, or with `repeat` the bits of so many runs differ."""
+    """Return a predicate: validation finds the subgraph wrong, or with `repeat`, the bits of that many runs differ."""
 
     def wrong(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
         return origin.validated(Cut(proto, inputs), origin.setup).state == WRONG
@@ -155,14 +158,17 @@ def fails_by(origin: Origin, repeat: int) -> Fails:
 
 
 def shrinker(origin: Origin, case: int, fails: Fails, step: Tried | None = None) -> Shrinker:
-    """A Shrinker of one case."""
+    """Return a Shrinker for a case."""
     reference = Reference(origin.source, origin.folder, origin.setup.precision, origin.setup.kernels)
     return Shrinker(reference, device_tensors(origin, case), fails, step)
 
 
 def parts_of(row: ValidationRow) -> list[list[str]]:
-    """The nodes that may be at fault by themselves where a row is wrong: the node, or those in the kernel. None for an output."""
+    """Return groups of nodes that may cause a wrong row on their own: the node, then its kernel's nodes. Empty for an
+    output.
+    """
     if row.op == "output":
         return []
-    is_inside = any(member.startswith(f"{row.node}.") for member in row.members)  # of a graph that the node runs
+    # Members of a subgraph that the node runs.
+    is_inside = any(member.startswith(f"{row.node}.") for member in row.members)
     return [[row.node], list(row.members)] if len(row.members) > 1 and not is_inside else [[row.node]]

@@ -1,4 +1,4 @@
-"""Where the tensors come from that a validation judges: pumice's programs on a device, or another runtime."""
+"""Sources of the tensors to validate: pumice's programs on a device, or another runtime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .reference import Reference
 from .streaming import CANNOT, Held, Windowed, Windows, told_additions
 from .work import Work, work_of
 
-# Notes of report() on nodes that a program of 16-bit floats computes in float32 of its own accord.
+# Notes in report() on nodes that a 16-bit program computes in float32 without being asked.
 _FLOAT32_NOTES = (
     "float32: computes positions",
     "float32: reads positions",
@@ -33,13 +33,13 @@ def _is_float32(row: Mapping[str, Any]) -> bool:
 
 
 def _converted(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
-    """The values that nodes convert which the engine adds, of those whose names begin so, also inside of other graphs."""
+    """Return the values that the engine's added nodes of this kind convert, including those in subgraphs."""
     names = [row["node"] for row in rows if row["added"]]
     return {name[name.index(verb) + len(verb) : name.rindex("' to ")] for name in names if verb in name}
 
 
 class Subject(Protocol):
-    """What is judged: a loaded model, or a candidate that stands for one."""
+    """What is validated: a loaded model or a candidate."""
 
     source: Any
     folder: Any
@@ -49,12 +49,12 @@ class Subject(Protocol):
 
     @property
     def device(self) -> Any:
-        """Where it runs: an object with a `name`."""
+        """The device, an object with a `name`."""
         ...
 
     @property
     def program(self) -> Any:
-        """An object whose `outputs` have names: tensors that reach the caller."""
+        """An object whose `outputs` have names: the tensors that reach the caller."""
         ...
 
     @property
@@ -63,58 +63,60 @@ class Subject(Protocol):
         ...
 
     def packed_outputs(self, values: Any) -> dict[str, Array]:
-        """The program's tensors for given values of outputs that are sequences or optional values."""
+        """Return the program's tensors for outputs that are sequences or optional values."""
         ...
 
 
 class Tensors(Protocol):
-    """A source of tensors: `tensors` for the judgement node by node, `results` of the program that ships.
+    """A source of tensors: `tensors` for checking node by node, `results` of the optimised program.
 
-    absent: what is said of a tensor that is not among them; nothing where only outputs are judged. single: both are of one run, so that
-    one says nothing of the other. types: the precision, or the types, in which it computes.
+    absent: note for a missing tensor; "" if only outputs are checked. single: both come from one run, so comparing them
+    proves nothing. types: the precision or types it computes in.
     """
 
     absent: str
     single: bool
     types: Precision | Types
     loop_timeout: float | None
-    strings: KeptStrings | None  # which the program has by their places
+    strings: KeptStrings | None  # the program has strings as indices
 
     def set_float32(self, reference: Reference) -> None:
-        """Tell the reference which nodes compute in float32, and which values in float32 are rounded for some of their readers."""
+        """Set which nodes compute in float32, and which float32 values are rounded for some of their readers."""
         ...
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Every tensor that there is, by name."""
+        """Return every available tensor by name."""
         ...
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """The same, of which those of later nodes may come later."""
+        """Return the same, possibly with later nodes' tensors loaded on demand."""
         ...
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """The longest chain of additions in the sums of each node's kernel, of what has been streamed; without those that do not tell."""
+        """Return the longest chain of additions in each node's kernel, for streamed nodes; kernels that do not report
+        it are omitted.
+        """
         ...
 
     def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
-        """The work of each node, where it is known."""
+        """Return the work of each node, if known."""
         ...
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs by name. Raises IndexRangeError where a program that checks its indices meets a wrong one."""
+        """Return the outputs by name. Raise IndexRangeError if the program checks indices and finds a wrong one."""
         ...
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
-        """Raises IndexRangeError for an index out of range that only the device knows."""
+        """Raise IndexRangeError for an out-of-range index that only the device knows."""
         ...
 
     def close(self) -> None:
-        """Frees what was made for it."""
+        """Free resources."""
         ...
 
 
 class DeviceTensors:
-    """Tensors that pumice makes: all those of a program without fusion, the results of the fused one. load: load_graph."""
+    """Tensors from pumice: all tensors of the unfused program, and the fused program's outputs. load: load_graph."""
 
     absent = "not made by the program"
     single = False
@@ -131,27 +133,28 @@ class DeviceTensors:
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
-        # Which look at indices too; of a model without any the first one is `_every`. The second is for tensors that are too many to keep.
+        # Programs that also check indices. Without any indices the first is `_every`. The second is for tensors too
+        # large to keep.
         self._every_checked: Program | None = None
         self._checking: Program | None = None
-        self._checked: dict[str, Array] | None = None  # inputs whose indices are right
+        self._checked: dict[str, Array] | None = None  # inputs whose indices are valid
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Every tensor of the program without fusion."""
+        """Return every tensor of the unfused program."""
         try:
             made = self._ran(self._checked_nodes(), inputs)
-        except IndexRangeError:  # which `check_indices` says of them too
+        except IndexRangeError:  # reported by `check_indices` too
             return self._ran(self._single_nodes(), inputs)
         self._checked = inputs
         return made
 
     def _ran(self, program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The results of a run on filled memory: what a run on the same inputs has left there would hide a missing barrier."""
+        """Run on filled memory; a previous run's data could otherwise hide a missing barrier."""
         made = dict(program(dict(inputs), loop_timeout=self.loop_timeout, filled=True))
         return self.strings.texts(made) if self.strings else made
 
     def _single_nodes(self) -> Program:
-        """The program without fusion, compiled when it is first asked for."""
+        """Return the unfused program, compiled on first use."""
         if self._every is None:
             self._every = self.compiled(keep_all=True, fuse=False)
         return self._every
@@ -164,26 +167,26 @@ class DeviceTensors:
         return self._every_checked
 
     def compiled(self, context: Context | None = None, **options: Any) -> Program:
-        """The model's graph, which is read once, compiled for a context, by default the model's, at its precision."""
+        """Compile the model's graph, which is read once, by default for the model's context."""
         model = self._model
         options |= {"float32_nodes": model.float32_nodes, "measured": model.step_variants}
         return self._graph.compile(context or model.context, model.precision, **options)
 
     def shipped(self, context: Context) -> Program:
-        """The program that ships once more, for another context."""
+        """Compile the optimised program for another context."""
         model = self._model
         options = {"fuse": model.fuse, "check_indices": model.check_indices, "deterministic": model.deterministic}
         return self.compiled(context, **options)
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """The additions of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""
+        """Return the additions of the unfused or streamed program; {} with control flow, which has no single plan."""
         if self._windows is not None and self._windows.additions is not None:
             return self._windows.additions
         program = self._every or self._every_checked
         return told_additions(program, inputs) if program is not None else {}
 
     def set_float32(self, reference: Reference) -> None:
-        """Read both from the report of the program without fusion."""
+        """Set both from the report of the unfused program."""
         if self._model.precision == "fp32":
             return
         rows = self._checked_nodes().report()
@@ -194,11 +197,11 @@ class DeviceTensors:
             reference.narrowed = _converted(rows, "cast '")
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """Streams by windows of nodes where all tensors are more than WINDOW bytes."""
+        """Stream by windows of nodes if all tensors exceed WINDOW bytes."""
         if self._windows is None:
             self._windows = Windows(self._model, self._load, reference, self._proto)
         windows = self._windows
-        windows.additions = None  # those of a case before may be of other sizes
+        windows.additions = None  # an earlier case may have had other sizes
         ends = windows.ends(inputs)
         if not ends:
             return Held(self.tensors(inputs))
@@ -206,29 +209,29 @@ class DeviceTensors:
         def run(start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
             try:
                 return windows.run(inputs, start, end, known)
-            except CANNOT:  # of a part with values that are no tensors, for one
+            except CANNOT:  # for example a subgraph with values that are not tensors
                 wanted = {name for node in reference.nodes[start:end] for name in node.outputs}
                 return {name: array for name, array in self.tensors(inputs).items() if name in wanted}
 
         return Windowed(ends, run)
 
     def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
-        """The work of each node of the program without fusion; not known where that is run in parts."""
+        """Return the work of each node of the unfused program; {} if streamed."""
         if self._every is None and self._checked is None:
             return {}
         return work_of(self._single_nodes(), inputs, self.loop_timeout)
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs of the fused program."""
+        """Return the outputs of the fused program."""
         return self._ran(self._model.program, inputs)
 
     def run_before(self, inputs: Mapping[str, Array]) -> None:
-        """Runs the fused program on another case than the first one that is judged: memory that is not filled holds its values then."""
+        """Run the fused program on a case other than the first, so that memory that is not filled has its values."""
         with suppress(IndexRangeError):  # a fault of that case
             self._ran(self._model.program, inputs)
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
-        """Raises IndexRangeError, which names the node."""
+        """Raise IndexRangeError, which names the node."""
         if self._checked is inputs:
             return
         if self._checking is None:
@@ -237,7 +240,7 @@ class DeviceTensors:
             self._checking(inputs, loop_timeout=self.loop_timeout)
 
     def close(self) -> None:
-        """Closes the programs that were compiled for it."""
+        """Close the compiled programs."""
         for program in (self._every, self._every_checked, self._checking):
             if program is not None:
                 program.close()

@@ -1,4 +1,4 @@
-"""What the numbers of a tensor are like, in little room: ranges, counts, and histograms with bins that are the same for all tensors."""
+"""Compact statistics of a tensor: ranges, counts, and histograms with the same bins for all tensors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.cuts import BLOCK, blocks
 
-# Bins of magnitudes: two octaves each from 2^-40 to 2^24, so that 2^-24, 2^-14 and 2^16, where fp16 ends, are borders of bins.
+# Bins of magnitudes: two octaves each from 2^-40 to 2^24, so that fp16's limits 2^-24, 2^-14 and 2^16 are bin edges.
 FIRST_OCTAVE, OCTAVES, MAGNITUDES = -40, 2, 32
-# Bins of error over bound: 0, then one octave each, (2^(k-1), 2^k], from 2^-10 on; what is at most 1 is within its bound.
+# Bins of error over bound: 0, then one octave each, (2^(k-1), 2^k], from 2^-10 on; up to 1 is within the bound.
 FIRST_RATIO, RATIOS = -10, 16
-_MANTISSA_BITS, _BIAS = 52, 1023  # of a float64
+_MANTISSA_BITS, _BIAS = 52, 1023  # of float64
 
 
 class Range(NamedTuple):
-    """A Range is of finite numbers: the least, the largest, and the smallest magnitude that is not zero; None where there is none."""
+    """Range of the finite numbers: minimum, maximum, and smallest nonzero magnitude; None if there are none."""
 
     least: float | None = None
     most: float | None = None
@@ -27,7 +27,7 @@ class Range(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Statistics of one tensor of the device in one case. `magnitudes` counts finite numbers other than zero by log2 of their magnitude."""
+    """Statistics of a device tensor in a case. `magnitudes`: histogram of log2 of finite nonzero magnitudes."""
 
     range: Range
     zeros: int
@@ -37,7 +37,7 @@ class Statistics(NamedTuple):
     reference: Range | None
 
     def record(self) -> dict[str, Any]:
-        """The record, for JSON."""
+        """Return the record for JSON."""
         return {
             **self.range._asdict(),
             "zeros": self.zeros,
@@ -49,7 +49,9 @@ class Statistics(NamedTuple):
 
 
 def statistics(actual: Array, expected: object = None) -> Statistics | None:
-    """The statistics of a tensor; None for what is no array of numbers. `expected`: the reference's tensor; only its range is kept."""
+    """Return a tensor's statistics; None if it is not numeric. `expected`: the reference's tensor, of which only the
+    range is kept.
+    """
     beside = expected if isinstance(expected, Bounded) else None
     if beside is not None and beside.shape != np.shape(actual):
         found = _statistics(actual, None)
@@ -90,18 +92,18 @@ def _statistics(actual: Array, expected: Any) -> Statistics | None:
 
 
 def _octaves(finite: Array, zeros: int) -> tuple[int, ...]:
-    """How many numbers other than zero have which magnitude, by the exponents in their bits."""
+    """Return the histogram of nonzero magnitudes, from the exponent bits."""
     mantissa, bias = (23, 127) if finite.dtype.itemsize == 4 else (_MANTISSA_BITS, _BIAS)
     bits = np.ascontiguousarray(finite).view(f"u{finite.dtype.itemsize}") >> mantissa
     bits &= 2 * bias + 1
     found = np.bincount(bits.astype(np.intp, copy=False), minlength=2 * bias + 2)
-    found[0] -= zeros  # what is left there is below the first bin
+    found[0] -= zeros  # the remaining subnormals belong to the first bin
     bins = np.clip((np.arange(found.size) - bias - FIRST_OCTAVE) // OCTAVES, 0, MAGNITUDES - 1)
     return tuple(map(int, np.bincount(bins, found, MAGNITUDES)))
 
 
 def _is_finite(one: Range) -> bool:
-    """Whether all numbers of that range are; NaN is the least and the largest where there is one."""
+    """Whether all numbers of the range are finite; NaN would be its minimum and maximum."""
     return one.least is None or (math.isfinite(one.least) and math.isfinite(one.most or 0.0))
 
 
@@ -111,7 +113,7 @@ def _finite_range(wide: Array) -> Range:
 
 
 def _both(first: Statistics, second: Statistics) -> Statistics:
-    """The statistics of two blocks of a tensor together."""
+    """Merge the statistics of two blocks."""
     return Statistics(
         _joined(first.range, second.range),
         first.zeros + second.zeros,
@@ -132,7 +134,7 @@ def _joined(first: Range, second: Range) -> Range:
 
 
 def ratio_counts(errors: Array, allowed: Array) -> tuple[int, ...]:
-    """How many elements have which error over bound; those without a finite bound are left out."""
+    """Return the histogram of error over bound, without elements that have no finite bound."""
     bounded = np.isfinite(allowed)
     if not bounded.all():
         errors, allowed = errors[bounded], allowed[bounded]
@@ -143,15 +145,15 @@ def ratio_counts(errors: Array, allowed: Array) -> tuple[int, ...]:
 
 
 def ratios_counted(errors: Array, ratio: Array) -> tuple[int, ...]:
-    """The same of ratios in a new array, in which no error is 0 and none is without a bound."""
-    # The exponent is read from the bits, after a step down that leaves a power of two in the bin that it ends.
+    """Return the histogram of ratios, which is modified in place; zero errors have ratio 0, and all bounds are finite."""
+    # Reads the exponent bits, after subtracting 1 so that a power of two stays in the bin that it ends.
     bins = ratio.view(np.int64)
     bins -= 1
     bins >>= _MANTISSA_BITS
     bins += 1
     found = np.bincount(bins.ravel(), minlength=2 * _BIAS + 3)
     none = errors.size - int(np.count_nonzero(errors))
-    first = _BIAS + FIRST_RATIO + 1  # the end of the first bin
+    first = _BIAS + FIRST_RATIO + 1  # end of the first bin
     last = first + RATIOS - 3
     least, most = int(found[:first].sum()), int(found[last:].sum())
     return (none, least - none, *map(int, found[first:last]), most)
@@ -169,7 +171,7 @@ def _range(numbers: Array) -> Range:
 
 
 def _floats(given: Any) -> Array | None:
-    """Flat, in a float type that NumPy computes in; None for strings and the like."""
+    """Return a flat array in a float type that NumPy supports natively; None for strings and the like."""
     array = np.asarray(given)
     if array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):
         return array.ravel()

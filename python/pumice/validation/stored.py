@@ -1,4 +1,4 @@
-"""Results that were stored beside a model, against the reference: within its bounds and the rounding of what is stored."""
+"""Compares outputs stored with a model with the reference: within its bounds plus the rounding of the stored values."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SHAPE = "wrong shape or dtype"
 Allowed = bool | Collection[str]
 
 
-STORED = "stored output"  # the kind of a finding of a stored output that differs from the reference
+STORED = "stored output"  # kind of findings on stored outputs that differ from the reference
 
 
 class StoredRow(NamedTuple):
-    """One output: how far the stored one is from the reference, and what the device has where it is farthest."""
+    """One output: the stored value's deviation from the reference, and the device's value at the worst element."""
 
     output: str
-    deviation: Deviation | None  # None where nothing was compared, of which `note` says why
+    deviation: Deviation | None  # None if nothing was compared; see `note`
     device: Any = None
     note: str = ""
 
@@ -54,7 +54,7 @@ class StoredRow(NamedTuple):
         return f"output '{plain(self.output)}': {values}: {apart}; the device has {self.device}"
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity: null stands for it, and for what was not compared."""
+        """Return a record for JSON; infinity and missing comparisons become null."""
         numbers = (self.deviation.error, self.deviation.allowed) if self.deviation else (None, None)
         error, allowed = (one if one is not None and math.isfinite(one) else None for one in numbers)
         return {"output": self.output, "error": error, "allowed": allowed, "verdict": self.verdict, "note": self.note}
@@ -63,7 +63,7 @@ class StoredRow(NamedTuple):
 def judge_stored(
     report: ValidationReport, model: Model, sets: Iterable[DataSet], tolerances: Mapping[str, float], allowed: Allowed
 ) -> None:
-    """Adds to a report what `compared` tells of the outputs of each data set; `sets` are its cases, in order."""
+    """Add the comparison of stored outputs to a report; `sets` are its cases, in order."""
     rows, findings = [], []
     for case, data in enumerate(sets):
         for one in compared(model, data.inputs, data.outputs, tolerances) if data.outputs else ():
@@ -83,14 +83,15 @@ def judge_stored(
 def compared(
     model: Model, inputs: Mapping[str, Any], stored: Mapping[str, Any], tolerances: Mapping[str, float] | None = None
 ) -> list[StoredRow]:
-    """Compares stored outputs of one case with the reference, which judges the device's too.
+    """Compare stored outputs of a case with the reference, which also checks the device's outputs.
 
-    Element by element a stored result may be as far from the reference in float64 as the model's own at its precision, from the model's
-    inputs on, and by one rounding to the stored array's type: |stored - reference| <= bound + u |stored|. Integers and booleans are equal
-    but for undecided choices. An output that the reference cannot bound is unproved. Where the device's results are proved right, both
-    are within the same bound of the same numbers, which is all that a comparison of one with the other could tell. `inputs` and `stored`:
-    by name; outputs that are not stored are left alone. `tolerances`: absolute errors by an output's name, in place of that. Raises as a
-    call of the model does.
+    A stored element may differ from the float64 reference by the model's own bound at its precision, from the model's
+    inputs on, plus one rounding to the stored type: |stored - reference| <= bound + u |stored|. Integers and booleans
+    are equal except for undecided choices. An output without a bound is unproved. If the device's results are proved
+    right, both are within the same bound of the same numbers, which is all that comparing them directly could show.
+
+    inputs, stored: by name; outputs that are not stored are skipped. tolerances: absolute errors by output, replacing
+    the bound. Raise whatever calling the model raises.
     """
     results = model(*model.named(**inputs).values(), loop_timeout=loop_timeout(model.source, model.folder))
     names = [value.name for value in model.outputs]
@@ -116,7 +117,7 @@ def compared(
 def _reference_values(
     reference: Reference, given: Mapping[str, Any], sampled: bool
 ) -> tuple[dict[str, Value], dict[str, str]]:
-    """Everything that follows from the inputs, and by name why something does not."""
+    """Return all values computed from the inputs, and by name why a value is missing."""
     values = Carried(reference, reference.chained.with_types(reference.chained.types.of_stored()), given, sampled)
     notes: dict[str, str] = {}
     for node in reference.nodes:
@@ -148,7 +149,9 @@ def _row(name: str, actual: Any, stored: Any, expected: Value, types: Types, tol
 
 
 def _sides(stored: Array, expected: Bounded, types: Types) -> Sides | None:
-    """Either side of what is undecided, with that rounding too; whole numbers of which there are many are what they are."""
+    """Return the alternatives of undecided elements, with the rounding added. Intervals with many integers get no
+    rounding.
+    """
     sides = as_options(expected)
     own = _allowance(stored, Bounded(expected.value, None, expected.dtype), types)
     if sides is None or own is None:
@@ -157,9 +160,11 @@ def _sides(stored: Array, expected: Bounded, types: Types) -> Sides | None:
 
 
 def _allowance(stored: Array, expected: Bounded, types: Types) -> Array | None:
-    """The reference's bound and one rounding of what is stored; `judged` takes it SPREAD times where errors are independent ones."""
+    """Return the reference's bound plus the rounding of the stored values. `judged` multiplies independent errors by
+    SPREAD.
+    """
     if expected.shape != stored.shape:
-        return expected.error  # the shapes differ, which is what is told
+        return expected.error  # the shape mismatch is reported instead
     if not is_float(stored.dtype):
         return expected.error
     kept = types.read_back(stored.dtype)

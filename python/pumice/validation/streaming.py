@@ -1,4 +1,4 @@
-"""A window of a model's tensors at a time: programs of parts of the model, one after the other, where all tensors are too many to keep."""
+"""Runs a model in windows of nodes, as programs of subgraphs, if all tensors together are too large to keep."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from .loops import timeout_of
 from .model_parts import ModelParts
 from .reference import Reference
 
-WINDOW = 64 << 20  # bytes of tensors that are on the host at once: a model with more of them is run in parts
+WINDOW = 64 << 20  # bytes of tensors on the host at once; larger models are streamed
 
 
 class Held(dict[str, Array]):
-    """Tensors by name, all of them from the beginning."""
+    """Tensors by name, all present from the start."""
 
     def load(self, index: int) -> None:
-        """Called before a node is judged: what it makes is there afterwards."""
+        """Load a node's outputs before the node is checked."""
 
 
 class Windowed(Held):
-    """Tensors by name, of which those of a window of nodes come when its first node is asked for."""
+    """Tensors by name; a window of nodes is loaded when its first node is needed."""
 
     def __init__(self, ends: list[int], run: Callable[[int, int, Mapping[str, Array]], dict[str, Array]]) -> None:
         super().__init__()
         self._ends = ends
         self._run = run
         self._start = 0
-        self.told: Callable[[Mapping[str, Array]], None] = lambda made: None  # called with the tensors of each part
+        self.told: Callable[[Mapping[str, Array]], None] = lambda made: None  # called with each window's tensors
 
     def load(self, index: int) -> None:
-        """Runs the next part of the model, whose inputs are among the tensors that are still there."""
+        """Run the next window, whose inputs are among the tensors still present."""
         if self._ends and index >= self._start:
             end = self._ends.pop(0)
             made = self._run(self._start, end, self)
@@ -54,7 +54,7 @@ class Windowed(Held):
 
 
 class Windows:
-    """The parts of a model and their programs, without fusion and with every tensor kept."""
+    """The windows of a model and their programs: unfused, with every tensor kept."""
 
     def __init__(self, model: Model, load: Callable[..., Any], reference: Reference, proto: onnx.ModelProto) -> None:
         self._model = model
@@ -66,11 +66,11 @@ class Windows:
         self._policy = policy_of(model.policy)
         self._float32 = {node.name for node in reference.nodes if node.precision == "fp32" and reference.mixed}
         self._cuts: ModelParts | None = None
-        self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
-        self.additions: dict[str, int] | None = None  # by node, of the parts that have run
+        self._ends: dict[Any, list[int]] = {}  # by input shapes
+        self.additions: dict[str, int] | None = None  # by node, of the windows that ran
 
     def ends(self, inputs: Mapping[str, Array]) -> list[int]:
-        """Where each part ends, for inputs of such shapes; none where all tensors fit into one window."""
+        """Return the end of each window for inputs of these shapes; [] if all tensors fit into one."""
         shapes = tuple(sorted((name, array.shape) for name, array in inputs.items()))
         if shapes not in self._ends:
             self._ends[shapes] = self._placed(tensor_bytes(self._proto, inputs))
@@ -87,7 +87,9 @@ class Windows:
         return [*ends, len(self._reference.nodes)] if ends else []
 
     def run(self, inputs: Mapping[str, Array], start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
-        """The tensors of the nodes from start to end. Raises UnsupportedError, GraphError and KeyError where they cannot run alone."""
+        """Return the tensors of the nodes in [start, end). Raise UnsupportedError, GraphError or KeyError if they
+        cannot run separately.
+        """
         program, strings = self._compiled(start, end, inputs, known)
         try:
             before = {**self._reference.texts(inputs), **known}
@@ -98,10 +100,10 @@ class Windows:
             self.additions = {**(self.additions or {}), **told_additions(program, given)}
             return results
         finally:
-            program.close()  # with its memory on the device, which is that of all its tensors
+            program.close()  # frees the device memory of all its tensors
 
     def _is_float32(self, node: NodeRecipe, path: str) -> bool:
-        """Whether the whole program computes a node in float32, by the policy or of its own accord."""
+        """Whether the whole program computes a node in float32, by the policy or without being asked."""
         return path in self._float32 or self._policy.wants_float32(node, path)
 
     def _compiled(
@@ -131,7 +133,7 @@ class Windows:
 
 
 def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """The longest chain of additions in the sums of each node's kernel, where the program has one plan and the kernel tells."""
+    """Return the longest chain of additions per node, if the program has a single plan and the kernel reports it."""
     try:
         steps = program.plan([inputs[one.name] for one in program.inputs])
     except UnsupportedError:  # control flow
@@ -139,14 +141,14 @@ def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, i
     return {step["label"]: step["additions"] for step in steps if step["additions"] > 0}
 
 
-CANNOT = (UnsupportedError, GraphError, KeyError)  # what a part raises that does not run by itself
+CANNOT = (UnsupportedError, GraphError, KeyError)  # errors of a subgraph that cannot run separately
 
 
-_FEW = 1024  # numbers of a constant that may be a shape
+_FEW = 1024  # maximum elements of a constant that may be a shape
 
 
 def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
-    """A model whose large constants are inputs, which onnx need not read to infer shapes."""
+    """Replace large constants by inputs, so that shape inference does not copy them."""
     proto = onnx.ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
     proto.functions.extend(source.functions)
     graph, given = source.graph, {value.name for value in source.graph.input}
@@ -163,14 +165,14 @@ def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def tensor_bytes(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """The sizes of tensors for inputs of such shapes, as far as onnx infers them."""
+    """Return the tensors' sizes for inputs of these shapes, as far as onnx infers them."""
     proto = _without_weights(model)
     for i, value in enumerate(proto.graph.input):
         if value.name in inputs and value.type.HasField("tensor_type"):
             proto.graph.input[i].CopyFrom(declared(value.name, inputs[value.name]))
     try:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-    except Exception:  # of operators that onnx does not know, or a model that is too large
+    except Exception:  # operators unknown to onnx, or a model that is too large
         return {}
     made = {}
     for value in (*graph.value_info, *graph.output):

@@ -1,4 +1,4 @@
-"""The smallest set of nodes that have to stay in float32, found by trial."""
+"""Finds a minimal set of nodes that have to stay in float32, by trial."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ from .validate import Case, _by_name
 
 Metric: TypeAlias = Callable[[list[Any]], float]
 
-_UNITS = 16  # the error allowed by default, in halves of the last place of the narrow type
-_LEAST_TURNS = 7  # of which the best is the time
-_LEAST_SECONDS = 0.3  # of all turns: a GPU that rested takes about as long to raise its clocks
-_SINGLES = 24  # candidates that are tried each by itself at most
+_UNITS = 16  # default limit, in half ulps of the low-precision type
+_LEAST_TURNS = 7  # rounds; the best time counts
+# Of all rounds; an idle GPU takes about as long to raise its clocks.
+_LEAST_SECONDS = 0.3
+_SINGLES = 24  # maximum number of candidates tried individually
 
 
 class TunedPrecision(NamedTuple):
-    """What tune_precision found.
+    """Result of tune_precision.
 
-    `policy`: for `pumice.load(precision=...)`. `nodes`: those in fp32, each with why. `value`: the largest relative error of an output,
-    or the metric, with the policy; `default_value` without it. `limit`: what it was to reach. `total`: nodes of the model. `trials`:
-    programs that were tried. `seconds` and `device_bytes`: the best time of a run, and the memory of weights and of values in between,
-    by "fp32", the default's name and "policy"; no bytes where a program is several lists of dispatches.
+    policy: for `pumice.load(precision=...)`. nodes: those in fp32, with reasons. value: largest relative error of an
+    output, or the metric, with the policy. default_value: without it. limit: the target. total: nodes of the model.
+    trials: programs tried. seconds, device_bytes: best run time, and memory of weights and intermediates, by "fp32",
+    the default's name and "policy"; bytes are empty for programs with several lists of dispatches.
     """
 
     policy: dict[str, str]
@@ -64,26 +65,26 @@ class TunedPrecision(NamedTuple):
 
     @property
     def speed_kept(self) -> float:
-        """The default's time over that with the policy: 1 where nothing is lost."""
+        """The default's time divided by the policy's; 1 if nothing is lost."""
         return self.seconds[self.default] / self.seconds["policy"]
 
     @property
     def memory_kept(self) -> float | None:
-        """The share of the memory saved by the default that is still saved; None where it is not known or nothing was saved."""
+        """Share of the default's memory savings that remains; None if unknown or nothing was saved."""
         sizes = self.device_bytes
         saved = sizes["fp32"] - sizes[self.default] if sizes else 0
         return (sizes["fp32"] - sizes["policy"]) / saved if saved > 0 else None
 
     @property
     def summary(self) -> str:
-        """One line: how many nodes stay in fp32, and what is left of speed and memory."""
+        """One line: the number of fp32 nodes, and the remaining speed and memory savings."""
         kept = "" if self.memory_kept is None else f", {self.memory_kept:.0%} of the memory saved"
         value = f"{self.value:.3g} with the policy, {self.default_value:.3g} without, limit {self.limit:.3g}"
         what = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
         return f"{what}; {self.speed_kept:.0%} of the speed of {self.default}{kept}; {self.trials} trials"
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it for JSON; an infinite number is None."""
+        """Return all fields for JSON; infinity becomes None."""
         made = {**self._asdict(), "nodes": [one._asdict() for one in self.nodes]}
         made.update(speed_kept=self.speed_kept, memory_kept=self.memory_kept)
         return {
@@ -92,7 +93,7 @@ class TunedPrecision(NamedTuple):
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the policy as JSON, for `pumice.load(precision=path)`; its name has to end in .json."""
+        """Write the policy as JSON for `pumice.load(precision=path)`; the file name has to end in .json."""
         if not os.fspath(path).endswith(".json"):
             raise InputError(f"policy '{os.fspath(path)}': expected a name that ends in .json")
         write_whole(path, json.dumps(self.policy, indent=1) + "\n")
@@ -115,20 +116,22 @@ def tune_precision(
     progress: bool = True,
     folder: Folder | None = None,
 ) -> TunedPrecision:
-    """Finds the smallest set of nodes that have to stay in fp32, the others being in `default` ("fp16" or "bf16").
+    """Find a minimal set of nodes that have to stay in fp32, with all others in `default` ("fp16" or "bf16").
 
-    Without a metric the results of all cases are compared with those of the program in fp32: the largest error of an output in parts
-    of its largest number has to be at most `limit` (by default 16 halves of the last place: 0.0078 at fp16, 0.0625 at bf16); of integers
-    it is the share of elements that differ. `metric` takes the list of what the model's call gives for each case, and the larger its
-    number the better: it has to be at least `limit`, which has to be given.
-    Nodes that go beyond the range, and what amplifies errors with what it reads, are tried first; then each is taken away that can be.
-    No node of the set found can go back by itself; a smaller set of other nodes may exist. On one device the same arguments give the
-    same set, where the model's results are the same bits in every run.
-    A control node stands for all nodes in its graphs. `progress`: a bar on a terminal. `folder`: where the policy is kept as
-    "policy.json", and what was tried, so that a search that was broken off goes on: it is known by the model, the cases, the arguments,
-    the device and the metric's name, not by its code.
-    Raises InputError (no case, an argument out of range, a metric that fp32 does not reach, a model with random numbers and no seed), and
-    as loading and calling a model do.
+    Without a metric, the results of all cases are compared with the fp32 program's: the largest error of an output,
+    relative to its largest magnitude, may be at most `limit` (by default 16 half ulps: 0.0078 at fp16, 0.0625 at bf16).
+    For integers it is the share of differing elements. `metric` receives the list of the model's results for each case
+    and returns a number, which has to be at least `limit`; then `limit` is required.
+
+    Overflowing nodes, and amplifying nodes with their inputs, are tried first; then every node that can be removed is
+    removed. The set is minimal, but a smaller set of other nodes may exist. On one device the same arguments give the
+    same set, if the model is deterministic. A control-flow node includes all nodes of its graphs.
+
+    progress: show a bar on a terminal. folder: stores "policy.json" and the trials, so that an interrupted search
+    resumes. It is identified by the model, cases, arguments, device and the metric's name, not its code.
+
+    Raise InputError (no case, an argument out of range, a metric that fp32 does not reach, a model with random numbers
+    and no seed), and whatever loading and calling a model raise.
     """
     limit = _limit(metric, limit, default)
     with _in_float32(model, context) as exact, Progress("trials", progress) as bar:
@@ -162,7 +165,7 @@ def _limit(metric: Metric | None, limit: float | None, default: str) -> float:
 
 
 def _in_float32(model: Model | Source, context: Context | None) -> Model:
-    """The model once more, in fp32."""
+    """Load the model again in fp32."""
     if not isinstance(model, Model):
         loaded = Model(model, context, "fp32", seed=0, progress=False)
     else:
@@ -177,7 +180,7 @@ def _in_float32(model: Model | Source, context: Context | None) -> Model:
 
 
 def _tensors(results: Any) -> list[Array]:
-    """All arrays in what a call gives: one, several, sequences, optional values."""
+    """Return all arrays of a call's result: one, several, sequences, optional values."""
     if results is None:
         return []
     if isinstance(results, list | tuple):
@@ -186,7 +189,7 @@ def _tensors(results: Any) -> list[Array]:
 
 
 def _error(actual: Any, expected: Any) -> float:
-    """The largest over the outputs; infinity where they are not as many, or of other shapes."""
+    """Return the largest error of the outputs; infinity if their number or shapes differ."""
     given, wanted = _tensors(actual), _tensors(expected)
     if [one.shape for one in given] != [one.shape for one in wanted]:
         return math.inf
@@ -202,7 +205,7 @@ def _error(actual: Any, expected: Any) -> float:
 def best_in_turns(
     calls: Mapping[str, Callable[[], Any]], least_seconds: float = _LEAST_SECONDS, least_turns: int = _LEAST_TURNS
 ) -> dict[str, float]:
-    """The best seconds of each call, by name: they take so many turns at least, and for so long, after one that is not counted."""
+    """Return the best seconds of each call by name, in round-robin order, after one uncounted round."""
     best = dict.fromkeys(calls, math.inf)
     for call in calls.values():
         call()
@@ -217,16 +220,16 @@ def best_in_turns(
 
 
 class _Search:
-    """The trials of one model, each remembered."""
+    """The trials of a model, with cached results."""
 
     def __init__(self, exact: Model, cases: list[Case], metric: Metric | None, limit: float, default: str) -> None:
         if not cases:
             raise InputError("tune_precision: expected at least one case, given none")
         self.exact, self.metric, self.limit, self.default = exact, metric, limit, default
         self.inputs = [_by_name(exact, case) for case in cases]
-        with exact.loaded_again() as fresh:  # as every trial, so that random numbers are those of a first run
+        with exact.loaded_again() as fresh:  # a fresh load, as in every trial, so that random numbers match a first run
             self.expected = self._results(fresh)
-        self.values: dict[str, float] = {}  # by the numbers of the nodes in fp32
+        self.values: dict[str, float] = {}  # by the indices of the fp32 nodes
         self.path = ""
         self.bar: Progress | None = None
         self.causes = Causes(exact, default, [arrays for arrays, _ in self.inputs])
@@ -235,7 +238,7 @@ class _Search:
         self.places = {name: place for place, name in enumerate(self.names)}
 
     def resume(self, folder: str) -> None:
-        """Keeps what is tried in a folder, and takes what is there."""
+        """Load earlier trials from a folder, and store new ones there."""
         os.makedirs(folder, exist_ok=True)
         self.path = os.path.join(folder, f"trials-{self._digest()[:16]}.json")
         try:
@@ -244,11 +247,11 @@ class _Search:
             self.values = {str(key): float(value) for key, value in kept.items()}
         except FileNotFoundError:
             pass
-        except (ValueError, TypeError, AttributeError):  # not one of ours: it is written anew
+        except (ValueError, TypeError, AttributeError):  # not a trials file; it is rewritten
             self.values = {}
 
     def _digest(self) -> str:
-        """A digest of the model's weights, nodes and kernels, the cases and everything that decides about a trial."""
+        """Return a digest of the weights, nodes, kernels, cases, and everything else that affects a trial."""
         overridable = [value.name for value in self.exact.overridable]
         recipe = load_recipe(self.exact.source, self.exact.folder, overridable)
         parts: list[Any] = [one.raw for one in recipe.constants.values()]
@@ -275,11 +278,11 @@ class _Search:
         return [{name: value for name, value in given.items() if name in names} for _, given in self.inputs]
 
     def policy(self, nodes: Iterable[str]) -> dict[str, str]:
-        """The policy with these nodes in fp32."""
+        """Return the policy with these nodes in fp32."""
         return {DEFAULT: self.default, **{literal(name): "fp32" for name in sorted(nodes)}}
 
     def value(self, nodes: Sequence[str]) -> float:
-        """The error, or the metric, with these nodes in fp32."""
+        """Return the error, or the metric, with these nodes in fp32."""
         key = " ".join(str(place) for place in sorted(self.places[name] for name in nodes))
         if key not in self.values:
             with self.exact.loaded_again(precision=self.policy(nodes)) as narrow:
@@ -296,14 +299,14 @@ class _Search:
         return max(_error(one, other) for one, other in zip(results, self.expected, strict=True))
 
     def passes(self, nodes: Sequence[str]) -> bool:
-        """Whether these nodes in fp32 are enough."""
+        """Whether these nodes in fp32 suffice."""
         value = self.value(nodes)
         return value >= self.limit if self.metric is not None else value <= self.limit
 
     # ---- the search
 
     def run(self) -> TunedPrecision:
-        """Searches from nothing to enough, and back to the least."""
+        """Grow a set of nodes until it suffices, then shrink it."""
         if self.metric is not None and not (value := self._judged(self.expected)) >= self.limit:
             raise InputError(
                 f"tune_precision: limit: the metric of the program in fp32 is {value:.4g}, below {self.limit:.4g}"
@@ -323,7 +326,7 @@ class _Search:
         return self.causes.place(name)
 
     def _enough(self) -> list[str]:
-        """The first of growing sets of candidates that passes."""
+        """Return the first of growing sets of candidates that passes."""
         taken: list[str] = []
         if self.passes(taken):
             return taken
@@ -346,13 +349,13 @@ class _Search:
         return everything
 
     def _single(self, enough: list[str]) -> list[str] | None:
-        """One node of a set that is enough by itself."""
+        """Return a single node of a set that suffices on its own, or None."""
         if not 1 < len(enough) <= _SINGLES:
             return None
         return next(([name] for name in enough if self.passes([name])), None)
 
     def _least(self, enough: list[str]) -> list[str]:
-        """A part of a set of which no node can be taken away: larger pieces first, those from its end first."""
+        """Return a subset from which no node can be removed; large pieces are tried first, starting at the end."""
         least, size = list(enough), max(len(enough) // 2, 1)
         while least:
             smaller = self._without_piece(least, size)
@@ -372,10 +375,10 @@ class _Search:
                 return rest
         return None
 
-    # ---- what it costs
+    # ---- cost
 
     def _measured(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
-        """Seconds and bytes of the three programs, which run in turn."""
+        """Measure seconds and bytes of the three programs, in turn."""
         policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.policy(nodes)}
         models = {name: self.exact.loaded_again(precision=one) for name, one in policies.items()}
         try:

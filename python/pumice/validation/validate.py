@@ -1,4 +1,4 @@
-"""Node by node against bounded values in float64: is every node right by itself, and is the whole program?"""
+"""Validates a model node by node against float64 values with bounds: each node on its own, and the whole program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INPUTS = ("device", "reference")
 
 
 def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The checked inputs of one case: of the program, and as the model names them. An array alone stands for the only input."""
+    """Return the checked inputs of a case: the program's, and the model's by name. A single array is the only input."""
     positional: Sequence[Any] = ()
     named: Mapping[str, Any] = {}
     if isinstance(case, Mapping):
@@ -74,43 +74,53 @@ def validate(
     accuracy: float | Mapping[str, float] | None = None,
     allow_ill_conditioned: bool | Collection[str] = (),
 ) -> ValidationReport:
-    """Proves every tensor of the model right, within bounds that are derived element by element, or says which is not.
+    """Prove every tensor of the model right, within bounds derived element by element, or report which is not.
 
-    The reference computes in float64 by NumPy, and beside each value a bound on what the roundings of this precision can make of it: of
-    storage, of accumulation over a sum's length, and of elementary functions. A tensor is "right" where every element is within its bound,
-    "wrong" where one is not, and "unproved" where no rule covers its operator; then the results that follow from it are unproved too.
-    Each case is a tuple of inputs, a dict by name, or the only input. A node is judged by what it makes of the inputs that the device
-    computed, so that the first divergence is where the fault is (`local`), and from the model's inputs on (`accumulated`), which is what
-    the fused program's outputs are judged by. There roundings are taken as independent of one another, at 4 times the root of the sum of
-    their squares. An index out of range is a fault of the node that reads it.
-    `context` and `precision`: by default those of a model that is loaded, else the default context and "fp32"; a loaded model of others is
-    loaded once more for the validation. `tolerances`: absolute errors by the name of a node or of a tensor, in place of the bounds.
-    An element without a finite bound makes its tensor "unproved", and so do more than half of them that rest on undecided choices.
-    `allow_unchecked`: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True: all. `mode`: "isolated"
-    judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both. "bisect" judges the
-    outputs from the model's inputs on, and where one is wrong finds the node with which the first nodes alone, fused, become wrong: by
-    binary search, without keeping every tensor.
-    `inputs`: of nodes in mode "isolated": "device", what the device made before them; "reference", what the reference has there, rounded to
-    what the program stores, each node in a program of its own: an overflow before a node says nothing of it. The program as it ships does
-    not run then, and none of its kernels is judged.
-    `reference`: what the tensors are judged against, within the device's bound and the reference's own. "float64" (None): the rules.
-    "onnx", "onnxruntime": these, by node, by kernel and from the model's inputs on. A precision, a device's name, a Context, or a Model:
-    another program of pumice; tensors by name in a mapping or an .npz file, or a list with one for each case: stored results; these judge
-    from the model's inputs on. "run": the rules, and another run of the same program, in which other bits are a finding. {operator:
-    function}: function(attributes, inputs as float64) gives outputs, or pairs of an output and its bound, in place of the operator's rule.
-    `candidate`: a callable whose results are judged in place of a device's: it is given a dict of inputs and gives the outputs, in order
-    or in a dict, which may have other tensors of the model too; then nodes are judged on these. `candidate_precision`: what it stores
-    tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
-    The cases run in another order than given, on memory filled with NaN, and the program as it ships runs twice for each: observed, for
-    its kernels, and as it is. Other bits are a finding, and the report is not ok, unless `allow_nondeterministic`.
-    `repeat`: runs the program so many times on each case, from 2 on, a quarter as often on another context of the device, and an
-    eighth as often beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result
-    is judged. The other context stays idle for the next validation on the model's context, and is closed with that.
-    `accuracy`: how far an output may be from its expected value, relative to the largest number of its sample; by default 0.02, at bf16
-    0.1; or limits by output. An output within its bound but above that is "ill-conditioned", which is not ok unless
-    `allow_ill_conditioned` names it; True: all.
-    Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError; TimeoutError, which names it, where a Loop that has no
-    count of iterations does not end within 15 s: at 16 bits its condition may never become false.
+    The reference computes in float64 with NumPy, and a bound for each value on the effect of rounding at this
+    precision: of storage, of accumulation over a sum's length, and of elementary functions. A tensor is "right" if
+    every element is within its bound, "wrong" if one is not, and "unproved" if no rule covers its operator, an element
+    has no finite bound, or more than half depend on undecided choices. Results that depend on an unproved tensor are
+    unproved too.
+
+    Each case is a tuple of inputs, a dict by name, or the only input. A node is checked on the inputs that the device
+    computed, so the first divergence is at the fault (`local`), and from the model's inputs on (`accumulated`). The
+    fused program's outputs are checked by the latter, with independent roundings: 4 times their root-sum-square. An
+    out-of-range index is a fault of the node that reads it.
+
+    context, precision: by default a loaded model's, else the default context and "fp32"; if they differ, the model is
+    loaded again.
+    tolerances: absolute errors by node or tensor name, replacing the bounds.
+    allow_unchecked: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True allows
+    all.
+    mode: "isolated" checks nodes on the device's inputs, "chained" everything from the model's inputs on, "both" does
+    both. "bisect" checks the outputs from the model's inputs on; if one is wrong, it finds the first wrong prefix of
+    the fused model by binary search, without keeping every tensor.
+    inputs: of nodes in mode "isolated". "device": the device's values. "reference": the reference's values, rounded to
+    storage, with each node in its own program, so an overflow before a node does not affect it. The optimised program
+    does not run then, and no kernels are checked.
+    reference: what tensors are compared with, within the device's bound plus the reference's own. "float64" (None): the
+    rules. "onnx", "onnxruntime": these runtimes, by node, by kernel and from the model's inputs on. From the model's
+    inputs on only: a precision, a device name, a Context or a Model (another program of pumice), and stored tensors (a
+    mapping or .npz file by name, or a list with one per case). "run": the rules, and another run of the same program,
+    whose bits have to be equal. {operator: function}: function(attributes, float64 inputs) returns outputs, or pairs of
+    output and bound, replacing the operator's rule.
+    candidate: a callable to validate instead of the device. It receives a dict of inputs and returns the outputs in
+    order, or a dict, which may include other tensors of the model; then nodes are checked on these.
+    candidate_precision: its storage precision, or a tuple of storage and accumulation; None: declared types, float32
+    accumulation.
+    repeat: run each case this many times (at least 2), a quarter as often on another context of the device, and an
+    eighth as often under load; see `report.repeats`. Every distinct result is checked. The other context is kept for
+    the next validation on the model's context, and closed with it.
+    allow_nondeterministic: bits may differ between runs. Otherwise any difference makes the report not ok. Cases run in
+    a different order than given, on memory filled with NaN, and the optimised program runs twice for each: observed,
+    for its kernels, and plain.
+    accuracy: how far an output may be from its expected value, relative to the largest magnitude of its sample; by
+    default 0.02, at bf16 0.1; or limits by output. An output within its bound but above the limit is "ill-conditioned",
+    which is not ok.
+    allow_ill_conditioned: names of outputs that may be; True allows all.
+
+    Raise BindingError for wrong inputs, InputError, UnsupportedError, GraphError; TimeoutError, which names the Loop,
+    if a Loop without an iteration count does not end within 15 s (at 16 bits its condition may never become false).
     """
     given = _tolerances(tolerances), _allowed(allow_unchecked, "allow_unchecked"), _mode(mode)
     limits = checked_accuracy(accuracy), _allowed(allow_ill_conditioned, "allow_ill_conditioned")
@@ -192,7 +202,7 @@ def _some(cases: list[Any]) -> list[Any]:
 
 
 def _chained(options: Options, what: str) -> Options:
-    """The options for what has values from the model's inputs on alone."""
+    """Return the options for references or candidates that only have values from the model's inputs on."""
     if options.mode == "isolated":
         raise InputError(
             f"validate: mode: this {what} has no values of nodes by themselves; expected 'chained' or 'both'"
@@ -221,7 +231,7 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
             progress(done, total)
 
     with ExitStack() as ends:
-        for end in (forward_log, proof.close, repeats.close):  # the last one first
+        for end in (forward_log, proof.close, repeats.close):  # called in reverse order
             ends.callback(end)
         if len(inputs) > 1 and isinstance(proof.tensors, DeviceTensors):
             proof.tensors.run_before(inputs[order[-1]][0])
@@ -242,14 +252,14 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
 
 
 def _order(cases: int) -> list[int]:
-    """The order in which cases run, always the same: not the caller's, in which one case often follows a like one."""
+    """Return a fixed, shuffled order of the cases, because neighbouring cases are often similar."""
     order = list(range(cases))
     Random(cases).shuffle(order)
     return order
 
 
 def _report_of(proof: Proof, cases: int) -> ValidationReport:
-    """What came of all cases."""
+    """Return the report on all cases."""
     collected = proof.collected
     for row in proof.flow_kernels.idle(proof.options) if proof.flow_kernels else ():
         collected.keep(row)
@@ -258,7 +268,7 @@ def _report_of(proof: Proof, cases: int) -> ValidationReport:
         own = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
         for i in own:
             rows[i] = rows[i]._replace(case=case, fault=fault)
-        if not own:  # it is in a body or a branch
+        if not own:  # inside a body or branch
             rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
     rows = _blamed(rows, collected.found)
     findings = findings_of(rows)
@@ -279,7 +289,7 @@ def _report_of(proof: Proof, cases: int) -> ValidationReport:
 
 
 def _blamed(rows: list[ValidationRow], found: Mapping[tuple[str, str], Finding]) -> list[ValidationRow]:
-    """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""
+    """Blame the node that overflowed if only outputs are wrong."""
     if not any(row.verdict == WRONG for row in rows) or any(
         row.verdict == WRONG and row.op != "output" for row in rows
     ):
@@ -293,7 +303,7 @@ def _blamed(rows: list[ValidationRow], found: Mapping[tuple[str, str], Finding])
 
 
 def _of_part(part: Cut, setup: Setup) -> ValidationReport:
-    """What a validation says of a part. Raises as validate does."""
+    """Validate a subgraph. Raise whatever validate raises."""
     names = {*part.nodes, *(name for node in part.proto.graph.node for name in node.output)}
     tolerances = {name: number for name, number in (setup.tolerances or {}).items() if name in names}
     with setup.load(part.proto) as model:

@@ -1,4 +1,4 @@
-"""How much of a model's work nodes do, as a profile counts it: floating-point operations, and bytes that are read and written."""
+"""Work of a model's nodes, as a profile counts it: floating-point operations and bytes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Work(NamedTuple):
 
 
 def work_of(program: Program, inputs: Mapping[str, Array], loop_timeout: float | None) -> dict[str, Work]:
-    """The work of each node, for which the program runs once more under a profile.
+    """Return the work of each node, from another run under a profile.
 
-    Nothing where the program has control flow, whose runs nobody has counted, and where the caller profiles already.
+    Return {} if the program has control flow, which is not counted, or the caller is already profiling.
     """
     if program.has_control_flow:
         return {}
@@ -35,16 +35,15 @@ def work_of(program: Program, inputs: Mapping[str, Array], loop_timeout: float |
     for one in record["runs"][0]["dispatches"] if record["runs"] else ():
         moved = one["read_bytes"] + one["written_bytes"]
         before = made.get(one["node"], Work(0, 0))
-        made[one["node"]] = Work(
-            one["flop"], before.moved + moved
-        )  # the operations of a node stand at each of its dispatches
+        # Each dispatch of a node has the node's total operations.
+        made[one["node"]] = Work(one["flop"], before.moved + moved)
     return made
 
 
 def share_of(nodes: Collection[str], known: Collection[str], work: Mapping[str, Work]) -> str:
-    """The share of the work that nodes do, in words; "" where nothing is known of it.
+    """Return a phrase with the nodes' share of the work; "" if it is unknown.
 
-    known: all nodes of the model, of which one may have become several that have names of their own behind a slash.
+    known: all nodes of the model. A node may have been expanded into several, named with a slash suffix.
     """
     own = [one for name, one in work.items() if _owner(name, known) in nodes]
     flop, moved = sum(one.flop for one in work.values()), sum(one.moved for one in work.values())
@@ -61,5 +60,5 @@ def _owner(name: str, known: Collection[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as text; one that is not zero is not called so."""
+    """Return a share as a percentage; a small nonzero share is not shown as 0%."""
     return "under 1%" if 0 < share < 0.005 else f"{share:.0%}"

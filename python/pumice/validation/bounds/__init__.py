@@ -1,1 +1,1 @@
-"""Bounds of rounding errors, derived element by element beside values in float64 that NumPy computes, independent of the engine."""
+"""Rounding-error bounds per element, derived together with a float64 NumPy reference and independently of the engine."""

@@ -1,4 +1,4 @@
-"""Rules of attention (products and softmax, V4 and V6) and of rotary embedding."""
+"""Rules of attention (GEMM and softmax, V4 and V6) and of RoPE."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from .types import is_float
 
 
 def apart(x: Bounded, heads: int) -> Bounded:
-    """[batch, rows, heads * size] as [batch, heads, rows, size]."""
+    """Split heads: [batch, rows, heads * size] -> [batch, heads, rows, size]."""
     n, rows = x.shape[:2]
     return x.moved(lambda v: v.reshape(n, rows, heads, -1).transpose(0, 2, 1, 3))
 
 
 def merged(x: Bounded) -> Bounded:
-    """The heads side by side again: [batch, heads, rows, size] as [batch, rows, heads * size]."""
+    """Merge heads: [batch, heads, rows, size] -> [batch, rows, heads * size]."""
     return x.moved(lambda v: v.transpose(0, 2, 1, 3).reshape(v.shape[0], v.shape[2], -1))
 
 
 def joined_rows(before: Bounded | None, now: Bounded) -> Bounded:
-    """Keys or values of the past before those of now."""
+    """Append new keys or values to the cached ones."""
     from .movement import joined
 
     return now if before is None else joined([before, now], 2)
 
 
 class Masked:
-    """Scores to which masks are added: -inf where a key is hidden, whatever the score is."""
+    """Attention scores with masks: -inf for hidden keys, whatever their score."""
 
     def __init__(self, call: Call, m: Arithmetic, scores: Bounded) -> None:
         self.call, self.m, self.scores = call, Arithmetic(m.types.with_masks(), m.dtype), scores
         self.hidden = np.zeros(scores.shape, bool)
 
     def add(self, mask: Bounded) -> None:
-        """Adds a mask to the scores, or hides the keys for which a mask of booleans is false."""
+        """Add a float mask to the scores, or hide the keys where a boolean mask is false."""
         if not is_float(mask.dtype):
             self.hide(~np.broadcast_to(self.call.sure(mask, "the mask").astype(bool), self.scores.shape))
             return
@@ -52,11 +52,11 @@ class Masked:
         self.scores = self.m.add(self.scores, plain)
 
     def hide(self, where: Any) -> None:
-        """Hides keys where the array is true."""
+        """Hide keys where the array is true."""
         self.hidden = self.hidden | where
 
     def result(self) -> Bounded:
-        """The scores, -inf where a key is hidden."""
+        """Return the scores, -inf for hidden keys."""
         error = None if self.scores.error is None else np.where(self.hidden, 0.0, self.scores.error)
         return Bounded(np.where(self.hidden, -np.inf, self.scores.value), error, self.scores.dtype)
 
@@ -69,10 +69,11 @@ def attend(
     softcap: float = 0.0,
     sink: Bounded | None = None,
 ) -> tuple[Bounded, list[Bounded]]:
-    """given: q, k and v as [batch, heads, rows, size]; each mask is a tensor that is added, or an array that is true where a key is hidden.
-    sink: by head, the score of one more key, whose value is zero.
+    """Compute attention of given = (q, k, v), each [batch, heads, rows, size].
 
-    Gives y, and the scores in the order of ONNX's qk_matmul_output_mode: products, with masks, capped, and shares.
+    masks: tensors to add, or boolean arrays that are true for hidden keys. sink: per head, the score of an extra key
+    with value zero.
+    Return y and the scores by ONNX's qk_matmul_output_mode: q k^T, masked, soft-capped, softmax.
     """
     q, k, v = given
     types, dtype = call.types, q.dtype
@@ -103,7 +104,7 @@ def attend(
 
 
 def _shares(call: Call, scores: Bounded, sink: Bounded | None) -> Bounded:
-    """The softmax of scores, 0 in rows of which every key is hidden."""
+    """Return the softmax of the scores, 0 in rows whose keys are all hidden."""
     all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
     shares = softmax(call, scores if sink is None else _with_sink(scores, sink), -1, factors=2)
     shares = shares if sink is None else shares.moved(lambda a: a[..., :-1])
@@ -111,7 +112,7 @@ def _shares(call: Call, scores: Bounded, sink: Bounded | None) -> Bounded:
 
 
 def _with_sink(scores: Bounded, sink: Bounded) -> Bounded:
-    """The scores, and behind them that of the sink."""
+    """Append the sink's score to each row."""
     from .movement import joined
 
     column = (*scores.shape[:-1], 1)
@@ -119,7 +120,7 @@ def _with_sink(scores: Bounded, sink: Bounded) -> Bounded:
 
 
 def shaken(call: Call, x: Bounded) -> Bounded:
-    """What lies between two products may be stored, or be kept in float32."""
+    """Allow for storing an intermediate between two GEMMs; it may also stay in float32."""
     return stored(Bounded(x.value, x.error, x.dtype), call.types)
 
 
@@ -152,7 +153,7 @@ def _attention(call: Call) -> list[Any]:
             masks.append(np.broadcast_to(far, (q.shape[0], q.shape[1], rows, keys)))
     if mask is not None:
         missing = keys - mask.shape[-1]
-        if missing > 0:  # keys beyond the mask are hidden
+        if missing > 0:  # hide the keys beyond the mask
             masks.append(np.arange(keys) >= mask.shape[-1])
             width = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
             mask = mask.moved(lambda a: np.pad(a, width))
@@ -175,7 +176,7 @@ def _rotary(call: Call) -> list[Any]:
 def rotated(
     call: Call, x: Bounded, waves: tuple[Bounded, Bounded], places: Bounded | None, heads: int, turned: int
 ) -> Bounded:
-    """x [batch, heads, rows, size] or [batch, rows, heads * size]. waves: the cosines and the sines of its angles."""
+    """Apply RoPE to x [batch, heads, rows, size] or [batch, rows, heads * size]. waves: its cos and sin tables."""
     cosines, sines = waves
     m = call.arithmetic(x.dtype)
     flat = x.ndim == 3

@@ -1,7 +1,7 @@
-"""Tensors a block at a time: what lies between the operations on large tensors is then as large as a block, and not as the tensors.
+"""Block-wise values, so that temporaries of large tensors take the memory of a block.
 
-A validation keeps a value in float64 and its error in float64 for each number that is read later. Beside what the device has of a tensor
-less is enough: the distance to it and the error in float32, which leave an error behind that is known and is added to the other one.
+Validation keeps a float64 value and a float64 error for every element that is read later. For a tensor that the device
+also has, float32 differences to it suffice; their rounding is known and added to the error.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .cuts import BLOCK, Index, blocks
 from .sides import Joined, Sides
 from .types import is_float
 
-FEW = 1 << 12  # numbers of a tensor that is kept as it is
-_ALL = slice(None)  # of an axis of one element
+FEW = 1 << 12  # smaller tensors are kept unpacked
+_ALL = slice(None)  # index of an axis of size 1
 
 
 class Deferred(Bounded):
-    """A value of which parts are made when they are read. Its `value` and `error` are made whole each time that they are asked for."""
+    """A value whose blocks are computed on access. `value` and `error` compute the whole tensor on every access."""
 
     __slots__ = ("_shape",)
 
@@ -35,37 +35,37 @@ class Deferred(Bounded):
         self.unrounded = None
 
     def part(self, index: Index) -> Bounded:
-        """The numbers that an index selects."""
+        """Return the elements that the index selects."""
         raise NotImplementedError
 
     def whole(self) -> Bounded:
-        """All of them."""
+        """Return the whole value."""
         return self.part(tuple(slice(0, size) for size in self._shape))
 
     def __getattr__(self, name: str) -> Any:
-        # Slots that are not set: nothing is kept of what is made for one reader.
+        # These slots stay unset: results for one reader are not cached.
         if name in ("value", "error"):
             return getattr(self.whole(), name)
         raise AttributeError(name)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the tensor."""
+        """Shape of the tensor."""
         return self._shape
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """Number of elements."""
         return math.prod(self._shape)
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """Number of axes."""
         return len(self._shape)
 
 
 def pairs(array: Array, value: Bounded) -> Iterator[tuple[Index, Array, Bounded]]:
-    """A tensor of the device and a value of the same shape, block by block with what selects it; all of a small one, at ()."""
+    """Yield (index, device block, value block). Tensors of up to BLOCK elements are one block with index ()."""
     if array.size <= BLOCK:
         yield (), array, value.whole()
         return
@@ -74,7 +74,7 @@ def pairs(array: Array, value: Bounded) -> Iterator[tuple[Index, Array, Bounded]
 
 
 class Read(Deferred):
-    """A tensor of the device, of which `make` makes a value, number by number."""
+    """A device tensor that `make` converts to a value elementwise, on access."""
 
     __slots__ = ("_array", "_make")
 
@@ -84,12 +84,12 @@ class Read(Deferred):
         self._array, self._make = array, make
 
     def part(self, index: Index) -> Bounded:
-        """The numbers that an index selects."""
+        """Return the elements that the index selects."""
         return self._make(self._array[index])
 
 
 class Packed(Deferred):
-    """A value and its error in float32 as distances from what the device has; where either is None there are zeros alone."""
+    """A value stored as float32 differences to the device's tensor, with a float32 error; None for zeros."""
 
     __slots__ = ("_beside", "_distance", "_error")
 
@@ -103,7 +103,7 @@ class Packed(Deferred):
         return self._error is None
 
     def part(self, index: Index) -> Bounded:
-        """The numbers that an index selects."""
+        """Return the elements that the index selects."""
         value = self._beside[index].astype(np.float64)
         if self._distance is not None:
             value += self._distance[index]
@@ -113,7 +113,7 @@ class Packed(Deferred):
 
 
 class Fed(Deferred):
-    """A value that is evaluated a block at a time, for one reader: what is there is the block that `indices` is at."""
+    """A value evaluated block by block for a single reader. It has only the block that `indices` is at."""
 
     __slots__ = ("_at", "_block", "_evaluate", "_ways")
 
@@ -124,7 +124,7 @@ class Fed(Deferred):
         super().__init__(shape, self._block.dtype, self._block.stored, self._block.constant)
 
     def indices(self) -> Iterator[Index]:
-        """The indices of blocks of BLOCK numbers each, within the larger blocks that are evaluated."""
+        """Yield indices of BLOCK elements each, within the larger evaluated blocks."""
         while True:
             for inner in blocks(self._block.shape):
                 yield tuple(
@@ -133,18 +133,18 @@ class Fed(Deferred):
             at = next(self._ways, None)
             if at is None:
                 return
-            del self._block  # before the next one is made
+            del self._block  # freed before the next block is evaluated
             self._at, self._block = at, self._evaluate(at)
 
     def part(self, index: Index) -> Bounded:
-        """The numbers that an index selects, all of which are in the block that is there."""
+        """Return the selected elements, which must be in the current block."""
         pairs_of = zip(index, self._at, strict=True)
         inner = (one if one == _ALL else slice(one.start - at.start, one.stop - at.start) for one, at in pairs_of)
         return self._block.part(tuple(inner))
 
 
 class Retyped(Deferred):
-    """Another value as one of another type, whose numbers are the same."""
+    """A view of another value with a different dtype."""
 
     __slots__ = ("_inner",)
 
@@ -159,25 +159,25 @@ class Retyped(Deferred):
         return self._inner.exact
 
     def part(self, index: Index) -> Bounded:
-        """The numbers that an index selects."""
+        """Return the elements that the index selects."""
         one = self._inner.part(index)
         return Bounded(one.value, one.error, self.dtype, self.stored, self.constant).with_sides(one.sides)
 
 
 class Collector:
-    """Joins the blocks of a value. beside: what the device has of it, beside which it is packed where nothing is lost by that."""
+    """Joins the blocks of a value. beside: the device's tensor, used for packing if that loses no information."""
 
     def __init__(self, shape: tuple[int, ...], beside: Array | None = None) -> None:
         self._shape = shape
         fits = beside is not None and beside.shape == shape and is_float(beside.dtype)
         self._beside = beside if fits else None
-        self._value: Array | None = None  # or the distance, where it is packed
+        self._value: Array | None = None  # the float32 difference if packed
         self._error: Array | None = None
         self._like: Bounded | None = None
         self._sides: list[tuple[Index, Sides]] = []
 
     def add(self, index: Index, block: Bounded) -> None:
-        """Enters a block."""
+        """Add a block."""
         self._like = self._like or block
         if self._beside is not None and not (block.is_float and self._pack(index, block, self._beside)):
             self._unpack(self._beside)
@@ -187,7 +187,7 @@ class Collector:
             self._sides.append((index, block.sides))
 
     def value(self) -> Bounded:
-        """All of it."""
+        """Return the joined value."""
         like = self._like
         assert like is not None
         sides = Joined(self._shape, self._sides) if self._sides else None
@@ -207,7 +207,7 @@ class Collector:
             self._error[index] = error
 
     def _pack(self, index: Index, block: Bounded, beside: Array) -> bool:
-        """Enters it in float32. False where that would change what is known of a number: that it is exact, finite, or any at all."""
+        """Store a block in float32. Return False if that would change which elements are exact, finite or known."""
         with np.errstate(all="ignore"):
             given = beside[index].astype(np.float64)
             distance = (block.value - given).astype(np.float32)
@@ -231,7 +231,7 @@ class Collector:
         return True
 
     def _unpack(self, beside: Array) -> None:
-        """Goes on with what has been entered so far in float64."""
+        """Convert the packed blocks to float64 and stop packing."""
         self._beside = None
         assert self._like is not None
         if self._value is not None or self._error is not None or self._like.is_float:
@@ -241,7 +241,7 @@ class Collector:
 
 
 def packed(value: Bounded, beside: Array | None) -> Bounded:
-    """A value beside what the device has of it, where that keeps what is known of it."""
+    """Pack a value relative to the device's tensor if that loses no information."""
     if beside is None or isinstance(value, Deferred) or not value.is_float or beside.shape != value.shape:
         return value
     if value.size < FEW:

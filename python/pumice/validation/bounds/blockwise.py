@@ -1,4 +1,4 @@
-"""Which operators can be evaluated a block of their result at a time, and what of their inputs a block reads."""
+"""Operators that can be evaluated block by block, and which inputs each block reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .bounded import Bounded
 from .cuts import BLOCK, Index, blocks, cut
 from .groups import of_one_choice
 
-# Each element of the result is made of one element of each input, as they are broadcast to one another, by the same steps everywhere.
+# Elementwise operators with broadcasting.
 MAPS = {
     *("Exp", "Log", "Sqrt", "Erf", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"),
     *("Sigmoid", "Softplus", "Abs", "Neg", "Sign", "Relu", "Reciprocal", "Softsign", "Mish", "HardSwish", "Add", "Sub", "Mul", "Div"),
@@ -20,17 +20,17 @@ MAPS = {
     *("Swish", "Clip", "Mod", "Not", "And", "Or", "Xor", "Where", "IsNaN", "IsInf", "Equal", "Less", "Greater", "LessOrEqual"),
     *("GreaterOrEqual", "Floor", "Ceil", "Round", "Cast"),
 }  # fmt: skip
-_ROWS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormalization": -1}  # by the default of `axis`
+_ROWS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormalization": -1}  # the default of `axis`
 BLOCKWISE = {*MAPS, *_ROWS, "BatchNormalization", "Concat", "MatMul"}
 READS_ATTRIBUTES = BLOCKWISE - MAPS - {"MatMul"}
-OLDEST = 13  # operator set; those before have other ways to broadcast, and rows of several axes
-LEAST_ROWS = 256  # of a product, which are many to what each block does with the other matrix
+OLDEST = 13  # oldest opset; earlier ones broadcast differently and normalise over several axes
+LEAST_ROWS = 256  # rows of a GEMM block; enough to amortise reading the other matrix
 
 Cut = Callable[[Index], list[Any]]
 
 
 class Blockwise(NamedTuple):
-    """The shape of the result, its blocks, and what of the inputs each is made of."""
+    """Shape of the result, its blocks, and a function from a block to its inputs."""
 
     shape: tuple[int, ...]
     blocks: Iterator[Index]
@@ -40,7 +40,7 @@ class Blockwise(NamedTuple):
 def blockwise(
     op: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[Any], outputs: int
 ) -> Blockwise | None:
-    """How to evaluate an operator of ONNX's own by blocks; None where it is evaluated at once, as what is small is."""
+    """Return how to evaluate an ONNX operator by blocks, or None if it is evaluated at once, as small results are."""
     if op not in BLOCKWISE or opset < OLDEST or outputs != 1 or not inputs:
         return None
     if any(one is not None and not isinstance(one, Bounded) for one in inputs):
@@ -57,7 +57,7 @@ def blockwise(
 
 
 def blocks_of(inputs: Iterable[Any]) -> Blockwise | None:
-    """How to evaluate maps by blocks that read these values; None where the result is small."""
+    """Return how to evaluate elementwise operators of these inputs by blocks; None if the result is small."""
     inputs = [*inputs]
     if any(one is not None and not isinstance(one, Bounded) for one in inputs):
         return None
@@ -69,14 +69,14 @@ def blocks_of(inputs: Iterable[Any]) -> Blockwise | None:
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape to which these are broadcast, where they can be."""
+    """Return the broadcast shape."""
     rank = max(map(len, shapes))
     wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*wide, strict=True))
 
 
 def parts(inputs: Sequence[Any], index: Index) -> list[Any]:
-    """What a block of a map reads of its inputs."""
+    """Return the blocks of the inputs that an elementwise block reads."""
     return [None if one is None else one.part(cut(index, one.shape)) for one in inputs]
 
 
@@ -97,7 +97,7 @@ def _of_channels(inputs: Sequence[Any]) -> Blockwise | None:
 
 
 def _of_parts(inputs: Sequence[Any], axis: int) -> Blockwise | None:
-    """The parts of tensors that stand one behind the other: each block lies in one of them."""
+    """Concatenate by blocks, each of which is within one input."""
     if len({(one.stored, one.dtype, one.ndim) for one in inputs}) > 1:
         return None
     along = axis % inputs[0].ndim
@@ -129,7 +129,7 @@ def _of_product(inputs: Sequence[Any]) -> Blockwise | None:
     if not a.is_float or a.ndim < 2 or b.ndim < 2 or (b.ndim > 2 and a.shape[:-2] != b.shape[:-2]):
         return None
     shape = (*a.shape[:-1], b.shape[-1])
-    if math.prod(shape) <= 4 * BLOCK:  # many small products take longer than a large one
+    if math.prod(shape) <= 4 * BLOCK:  # many small GEMMs take longer than one large GEMM
         return None
     if b.ndim > 2:
         cuts = blocks(shape, len(shape) - 2)
@@ -140,6 +140,6 @@ def _of_product(inputs: Sequence[Any]) -> Blockwise | None:
 
 
 def _rows(value: Bounded, index: Index, last: int) -> Bounded:
-    """All of its last axes."""
+    """Return the rows of a block with all of their last axes."""
     kept = tuple(slice(0, size) for size in value.shape[len(value.shape) - last :])
     return value.part((*index[: len(index) - last], *kept))

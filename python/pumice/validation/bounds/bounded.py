@@ -1,4 +1,4 @@
-"""A value in float64 beside a bound on how far the device may be from it, and the arithmetic of both (running error analysis)."""
+"""A float64 value with an error bound, and arithmetic on such pairs (running error analysis)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from .types import FLOAT16, FLOAT32, FloatType, Types, is_float
 
 
 class Bounded:
-    """`value` in float64 (integers and booleans in their own type), and `error` >= 0 in float64, of which None stands for zeros.
+    """A tensor with per-element error bounds.
 
-    `dtype` is what the model declares. `stored`: the value has been through a tensor of the storage type, or was moved from one, so
-    that nothing is rounded where it is stored again. `constant`: it is a constant, or was moved from one, which kernels of products have
-    in the storage type, whatever others have. An error of infinity says that nothing is known. `sides`: what else numbers may be that rest
-    on a choice which rounding may turn, of which `error` covers all; None where there are none, or where they are not told apart.
-    `unrounded`: mask of the sums that no order of additions rounds, so that the device has the value itself unless an operation behind is
-    folded into the sum; None where that is not known. `memo`: what has been computed of a constant that several nodes or several views
-    read; None where nothing is kept.
+    value: float64; integers and booleans keep their type. error: float64, >= 0; None for zeros, infinity for unknown.
+    dtype: the declared type.
+    stored: the value comes from a tensor of the storage type, so storing it again rounds nothing.
+    constant: a constant, or moved from one. GEMM kernels read it in the storage type; other kernels may not.
+    sides: alternative values of elements that depend on an undecided choice; `error` covers them all. None if there are
+    none or they are not tracked.
+    unrounded: mask of sums that are exact in any order of additions, unless a following operation is folded into the
+    sum; None if unknown.
+    memo: cached results for a constant that several nodes or views read; None without caching.
     """
 
     __slots__ = ("constant", "dtype", "error", "memo", "sides", "stored", "unrounded", "value")
@@ -42,22 +44,22 @@ class Bounded:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the tensor."""
+        """Shape of the tensor."""
         return self.value.shape
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """Number of elements."""
         return self.value.size
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """Number of axes."""
         return self.value.ndim
 
     @property
     def is_float(self) -> bool:
-        """Whether the model declares the tensor as floats."""
+        """Whether the declared type is a float."""
         return is_float(self.dtype)
 
     @property
@@ -66,11 +68,11 @@ class Bounded:
         return self.error is None
 
     def errors(self) -> Array:
-        """The errors as an array, which need not be writable."""
+        """Return the errors as an array, possibly read-only."""
         return np.broadcast_to(np.float64(0), self.shape) if self.error is None else self.error
 
     def once(self, key: str, make: Callable[[], Any]) -> Any:
-        """What `make` makes of it, which is kept where it has a memo."""
+        """Return `make()`, cached under `key` if the value has a memo."""
         if self.memo is None:
             return make()
         if key not in self.memo:
@@ -78,31 +80,31 @@ class Bounded:
         return self.memo[key]
 
     def magnitude(self) -> Array:
-        """The largest that the device's value may be."""
+        """Return the largest magnitude that the device's value may have."""
         with np.errstate(all="ignore"):
             size = np.abs(self.value.astype(np.float64, copy=False))
         return size if self.error is None else size + self.error
 
     def with_error(self, error: Array | None) -> Bounded:
-        """The same value with another error."""
+        """Return the same value with another error."""
         return Bounded(self.value, error, self.dtype)
 
     def with_sides(self, sides: Sides | None) -> Bounded:
-        """Itself, with what else its numbers may be."""
+        """Set the alternative values and return self."""
         self.sides = sides
         return self
 
     def with_unrounded(self, unrounded: Array | None) -> Bounded:
-        """Itself, with where it is exact unless what follows is folded into its sum."""
+        """Set the mask of exact sums and return self."""
         self.unrounded = unrounded
         return self
 
     def unrounded_in(self, kept: FloatType) -> Array | None:
-        """Its `unrounded` once it is stored in a type."""
+        """Return `unrounded` after storing in a type."""
         return None if self.unrounded is None else self.unrounded & (kept.rounded(self.value) == self.value)
 
     def unfolded(self) -> Bounded:
-        """The value for an operator that no kernel folds into a sum."""
+        """Return the value for an operator that no kernel folds into a sum."""
         if self.unrounded is None or self.error is None:
             return self
         error = np.where(self.unrounded, 0.0, self.error)
@@ -110,7 +112,9 @@ class Bounded:
         return made.with_sides(self.sides)
 
     def at(self, actual: Array, spread: float = 1.0) -> Bounded:
-        """The side of every choice that is nearest to what the device has, with its own error. spread: how many times errors count."""
+        """Return the alternative of every choice nearest to the device's value, with its own error. `spread` multiplies
+        the errors.
+        """
         if self.sides is None or actual.shape != self.shape:
             return self
         value, error = self.sides.nearest(actual, self.value, spread)
@@ -120,22 +124,22 @@ class Bounded:
         return made
 
     def part(self, index: tuple[slice, ...]) -> Bounded:
-        """The numbers that an index selects, which are not copied."""
+        """Return a view of the elements that the index selects."""
         error = None if self.error is None else np.broadcast_to(self.error, self.value.shape)[index]
         made = Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
         made.unrounded = None if self.unrounded is None else self.unrounded[index]
         return made if self.sides is None else made.with_sides(self.sides.part(index))
 
     def whole(self) -> Bounded:
-        """Itself; other values are made of what is kept of them."""
+        """Return self; other kinds of values are rebuilt from what they keep."""
         return self
 
     def as_constant(self) -> Bounded:
-        """The same, computed before the program runs and stored; with the errors of that, unless it was moved alone."""
+        """Return the value as computed and stored before the program runs, keeping its errors."""
         return Bounded(self.value, self.error, self.dtype, True, self.constant).with_sides(self.sides)
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
-        """What an operation makes of it that only puts elements elsewhere."""
+        """Apply an operation that only moves elements."""
         error = None if self.error is None else move(self.error)
         made = Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
         made.unrounded = None if self.unrounded is None else move(self.unrounded.astype(np.float64)) == 1
@@ -147,12 +151,12 @@ class Bounded:
 
 
 def _finite(error: Array | None) -> Array | None:
-    """Unknown (infinity) where a difference or product of infinities left no number."""
+    """Replace NaN errors (from infinity - infinity or 0 * infinity) by infinity."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
 def _times(error: Array | None, factor: Any) -> Array | None:
-    """0 times infinity is 0: an exact zero stays one whatever it is multiplied by."""
+    """Return error * factor with 0 * infinity = 0, because an exact zero stays exact."""
     if error is None:
         return None
     with np.errstate(all="ignore"):
@@ -166,68 +170,67 @@ def _is_inexact(x: Bounded) -> bool:
 
 
 def _added(total: Array, a: Bounded, second: Array, b: Bounded) -> Array | bool:
-    """Where float64 has the exact sum of `a` and `second`, which is b or its negative."""
+    """Return where a.value + second is exact in float64; `second` is b's value or its negative."""
     if _is_inexact(a) or _is_inexact(b):
         return False
     return np.asarray((total - a.value == second) & (total - second == a.value))
 
 
 class Arithmetic:
-    """Operations of float numbers in an accumulation type A (rule V2): each adds half a unit in the last place of its result."""
+    """Float arithmetic in an accumulation type A (rule V2): every operation adds half an ulp of its result."""
 
     def __init__(self, types: Types, dtype: Any) -> None:
         self.types = types
         self.dtype = np.dtype(dtype)
         self.type: FloatType = types.accumulation(dtype)
-        self.unit = self.type.unit * (1 + 2.0**-10) + 2.0**-53  # second order, and the rounding of the reference itself
+        # Adds second-order terms and the reference's own rounding.
+        self.unit = self.type.unit * (1 + 2.0**-10) + 2.0**-53
 
     def of(self, value: Any, error: Array | None = None) -> Bounded:
-        """A number as the kernel has it; constants of the source are rounded to A."""
+        """Wrap a value in A; does not round it."""
         return Bounded(np.asarray(value, np.float64), error, self.dtype)
 
     def constant(self, value: float) -> Bounded:
-        """A number of the source of a kernel, which is rounded to float32."""
-        held = float(FLOAT32.rounded(value))  # attributes are float32, also of operators on doubles
+        """Return a constant of the kernel source, rounded to float32."""
+        held = float(FLOAT32.rounded(value))  # attributes are float32, even for float64 operators
         return self.of(value, None if held == value else np.asarray(abs(held - value)))
 
     def rounded(self, value: Array, error: Array | None, units: float = 1.0, lossless: Array | bool = False) -> Bounded:
-        """The value after a rounding to A; `units` in halves of the last place. lossless: whether the float64 value is the exact result."""
+        """Round a value to A. `units`: error in half ulps. `lossless`: whether the float64 value is the exact result."""
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
             own = size * (self.unit * units) + self.type.step
             is_inexact = units > 1.0 or (error is not None and bool(np.min(error, initial=1.0) > 0))
-            if (
-                is_inexact and size.size and size.min() >= self.type.normal and own.max() < np.inf
-            ):  # not so where a number is NaN
+            # False if any value is NaN.
+            if is_inexact and size.size and size.min() >= self.type.normal and own.max() < np.inf:
                 return self.of(value, self.types.joined(error, own))
-            own = np.where(size < self.type.normal, size + self.type.step, own)  # may be flushed
+            own = np.where(size < self.type.normal, size + self.type.step, own)  # may be flushed to zero
             own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
             own = np.where(np.isfinite(value), own, 0.0)
-            if units <= 1.0:  # sums and products of exact numbers that are integers are exact, in any order
+            if units <= 1.0:  # sums and products of exact integers are exact in any order
                 is_exact = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
-                if (
-                    self.type.name != "float64" and self.types.trusts_exact and np.any(lossless)
-                ):  # A has the result, so that no rounding moves it
+                # A can represent the result, so rounding does not change it.
+                if self.type.name != "float64" and self.types.trusts_exact and np.any(lossless):
                     is_exact |= (self.type.rounded(value) == value) & (size >= self.type.normal) & lossless
                 own = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
         total = self.types.joined(error, own)
         return self.of(value, _finite(total) if total is not None and total.any() else None)
 
     def add(self, a: Bounded, b: Bounded) -> Bounded:
-        """The sum, rounded once."""
+        """Return the sum, rounded once."""
         with np.errstate(all="ignore"):
             total = a.value + b.value
             made = self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, b.value, b))
         return _absorbed(made, a, b) if self.types.absorbs else made
 
     def sub(self, a: Bounded, b: Bounded) -> Bounded:
-        """The difference, rounded once."""
+        """Return the difference, rounded once."""
         with np.errstate(all="ignore"):
             total = a.value - b.value
             return self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, -b.value, b))
 
     def mul(self, a: Bounded, b: Bounded) -> Bounded:
-        """The product, rounded once."""
+        """Return the product, rounded once."""
         with np.errstate(all="ignore"):
             error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
             if error is not None and (np.isinf(a.value).any() or np.isinf(b.value).any()):
@@ -235,7 +238,7 @@ class Arithmetic:
             return self.rounded(a.value * b.value, error, 1.0, lossless=not (_is_inexact(a) or _is_inexact(b)))
 
     def div(self, a: Bounded, b: Bounded) -> Bounded:
-        """The quotient, within one unit in the last place in float32."""
+        """Return the quotient, within one ulp in float32."""
         with np.errstate(all="ignore"):
             value = a.value / b.value
             error = None
@@ -247,43 +250,44 @@ class Arithmetic:
             return self.rounded(value, error, 2.0 if self.type.name == "float32" else 4.0)
 
     def _infinite(self, a: Bounded, b: Bounded) -> Array:
-        """Where a is infinite for certain, and b is a number that is not 0 and whose sign is certain."""
+        """Return where a is certainly infinite, and b is finite, nonzero and of a certain sign."""
         sure = np.isinf(a.value) & (a.errors() == 0) & np.isfinite(b.value)
         return np.asarray(sure & (np.abs(b.value) > self.types.reach(b.errors())))
 
     def neg(self, a: Bounded) -> Bounded:
-        """The negative, exactly."""
+        """Return the negative; exact."""
         return self.of(-a.value, a.error)
 
     def abs(self, a: Bounded) -> Bounded:
-        """The magnitude, exactly."""
+        """Return the magnitude; exact."""
         return self.of(np.abs(a.value), a.error)
 
     def scaled(self, a: Bounded, factor: float) -> Bounded:
-        """The value times a power of two, exactly."""
+        """Multiply by a power of two; exact."""
         return self.of(a.value * factor, None if a.error is None else a.error * abs(factor))
 
     def maximum(self, a: Bounded, b: Bounded) -> Bounded:
-        """The larger of both, exactly."""
+        """Return the larger value; exact."""
         return self._chosen(np.maximum, a, b)
 
     def minimum(self, a: Bounded, b: Bounded) -> Bounded:
-        """The smaller of both, exactly."""
+        """Return the smaller value; exact."""
         return self._chosen(np.minimum, a, b)
 
     def _chosen(self, choose: Any, a: Bounded, b: Bounded) -> Bounded:
-        """Either, whichever it is: both move by no more than their own errors."""
+        """Return the minimum or maximum; the result moves by no more than either operand."""
         value = choose(a.value, b.value)
         if a.error is None and b.error is None:
             return self.of(value)
-        with np.errstate(all="ignore"):  # as far as either may be off, for what is 0 nearby is not 0 farther away
+        # The full reach of each operand: a zero error close to the value may be nonzero farther away.
+        with np.errstate(all="ignore"):
             reach_a, reach_b = self.types.reach(a.errors()), self.types.reach(b.errors())
             low, high = choose(a.value - reach_a, b.value - reach_b), choose(a.value + reach_a, b.value + reach_b)
             error = self.types.share(np.maximum(np.abs(high - value), np.abs(value - low)))
         return self.of(value, np.where(np.isnan(error) & (a.errors() == b.errors()), 0.0, error))
 
     def select(self, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
-        """a where the mask is true; either where that is undecided."""
+        """Return a where the mask is true, else b; the error covers both where the mask is undecided."""
         value = np.where(mask.value, a.value, b.value)
         error: Array | None = None
         if a.error is not None or b.error is not None:
@@ -298,7 +302,7 @@ class Arithmetic:
 
 
 def _absorbed(total: Bounded, a: Bounded, b: Bounded) -> Bounded:
-    """A sum, but the lowest half where either operand is that."""
+    """Replace the sum by float16's lowest value if either operand has it."""
     lowest = -FLOAT16.largest
     takes = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
     if not takes.any():
@@ -308,14 +312,14 @@ def _absorbed(total: Bounded, a: Bounded, b: Bounded) -> Bounded:
 
 
 def stored(result: Bounded, types: Types) -> Bounded:
-    """After the one rounding with which a kernel stores (V1); exact results that the type holds stay exact."""
+    """Round once, as a kernel does when it stores (V1). Representable exact results stay exact."""
     if not result.is_float:
         return result
     kept = types.storage(result.dtype)
     if types.overflows and str(result.dtype) != "float64":
         result = replace_beyond(result, FLOAT32.largest, np.inf)
     with np.errstate(all="ignore"):
-        # A tensor that was moved is rounded only where it lay in a wider type.
+        # A moved tensor is rounded only if it came from a wider type.
         moved = result.stored
         error = types.joined(result.error, apart(result.value, kept)) if moved else rounding(result, kept, types)
     made = Bounded(result.value, error, result.dtype, True, result.constant)
@@ -330,10 +334,10 @@ def stored(result: Bounded, types: Types) -> Bounded:
 
 
 def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
-    """A stored value after one more rounding, to a type that is narrower than that of the program."""
+    """Round a stored value again, to a type narrower than the program's."""
 
     def round_once(one: Array, error: Array | None) -> Array | None:
-        with np.errstate(all="ignore"):  # infinity stays what it is
+        with np.errstate(all="ignore"):  # infinity stays infinite
             return rounding(Bounded(one, error, value.dtype), kept, types)
 
     made = Bounded(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
@@ -342,7 +346,7 @@ def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
 
 
 def replace_beyond(given: Bounded, largest: float, replacement: float) -> Bounded:
-    """Return the value with a number of the same sign in place of each finite one that is larger than `largest`."""
+    """Replace finite values above `largest` in magnitude by `replacement` with the same sign."""
     beyond = np.isfinite(given.value) & (np.abs(given.value) > largest)
     if not beyond.any():
         return given
@@ -352,7 +356,7 @@ def replace_beyond(given: Bounded, largest: float, replacement: float) -> Bounde
 
 
 def apart(value: Array, kept: FloatType) -> Array | None:
-    """How far numbers are from the nearest ones of the type; None where all of them are of it."""
+    """Return the distance to the nearest number of the type; None if all are representable."""
     if kept.unit <= 2.0**-53:
         return None
     return (
@@ -366,7 +370,7 @@ def _apart(value: Array, kept: FloatType) -> Array | None:
 
 
 def rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
-    """The error of a value once it is rounded to a type."""
+    """Return the error of a value after rounding it to a type."""
     if result.size <= BLOCK:
         return _rounding(result, kept, types)
     return by_blocks(result.shape, lambda index: _rounding(result.part(index), kept, types))
@@ -376,11 +380,11 @@ def _rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
     size = np.abs(result.value)
     if result.error is not None and result.size and np.min(result.error) > 0:
         own = (size + result.error) * kept.unit + kept.step
-        if np.max(own) < np.inf:  # not so where a number is NaN
+        if np.max(own) < np.inf:  # false if any value is NaN
             return types.joined(result.error, own)
     exact = np.abs(kept.rounded(result.value) - result.value)
     exact = np.where(size < kept.normal, np.maximum(exact, size if kept.name != "float16" else exact), exact)
-    exact = np.where(np.isfinite(exact), exact, 0.0)  # infinity, and overflow, which is looked for elsewhere
+    exact = np.where(np.isfinite(exact), exact, 0.0)  # infinity and overflow are checked elsewhere
     if result.error is None:
         return exact if exact.any() else None
     own = (size + result.error) * kept.unit + kept.step

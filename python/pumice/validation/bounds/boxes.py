@@ -1,4 +1,4 @@
-"""Rules of regions: boxes that are kept, pooled and sampled, and convolutions at places that are computed."""
+"""Rules of NMS, ROI pooling and deformable convolution."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .registry import Call, Undecided, rule
 from .sums import contracted, known
 from .types import FLOAT32
 
-_NEAR = 1e-5  # areas and their quotients are made in float32
+_NEAR = 1e-5  # areas and their quotients are computed in float32
 
 
 def _corners(boxes: Array, centred: bool) -> Array:
-    """Lower and upper corners, [boxes, 4]."""
+    """Return the lower and upper corners, [boxes, 4]."""
     if centred:
         x, y, w, h = boxes.T
         return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], -1)
@@ -25,7 +25,7 @@ def _corners(boxes: Array, centred: bool) -> Array:
 
 
 class _Boxes:
-    """The corners of an image's boxes, how far each box's may be off, and whether float32 has its sides and area exactly."""
+    """Box corners of one batch item, the error of each box, and whether its sides and area are exact in float32."""
 
     def __init__(self, value: Array, reach: Array, centred: bool) -> None:
         self.corners = _corners(value, centred)
@@ -36,7 +36,7 @@ class _Boxes:
         self.exact = (self.off == 0) & held[0] & held[1] & _is_held(self.areas)
 
     def overlaps(self, box: int, others: list[int]) -> tuple[Array, Array]:
-        """The least and the largest IoU that a kernel may find for a box and others."""
+        """Return the smallest and largest IoU that a kernel may compute for a box and others."""
         here, there = self.corners[box], self.corners[others]
         shared = np.minimum(here[2:], there[:, 2:]) - np.maximum(here[:2], there[:, :2])
         off = self.off[box] + self.off[others]
@@ -50,12 +50,12 @@ class _Boxes:
                 ]
                 both = areas[0] + areas[1] - common
                 found = (common > 0) & (both > 0) & (areas[0] > 0) & (areas[1] > 0)
-                # Areas that may be 0 are no bound from above.
+                # An area that may be 0 gives no upper bound.
                 ends.append(np.where(found, common / both, 0.0 if sign < 0 else np.where(common > 0, np.inf, 0.0)))
         both = self.areas[box] + self.areas[others] - common
         exact = self.exact[box] & self.exact[others] & _is_held(shared).all(-1) & _is_held(common)
         exact = exact & _is_held(self.areas[box] + self.areas[others]) & _is_held(both)
-        low, high = (np.where(exact, FLOAT32.rounded(one), one) for one in ends)  # pm_divide gives the nearest number
+        low, high = (np.where(exact, FLOAT32.rounded(one), one) for one in ends)  # pm_divide rounds correctly
         return low - np.where(exact, 0.0, _NEAR), high + np.where(exact, 0.0, _NEAR)
 
 
@@ -64,13 +64,13 @@ def _column(off: Array) -> Array:
 
 
 def _is_held(value: Array) -> Array:
-    """Where float32 has a number."""
+    """Return where float32 represents a number exactly."""
     return np.asarray(FLOAT32.rounded(value) == value)
 
 
 @rule("NonMaxSuppression")
 def _suppression(call: Call) -> list[Any]:
-    """The boxes of each class by falling scores, without those that overlap one before them too much."""
+    """Run NMS per class; raise Undecided if rounding may change the selection."""
     boxes, scores = call.input(0), call.input(1)
     most, overlap, least = int(call.number(2, 0)[0]), call.number(3, 0.0), call.number(4, -np.inf)
     reach, centred = call.types.reach, bool(call.attribute("center_point_box", 0))
@@ -93,7 +93,9 @@ def _suppression(call: Call) -> list[Any]:
 
 
 def _candidates(row: Array, error: Array, least: float, off: float) -> list[int]:
-    """The boxes whose scores count, by falling scores. Raises Undecided where which of them count, or their order, is open."""
+    """Return the boxes above the score threshold, by descending score. Raise Undecided if rounding may change the set
+    or order.
+    """
     may = row + error > least - off
     if least == -np.inf:
         may = np.ones(row.shape, bool)
@@ -111,7 +113,7 @@ def _candidates(row: Array, error: Array, least: float, off: float) -> list[int]
 
 
 def _bilinear(size: int, at: Array) -> tuple[Array, Array, Array, Array]:
-    """Both neighbours along an axis and the share of the upper one; what is beyond the border is at it."""
+    """Return both neighbours along an axis, the upper one's weight, and whether the position is inside. Borders clamp."""
     held = np.maximum(at, 0)
     low = np.minimum(held.astype(int), size - 1)
     high = np.minimum(low + 1, size - 1)
@@ -152,7 +154,7 @@ def _roi_align(call: Call) -> list[Any]:
 
 
 def _pooled(call: Call, x: Bounded, image: int, ys: Array, xs: Array, shaken: float) -> tuple[Array, Array]:
-    """The mean of samples at ys [rows, count] and xs [columns, count], or the largest weighted neighbour."""
+    """Return the mean of the samples at ys [rows, count] and xs [columns, count], or their largest weighted neighbour."""
     height, width = x.shape[2:]
     top, bottom, dy, in_y = _bilinear(height, ys)
     left, right, dx, in_x = _bilinear(width, xs)
@@ -202,7 +204,7 @@ def _max_roi_pool(call: Call) -> list[Any]:
 
 @rule("DeformConv")
 def _deform(call: Call) -> list[Any]:
-    """Samples between elements, which are zero beyond the border, and a product with the weights."""
+    """Sample bilinearly, with zeros outside, then multiply by the weights."""
     x, w, offset, bias, mask = call.input(0), call.input(1), call.input(2), call.optional(3), call.optional(4)
     groups, shifts = call.attribute("group", 1), call.attribute("offset_group", 1)
     kernel = w.shape[2:]
@@ -236,7 +238,7 @@ def _deform(call: Call) -> list[Any]:
 
 
 def _samples(x: Bounded, at: list[Array], shaken: Array, shifts: int) -> Bounded:
-    """[n, c, kh, kw, oh, ow]: x between its elements, zero beyond the border."""
+    """Sample x bilinearly, with zeros outside -> [n, c, kh, kw, oh, ow]."""
     n, c, height, width = x.shape
     value, error = (np.zeros((n, c, *at[0].shape[2:])) for _ in range(2))
     base = [np.floor(one) for one in at]

@@ -1,4 +1,4 @@
-"""What operators make of numbers that rest on an undecided choice: each side of it is followed by itself, as far as they are few."""
+"""Elementwise operators on undecided elements: every alternative is evaluated, if there are few."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .groups import chosen_groups, joined_groups, labelled, repeated, stacked
 from .registry import Call, Rule
 from .sides import ALONE, MOST, Options, as_options, is_undecided
 
-_MOST_RUNS = 16  # combinations of the sides of all inputs
+_MOST_RUNS = 16  # combinations of the alternatives of all inputs
 
 
 def with_choices(found: Rule, call: Call, made: list[Any]) -> list[Any]:
-    """The result of an operator that makes each number of one of each input, with what it makes of every side of these."""
+    """Add to the result of an elementwise operator its results for every alternative of the inputs."""
     inputs = call.given
     if len(made) != 1 or not isinstance(made[0], Bounded) or call.types.values_only:
         return made
@@ -43,17 +43,17 @@ def with_choices(found: Rule, call: Call, made: list[Any]) -> list[Any]:
 
 
 def followed(found: Rule, call: Call) -> list[Any]:
-    """The result of such an operator, whose inputs are broadcast to one another."""
+    """Evaluate an elementwise operator with broadcasting, including the alternatives of its inputs."""
     return with_choices(found, call, found(call))
 
 
 def _by_error(made: Bounded) -> Bounded:
-    """A result of too many sides, which is known by its error alone."""
+    """Return a result with too many alternatives, bounded by its error only."""
     return made.with_sides(None)
 
 
 def _combinations(inputs: Sequence[Any], several: Sequence[Options | None], mask: Array) -> Any:
-    """The inputs of an operator where something is undecided, as rows, with one side of each at a time."""
+    """Yield the inputs at the undecided elements, with one alternative of each input at a time."""
     ways = []
     for one, options in zip(inputs, several, strict=True):
         if one is None or options is None:
@@ -68,7 +68,7 @@ def _combinations(inputs: Sequence[Any], several: Sequence[Options | None], mask
 
 
 def _row(one: Bounded, value: Array, error: Array | None, mask: Array) -> Bounded:
-    """What is broadcast to the elements of a mask; of a boolean no error is left, both of whose values are tried."""
+    """Broadcast and select the masked elements. A boolean's error is dropped because both of its values are tried."""
     picked = None if error is None else np.broadcast_to(error, mask.shape)[mask]
     if picked is not None and not (picked > 0).any():
         picked = None
@@ -84,7 +84,9 @@ def _result(found: Rule, call: Call, given: Sequence[Any]) -> Bounded:
 
 
 def _followed(made: Bounded, mask: Array, results: Sequence[Bounded], group: Array | None) -> Bounded:
-    """The result with its sides, each of which may have sides of its own. group: the labels of numbers that one choice decides."""
+    """Return the result with its alternatives, each of which may have its own. group: labels of elements that share a
+    choice.
+    """
     error = np.array(np.broadcast_to(made.errors(), made.shape), np.float64)
     if made.dtype == bool:
         own = made.value[mask]
@@ -100,7 +102,7 @@ def _followed(made: Bounded, mask: Array, results: Sequence[Bounded], group: Arr
         group = group if own_sides is None else None
         values += [one.value] if own_sides is None else own_sides.values
         errors += [np.asarray(one.errors())] if own_sides is None else own_sides.errors
-    if group is None or len(values) > MOST:  # labels are of sides in this order
+    if group is None or len(values) > MOST:  # labels refer to alternatives in this order
         values, errors = _apart(values, errors)
         group = None
     with np.errstate(all="ignore"):
@@ -108,7 +110,7 @@ def _followed(made: Bounded, mask: Array, results: Sequence[Bounded], group: Arr
         away = [np.where(v == made.value[mask], e, one) for v, e, one in zip(values, errors, away, strict=True)]
         widest = np.max(np.stack(away), axis=0)
         widest = np.minimum(np.nan_to_num(error[mask], nan=np.inf), np.nan_to_num(widest, nan=np.inf))
-        # Of integers about which nothing else is known the device's choice is taken for what follows.
+        # If an integer is otherwise unknown, later nodes continue from the device's choice.
         error[mask] = widest if made.is_float else np.where(widest > 0, error[mask], 0.0)
     result = Bounded(made.value, error if error.any() else None, made.dtype, made.stored, made.constant)
     if len(values) > MOST:
@@ -119,7 +121,7 @@ def _followed(made: Bounded, mask: Array, results: Sequence[Bounded], group: Arr
 
 
 def _apart(values: Sequence[Array], errors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Rows that are the same are one."""
+    """Remove duplicate rows."""
     kept: list[tuple[Array, Array]] = []
     for value, error in zip(values, errors, strict=True):
         same = any(np.array_equal(value, v, equal_nan=_is_real(v)) and np.array_equal(error, e) for v, e in kept)
@@ -133,7 +135,7 @@ def _is_real(value: Array) -> bool:
 
 
 def _undecided(sides: Options, mask: Array) -> Options | None:
-    """Where all sides are one and the same, nothing is undecided any more."""
+    """Return the alternatives where they differ; None if all are equal."""
     with np.errstate(all="ignore"):
         first, low = sides.values[0], sides.errors[0]
         differ = np.any(
@@ -152,16 +154,16 @@ def _nan(value: Array) -> Array:
 
 
 def _wide(whole: Array, mask: Array, row: Array) -> Array:
-    """A tensor with the elements of a mask in it."""
+    """Scatter a row into the masked elements of a tensor."""
     made = np.array(whole)
     made[mask] = row
     return made
 
 
 def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded, group: Array | None = None) -> Bounded:
-    """`made`, which is a where the mask is true and else b, with the sides of both, and either where the mask is undecided.
+    """Add the alternatives to `made` = where(mask, a, b); both a's and b's where the mask is undecided.
 
-    group: labels of the elements of which one choice decides whether they are a or b.
+    group: labels of elements whose mask is one choice.
     """
     unsure = np.broadcast_to(mask.errors() > 0, made.shape)
     if not unsure.any() and a.sides is None and b.sides is None:
@@ -180,7 +182,7 @@ def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded, group: Array 
 
 
 def _ways(one: Bounded, shape: tuple[int, ...]) -> Options | None:
-    """The values that a number may have, broadcast to a shape; of one that is decided it alone."""
+    """Return the possible values of each element, broadcast to a shape; decided elements have one."""
     made = as_options(one)
     if made is None and one.sides is not None:
         return None
@@ -197,7 +199,7 @@ def _ways(one: Bounded, shape: tuple[int, ...]) -> Options | None:
 
 
 def either(unsure: Array, a: Bounded, b: Bounded, group: Array | None = None) -> Bounded:
-    """a, or b as well where that is undecided. group: labels of the elements that one choice decides."""
+    """Return a, or either a or b where `unsure`. group: labels of elements that share a choice."""
     with np.errstate(all="ignore"):
         wide = np.abs(b.value.astype(np.float64) - a.value) + np.maximum(a.errors(), b.errors())
     wide = np.where(a.value == b.value, np.maximum(a.errors(), b.errors()), wide)
@@ -214,10 +216,10 @@ def gathered(
     spread: Callable[[Array], Array],
     rows: bool = True,
 ) -> Bounded:
-    """What is taken by indices of which some are undecided: what each of these takes, where they are few, else nothing is known.
+    """Gather with undecided indices: the alternatives if there are few, else unknown.
 
-    spread: an array of the indices' shape as one of the result's, each of whose elements has what is there of the index that takes it.
-    rows: an index takes several elements, all of which are of one side of it.
+    spread: expands an array of the indices' shape to the result's shape. rows: an index gathers several elements, which
+    share its choice.
     """
     options = as_options(indices)
     unsure = spread(indices.errors() > 0)
@@ -228,13 +230,13 @@ def gathered(
     group = labelled(options) if rows else options.group
     try:
         several = [take(one) for one in whole]
-    except IndexError:  # one of the sides is no index
+    except IndexError:  # an alternative is out of range
         return wide
     return taken(made, several, unsure, None if group is None else spread(group))
 
 
 def taken(made: Bounded, several: Sequence[Bounded], unsure: Array, group: Array | None) -> Bounded:
-    """`made`, which may be any of several values where that is undecided. group: labels of the elements that one choice decides."""
+    """Return `made` with several possible values where `unsure`. group: labels of elements that share a choice."""
     values = [one.value for one in several]
     errors = [np.asarray(one.errors()) for one in several]
     same = [(v == made.value) | (_nan(v) & _nan(made.value)) for v in values]
@@ -251,7 +253,7 @@ def taken(made: Bounded, several: Sequence[Bounded], unsure: Array, group: Array
 
 
 def joined_sides(values: Sequence[Bounded], join: Callable[[list[Array]], Array]) -> Options | None:
-    """What else the numbers of tensors that stand one behind the other may be; None where nothing is undecided, or too much."""
+    """Return the alternatives of concatenated tensors; None if nothing is undecided or there are too many."""
     if all(one.sides is None for one in values):
         return None
     several = [as_options(one) if one.sides is not None else None for one in values]

@@ -1,4 +1,4 @@
-"""Rules of ONNX Runtime's own domain, com.microsoft, written from what its documentation says of the operators."""
+"""Rules of ONNX Runtime's domain com.microsoft, written from its operator documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOMAIN = "com.microsoft"
 
 
 def _kept(call: Call, x: Bounded) -> Bounded:
-    """What lies between the parts of such an operator may go through storage."""
+    """Allow for storing an intermediate between the operator's steps."""
     return stored(Bounded(x.value, x.error, x.dtype), call.types)
 
 
@@ -94,7 +94,7 @@ def _skip(call: Call) -> list[Any]:
 def _normalised(
     call: Call, x: Bounded, scale: Bounded, bias: Bounded | None, simplified: bool, epsilon: float
 ) -> list[Bounded]:
-    """y, the mean and one over the deviation, along the last axis."""
+    """Return y, the mean and 1 / deviation, along the last axis."""
     m = call.arithmetic(x.dtype)
     held = call.attribute("epsilon", epsilon)
     axes = (x.ndim - 1,)
@@ -190,7 +190,7 @@ def _qgemm(call: Call) -> list[Any]:
 
 
 def _product(call: Call, a: list[Any], b: list[Any], bias: Bounded | None) -> Bounded:
-    """The product of integers, each with its scale and zero point."""
+    """Return the product of quantised matrices, each with its scale and zero point."""
     m = call.arithmetic(np.float32)
     total = integer_product(np.matmul, without_zero(a[0], a[2]), without_zero(b[0], b[2]))
     whole = _kept(call, Bounded(total.value.astype(np.float64), total.error, np.float32))
@@ -212,7 +212,7 @@ def _dynamic_matmul(call: Call) -> list[Any]:
 
 
 def _codes(packed: Any, bits: int, rows: int) -> Any:
-    """Elements of 4 or 8 bits, the first in the low bits."""
+    """Unpack 4- or 8-bit elements; the first is in the low bits."""
     flat = packed.reshape(rows, -1)
     return flat if bits == 8 else np.stack([flat & 15, flat >> 4], -1).reshape(rows, -1)
 
@@ -230,7 +230,7 @@ def _n_bits(call: Call) -> list[Any]:
     each = np.repeat(points, block, 1)[:, :k]
     m = call.arithmetic()
     factor = scales.moved(lambda v: np.repeat(v.reshape(n, blocks), block, 1)[:, :k])
-    # A kernel may multiply with the scale in float32, or have a matrix that was stored.
+    # A kernel may multiply by the scale in float32, or read a stored dequantised matrix.
     weights = _kept(call, m.mul(m.of(codes - each), factor))
     made = contracted(np.matmul, a, weights.moved(np.transpose), k, call.types, a.dtype)
     bias = call.optional(5)
@@ -257,7 +257,7 @@ def _rotary(call: Call) -> list[Any]:
 
 
 def _hidden(call: Call, mask: Bounded, batch: int, keys: int, m: Arithmetic) -> Bounded:
-    """What is added to the scores. A mask is of lengths, of ends and starts, or not zero where there is something to see."""
+    """Return the term added to the scores. A mask holds lengths, ends and starts, or nonzero values at visible keys."""
     value = call.sure(mask, "the mask")
     if mask.ndim == 1:
         place = np.arange(keys)
@@ -299,7 +299,7 @@ def _multi_head(call: Call) -> list[Any]:
 
 
 def _part(packed: Bounded, index: int) -> Bounded:
-    """One part of [batch, rows, heads, parts, size], as rows of all heads."""
+    """Return q, k or v of [batch, rows, heads, 3, size] as rows of all heads."""
     return packed.moved(lambda v: v[:, :, :, index].reshape(v.shape[0], v.shape[1], -1))
 
 
@@ -389,7 +389,7 @@ def _grouped_masks(call: Call, first: Any, rows: int, keys: int) -> list[Any]:
 
 
 def _cache(past: Bounded | None, now: Bounded, total: int, first: Any) -> Bounded:
-    """Keys or values of all rows: those of now are where each image goes on."""
+    """Return the KV cache with the new rows written at each sequence's length."""
     if past is None:
         return now
     missing = max(total - past.shape[2], 0)

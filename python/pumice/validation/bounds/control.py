@@ -1,4 +1,4 @@
-"""Rules of control flow: bodies are run by the same rules, and what is decided has to be sure."""
+"""Rules of control flow: bodies run by the same rules; conditions must be decided."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _if(call: Call) -> list[Any]:
 
 
 def _like(body: Any, index: int, made: Any = None) -> Bounded:
-    """Return a scan output of no iterations. made: what one iteration makes, which has the sizes that the body leaves open."""
+    """Return an empty scan output. made: the result of one iteration, for sizes that the body does not declare."""
     from .decisions import dtype_of
 
     number = body.output[index].type.tensor_type.elem_type
@@ -68,7 +68,7 @@ def _loop(call: Call) -> list[Any]:
 
 
 def _trial(call: Call, body: Any, carried: list[Any]) -> list[Any]:
-    """Return what one iteration would make, for the sizes of scan outputs; nothing if that cannot be told."""
+    """Run one iteration to get the sizes of scan outputs; return [] if that fails."""
     begin = [Bounded(np.asarray(0, np.int64), None, np.int64), Bounded(np.asarray(True), None, bool)]
     try:
         return list(call.run_graph(body, [*begin, *carried], call.outer))

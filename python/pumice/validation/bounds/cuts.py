@@ -1,4 +1,4 @@
-"""Cuts large tensors into blocks."""
+"""Splits large tensors into blocks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from ...base.element_types import Array
 
-BLOCK = 1 << 16  # numbers of a block: its float64 arrays fit into a processor's cache
+BLOCK = 1 << 16  # elements of a block; its float64 arrays fit into the CPU cache
 
 Index = tuple[slice, ...]
 
 
 def blocks(shape: tuple[int, ...], axes: int | None = None, most: int = 0) -> Iterator[Index]:
-    """Cuts a tensor along its first `axes` into blocks of about `most` numbers (by default BLOCK), in the order in which these lie."""
+    """Split a tensor along its first `axes` axes into blocks of about `most` elements (default BLOCK), in memory order."""
     most = most or BLOCK
     axes = len(shape) if axes is None else axes
     inner = [math.prod(shape[k + 1 :]) for k in range(axes)]
@@ -32,13 +32,13 @@ def blocks(shape: tuple[int, ...], axes: int | None = None, most: int = 0) -> It
 
 
 def cut(index: Index, shape: tuple[int, ...]) -> Index:
-    """The part of a tensor of that shape which is broadcast to what the index selects."""
+    """Return the index into a tensor of that shape that broadcasts to the indexed block."""
     own = index[len(index) - len(shape) :]
     return tuple(slice(None) if size == 1 else one for one, size in zip(own, shape, strict=True))
 
 
 def by_blocks(shape: tuple[int, ...], make: Callable[[Index], Array | None]) -> Array | None:
-    """Joins what is made of each block, in float64; None stands for zeros, also where all of it is that."""
+    """Join the results of all blocks in float64. None is zeros, for a block and for the whole."""
     joined: Array | None = None
     for index in blocks(shape):
         if (block := make(index)) is not None:

@@ -1,4 +1,4 @@
-"""Rules of decisions (V8): exact where the distance to the boundary exceeds the error, else undecided, so that either side is right."""
+"""Rules of decisions (V8): exact if the margin exceeds the error, else undecided, and both choices are correct."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _whole(call: Call) -> list[Any]:
 
 
 def stepwise(to: Any, x: Bounded, made: Bounded, types: Types) -> Bounded:
-    """A whole number that `to` makes of x, with an error of as many steps as either end of its interval is away, and all between them."""
+    """Return the integer `to(x)`, with every integer between the results at the ends of x's interval as an alternative."""
     if x.error is None:
         return made
     error = types.reach(x.error)
@@ -68,12 +68,12 @@ def stepwise(to: Any, x: Bounded, made: Bounded, types: Types) -> Bounded:
 
 
 def narrow_float(name: str) -> bool:
-    """Whether an element type has floats of a byte or less."""
+    """Whether an element type is a float of 8 bits or less."""
     return name.startswith(("float8", "float4"))
 
 
 def dtype_of(number: int) -> np.dtype[Any]:
-    """The dtype of the number that ONNX gives an element type, objects for strings."""
+    """Return the dtype of an ONNX element type number; object for strings."""
     from onnx import TensorProto
 
     name = TensorProto.DataType.Name(number).lower()
@@ -84,7 +84,7 @@ def dtype_of(number: int) -> np.dtype[Any]:
 
 
 def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
-    """Truncated, the nearest end of the range where it is beyond it, 0 for NaN, as math.glsl says; ONNX leaves these open."""
+    """Truncate and saturate, with NaN -> 0, as in math.glsl. ONNX leaves these cases undefined."""
     info = np.iinfo(dtype)
     with np.errstate(all="ignore"):
         whole = np.trunc(np.where(np.isnan(x.value), 0.0, x.value))
@@ -102,7 +102,7 @@ def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
 
 
 def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
-    """The tensor in another element type. Raises Unproved for types that only exact values reach."""
+    """Cast to another element type. Raise Unproved for inexact values of types that need exact ones."""
     if dtype.kind == "O":
         raise Unproved("a Cast to strings")
     if is_float(dtype):
@@ -124,7 +124,7 @@ def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
 
 
 def _narrow_cast(x: Bounded, dtype: np.dtype[Any], saturate: bool) -> Bounded:
-    """To or from floats of a byte and integers of less: exact values alone."""
+    """Cast exact values to or from 8-bit floats and sub-byte integers."""
     if not x.exact or x.dtype == object or str(dtype) == "float8_e8m0fnu":
         raise Unproved(f"a Cast from {x.dtype} to {dtype}")
     value = np.asarray(x.value).astype(np.float32)
@@ -143,7 +143,7 @@ def _narrow_cast(x: Bounded, dtype: np.dtype[Any], saturate: bool) -> Bounded:
 
 
 def _cast_error(x: Bounded, value: Array, dtype: np.dtype[Any], call: Call) -> Array | None:
-    """A program need not round what lies between two of its tensors, so that the number and its rounding are both right."""
+    """Return the error of a float cast; a kernel may skip rounding an intermediate, so both values are correct."""
     with np.errstate(all="ignore"):
         if str(dtype) == "float64" and x.is_float:
             return x.error
@@ -210,7 +210,7 @@ def _top_k(call: Call) -> list[Any]:
     values = np.take_along_axis(x.value, indices, axis)
     if x.error is None:
         return [Bounded(values, None, x.dtype, x.stored), Bounded(indices, None, np.int64)]
-    # The k-th largest moves by no more than the largest error.
+    # The k-th largest value moves by no more than the largest error.
     worst = np.broadcast_to(np.max(x.error, axis=axis, keepdims=True), values.shape)
     with np.errstate(all="ignore"):
         rising = -np.where(np.isnan(keys), np.inf, keys) if x.is_float else -keys.astype(np.float64)
@@ -220,7 +220,7 @@ def _top_k(call: Call) -> list[Any]:
 
 
 def _falling(keys: Array, axis: int) -> Array:
-    """The order of falling keys, NaN first, equal ones as they are."""
+    """Return the stable descending order, with NaN first."""
     rising = np.argsort(np.flip(keys, axis), axis=axis, kind="stable")
     return np.asarray(keys.shape[axis] - 1 - np.flip(rising, axis))
 

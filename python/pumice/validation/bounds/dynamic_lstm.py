@@ -1,4 +1,4 @@
-"""The rule of com.microsoft's LSTM of quantized weights: its input is quantized as a whole, and its hidden state at each step."""
+"""The rule of com.microsoft's DynamicQuantizeLSTM: the input is quantised as a whole, the hidden state at each step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .registry import Call, Unproved, rule
 from .registry import call as other
 from .sums import integer_product, without_zero
 
-_W_SCALE, _R_SCALE = 8, 10  # inputs, behind each of which its zero point is
+_W_SCALE, _R_SCALE = 8, 10  # input indices; each zero point follows its scale
 
 
 class _Dynamic(Recurrent):
-    """The steps of an LSTM, of which the products are those of codes."""
+    """LSTM steps with quantised GEMMs."""
 
     def __init__(self, call: Call) -> None:
         if call.attribute("clip") is not None:
             raise Unproved("DynamicQuantizeLSTM with clip")
-        if call.types.foreign:  # as ONNX Runtime, which does not quantize all sequences of a step together
+        if call.types.foreign:  # ONNX Runtime does not quantise all sequences of a step together
             raise Unproved("DynamicQuantizeLSTM of a runtime that quantizes states in groups of its own")
         super().__init__(Call("LSTM", call.given, call.attributes, 23, call.types))
         self.hidden = self.r.shape[1]
@@ -29,12 +29,12 @@ class _Dynamic(Recurrent):
         self.x, self._scale, self._zero = self._codes(self.x)
 
     def _codes(self, x: Bounded) -> list[Bounded]:
-        """Codes, their scale and their zero point."""
+        """Return the quantised values, their scale and their zero point."""
         codes, scale, zero = other("DynamicQuantizeLinear", [x], like=self._quantized)
         return [codes, self.kept(scale), zero]
 
     def gates(self, index: int, value: Bounded, direction: int) -> Bounded:
-        """The product of codes as integers, times both scales."""
+        """Return the integer GEMM times both scales."""
         codes, scale, zero = (value, self._scale, self._zero) if index == 1 else self._codes(value)
         first = _W_SCALE if index == 1 else _R_SCALE
         weights, of_weights, offset = (self.needed(i, direction) for i in (index, first, first + 1))

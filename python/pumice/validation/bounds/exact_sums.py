@@ -1,4 +1,6 @@
-"""Sums that no order of additions rounds: all terms are multiples of one power of two, and few enough bits hold their magnitudes."""
+"""Sums that are exact in any order: all terms are multiples of one power of two, and their magnitudes fit the
+significand.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from ...base.element_types import Array
 from .types import BFLOAT16, FLOAT16, FLOAT64, FloatType
 
 _SIGNIFICANT = 53
-_SAMPLE = 64  # elements that rule out most tensors before all elements are looked at
+_SAMPLE = 64  # sampled elements; they rule out most tensors cheaply
 
 
 def quantum(values: Array) -> float:
-    """The largest power of two of which all values are multiples; infinity if all are zero, 0 if one is not finite."""
+    """Return the largest power of two that divides all values; infinity if all are zero, 0 if any is not finite."""
     finite = np.asarray(values, np.float64)
     if not np.isfinite(finite).all():
         return 0.0
@@ -29,9 +31,9 @@ def _sampled(values: Array) -> Array:
 
 
 def exact_sums(sizes: Array, terms: list[Array], kept: FloatType) -> Array | None:
-    """Mask of the sums that are exact in any order in the type; None if none is.
+    """Return a mask of the sums that are exact in the type in any order; None if there are none.
 
-    sizes: sums of the terms' magnitudes. terms: the factors of the terms, one array of them if they are no products.
+    sizes: sums of the terms' magnitudes. terms: arrays of the factors, or one array if the terms are not products.
     """
     if not all(one.size for one in terms) or not sizes.size:
         return None
@@ -47,7 +49,7 @@ def exact_sums(sizes: Array, terms: list[Array], kept: FloatType) -> Array | Non
 
 
 def is_short(values: Array, kept: FloatType) -> bool:
-    """Whether any GEMM has the numbers as factors: those that split float32 into two halves keep them in the first half."""
+    """Whether every GEMM reads the factors exactly: with an fp16 hi/lo split, the low part is zero."""
     if kept is FLOAT64:
         return True
     return all(np.array_equal(one.rounded(values), values) for one in (BFLOAT16, FLOAT16))

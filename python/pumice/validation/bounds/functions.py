@@ -1,8 +1,9 @@
-"""Elementary functions with the errors that shaders/include/math.glsl states for them (rule V3), and what errors of their arguments become.
+"""Elementary functions, with the errors stated in shaders/include/math.glsl (rule V3), and how they propagate argument
+errors.
 
-The values are NumPy's in double precision; math.glsl is where the engine's come from, and its comments are where the numbers here do.
-`units` are units in the last place of float32; `brief` is the relative error of the shorter forms, which the engine takes where results
-have 16 bits (PM_BRIEF there); `absolute` is an error of its own, where one is stated in parts of 1.
+The reference values are NumPy's in float64; the error figures are from the comments of math.glsl.
+`units`: error in float32 ulps. `brief`: relative error of the shorter forms that the engine uses for 16-bit results
+(PM_BRIEF). `absolute`: an additional absolute error, if math.glsl states one.
 """
 
 from __future__ import annotations
@@ -19,18 +20,14 @@ from .bounded import Arithmetic, Bounded
 
 Map = Callable[[Array], Array]
 _erfc_of = np.vectorize(math.erfc, otypes=[np.float64])
-_GRID, _TERMS, _ONE = (
-    64,
-    9,
-    6.0,
-)  # points per unit, terms of the series between them, and from where on erf is 1 in float64
+# Grid points per unit, Taylor terms between them, and where erf reaches 1 in float64.
+_GRID, _TERMS, _ONE = 64, 9, 6.0
 
 
 class Function(NamedTuple):
-    """How to compute it, its stated errors, and how it takes errors of its argument.
+    """A function, its stated errors and how it propagates its argument's error.
 
-    slope: the largest magnitude of its derivative anywhere; None for a monotonous function, which is computed at both ends. low, high:
-    where it is defined.
+    slope: the maximum of |f'|; None for a monotonic function, which is evaluated at both ends. low, high: its domain.
     """
 
     value: Map
@@ -44,7 +41,7 @@ class Function(NamedTuple):
 
 @cache
 def _erf_series() -> list[Array]:
-    """The Taylor coefficients of erf around each point of the grid, by power; those after the first from Hermite polynomials."""
+    """Return the Taylor coefficients of erf around each grid point, by power; higher ones from Hermite polynomials."""
     at = np.arange(int(_ONE * _GRID) + 1) / _GRID
     before, hermite = np.zeros(at.shape), np.ones(at.shape)
     slope = 2 / math.sqrt(math.pi) * np.exp(-np.square(at))
@@ -56,7 +53,7 @@ def _erf_series() -> list[Array]:
 
 
 def erf(x: Array) -> Array:
-    """The error function of an array, in float64, to 2^-51 of the result: by its series around the nearest of some points."""
+    """Return erf in float64 with a relative error of 2^-51, from the Taylor series around the nearest grid point."""
     x = np.asarray(x, np.float64)
     size = np.fmin(np.abs(x), _ONE)
     point = np.rint(size * _GRID)
@@ -70,22 +67,22 @@ def erf(x: Array) -> Array:
 
 
 def normal_cdf(x: Array) -> Array:
-    """The normal distribution's integral up to each element, in float64."""
+    """Return the normal CDF in float64."""
     return np.asarray(_erfc_of(-np.asarray(x) / math.sqrt(2)) / 2, np.float64).reshape(np.shape(x))
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)) in float64, without overflow."""
+    """Return 1 / (1 + exp(-x)) in float64, without overflow."""
     e = np.exp(-np.abs(x))
     return np.where(x < 0, e, 1.0) / (1.0 + e)
 
 
 def softplus(x: Array) -> Array:
-    """log(1 + exp(x)) in float64, without overflow."""
+    """Return log(1 + exp(x)) in float64, without overflow."""
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-_ROOT = 2.0**-24  # pm_sqrt is the nearest number: half a unit
+_ROOT = 2.0**-24  # pm_sqrt is correctly rounded: half an ulp
 FUNCTIONS: dict[str, Function] = {
     "exp": Function(np.exp, 1.5, 2.0**-17),
     "expm1": Function(np.expm1, 2),
@@ -110,22 +107,21 @@ FUNCTIONS: dict[str, Function] = {
     "atanh": Function(np.arctanh, 3, low=-1.0, high=1.0),
 }
 _EVEN = ("cosh",)
-_RELATIVE = ("exp", "log", "sqrt")  # which every runtime computes to units in the last place of the result
-# Another runtime may go by 1 + erf(x), exp(x) - 1 or a polynomial around 1/2: two roundings of numbers about 1, and as much again for the
-# function itself, in units of its accumulation.
+_RELATIVE = ("exp", "log", "sqrt")  # every runtime computes these to a few ulps of the result
+# Another runtime may use 1 + erf(x), exp(x) - 1 or a polynomial around 1/2. Allow two roundings of numbers near 1, and
+# the same again for the function, in units of its accumulation type.
 _FOREIGN = 4.0
-_DOUBLE_UNITS = 16.0  # math_double.glsl: at most a few units in the last place of the result, or of 1
+_DOUBLE_UNITS = 16.0  # math_double.glsl: at most a few ulps of the result, or of 1
 
 
 def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
-    """The function of x as a kernel computes it in the accumulation type. Raises KeyError for a function that states no error."""
+    """Apply a function as a kernel does in the accumulation type. Raise KeyError if the function states no error."""
     function = FUNCTIONS[name]
     with np.errstate(all="ignore"):
         value = function.value(x.value)
         moved = None if x.error is None else _moved(function, name, x, value, x.error)
-        if (
-            moved is not None and math_type.types.independent
-        ):  # what levels off moves by less as far out, others by more
+        # Nonlinear: the error at full reach may be larger than SPREAD times the error.
+        if moved is not None and math_type.types.independent:
             reach = math_type.types.reach(x.errors())
             moved = np.maximum(moved, math_type.types.share(_moved(function, name, x, value, reach)))
         if math_type.type.name == "float64":
@@ -149,7 +145,9 @@ def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
 
 
 def _brief(name: str, function: Function, x: Bounded) -> Array | float:
-    """The device's own exp2 has 3 + 2 |x| units by Vulkan's table, and its argument is a rounded product."""
+    """Return the relative error of the brief form. Vulkan allows exp2 3 + 2 |x| ulps; its argument is a rounded
+    product.
+    """
     if name not in ("exp", "sigmoid", "tanh"):
         return max(function.brief, function.units * 2.0**-23)
     size = np.minimum(np.abs(x.value) * 1.4426950408889634 * (2 if name == "tanh" else 1), 256.0)
@@ -157,17 +155,18 @@ def _brief(name: str, function: Function, x: Bounded) -> Array | float:
 
 
 def _cdf_units(size: Array) -> Array:
-    """Return the relative error of pm_normal_cdf below 0: 10 units for |x| < 3, beyond that x^2 / 2 more.
+    """Return the relative error of pm_normal_cdf below 0: 10 ulps for |x| < 3, and x^2 / 2 more beyond.
 
-    The exponent, about x^2 / 2, is rounded twice, by 2^-24 of itself each.
+    The exponent, about x^2 / 2, is rounded twice, by a relative 2^-24 each.
     """
     return np.asarray((10.0 + np.where(size < 3.0, 0.0, np.square(np.minimum(size, 40.0)) / 2)) * 2.0**-23)
 
 
 def _normal_cdf(x: Bounded, value: Array, is_brief: bool) -> Array:
-    """Return the relative error of pm_normal_cdf. From 0 on it is 1 - y, y being what it is of -x: y's error, and a rounding.
+    """Return the relative error of pm_normal_cdf. From 0 on it computes 1 - cdf(-x): the error of cdf(-x) plus a
+    rounding.
 
-    The brief form takes the driver's exp2, to which Vulkan allows 3 + 2 |x| units in the last place.
+    The brief form uses the driver's exp2, for which Vulkan allows 3 + 2 |x| ulps.
     """
     reach = x.errors()
     size = np.abs(x.value) + reach
@@ -181,19 +180,21 @@ def _normal_cdf(x: Bounded, value: Array, is_brief: bool) -> Array:
 
 
 def _erf_by_cdf(x: Bounded) -> Array:
-    """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a kernel that computes the cdf: a Gelu written with Erf."""
+    """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a kernel that computes the CDF: Gelu written with
+    Erf.
+    """
     size = np.abs(x.value) * math.sqrt(2)
     return np.asarray(2 * (normal_cdf(-size) * _cdf_units(size) + (x.value > 0) * 2.0**-24))
 
 
 def _is_simple(name: str, x: Array, value: Array) -> Array:
-    """Where the result is the same on every device: zero at zero, and NaN or infinity, of which no error is measured."""
+    """Return where every device has the same result: zero at zero, NaN and infinity."""
     zero = (x == 0) & (value == 0)
     return np.asarray(zero | ~np.isfinite(value) if name not in ("erf", "tanh") else zero)
 
 
 def _moved(function: Function, name: str, x: Bounded, value: Array, error: Array) -> Array:
-    """How far the value moves while x moves so far."""
+    """Return how far the value moves if x moves by `error`."""
     if function.slope is not None:
         return np.minimum(error * function.slope, 2.0)
     low = np.maximum(x.value - error, function.low)
@@ -202,6 +203,6 @@ def _moved(function: Function, name: str, x: Bounded, value: Array, error: Array
     moved = np.maximum(np.abs(function.value(low) - value), np.abs(function.value(high) - value))
     if name in _EVEN:
         moved = np.where((low < 0) & (high > 0), np.maximum(moved, np.abs(value - function.value(np.zeros(())))), moved)
-    if name == "tan":  # a pole in between
+    if name == "tan":  # crosses a pole
         moved = np.where(np.floor(low / np.pi + 0.5) != np.floor(high / np.pi + 0.5), np.inf, moved)
     return np.where(error == 0, 0.0, np.where(np.isnan(moved), np.inf, moved))

@@ -1,4 +1,4 @@
-"""The rule of com.microsoft's tables that are quantized in blocks: codes less a zero point, times the scale of their block."""
+"""The rule of com.microsoft's GatherBlockQuantized: (code - zero point) * scale of the block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .registry import Call, rule
 
 
 def _elements(given: Bounded, bits: int, last: int | None = None) -> Array:
-    """Codes one to an element: a byte of uint8 holds several, the first in the low bits; `last`: how many there are along the last axis."""
+    """Unpack codes. uint8 holds several, the first in the low bits. `last`: size of the last axis."""
     if given.dtype != np.uint8:
         return np.asarray(given.value).astype(np.float64)
     lanes = given.value[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)
@@ -21,7 +21,7 @@ def _elements(given: Bounded, bits: int, last: int | None = None) -> Array:
 
 
 def _zero_points(call: Call, bits: int, shape: tuple[int, ...]) -> Array:
-    """Half the range of unsigned bytes where none are given, and 0 of other types."""
+    """Return the zero points; by default half the range for uint8, and 0 for other types."""
     zeros = call.optional(3)
     if zeros is not None:
         return _elements(zeros, bits, shape[-1])
@@ -41,7 +41,7 @@ def _gather_block_quantized(call: Call) -> list[Any]:
     at = indices_of(Bounded(call.exact(1)), sizes[gather])[0]
 
     def of_blocks(v: Array) -> Array:
-        """What there is of each block, at the elements that are gathered."""
+        """Gather a per-block array and expand it to elements."""
         if along == gather:
             return np.take(v, at // block, gather)
         axis = along if along < gather else along + at.ndim - 1

@@ -1,4 +1,4 @@
-"""Numbers that one choice decides together: labels of which equal ones tell that numbers are of one and the same side."""
+"""Labels of elements that one choice decides together: elements with equal labels take the same alternative."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from ...base.element_types import Array
 from .bounded import Bounded
 from .sides import ALONE, Options, as_options, is_undecided, new_labels
 
-_DECIDED = -2  # in place of the label of a number that rests on no choice of an input, where others do
+_DECIDED = -2  # replaces the label of an element that is decided in this input but not in others
 
 
 def labelled(options: Options) -> Array:
-    """The labels of choices, of which those that have none get one of their own."""
+    """Return the labels of choices; elements without one get a new label."""
     own = new_labels() + np.arange(options.mask.size).reshape(options.mask.shape)
     return own if options.group is None else np.where(options.group == ALONE, own, options.group)
 
 
 def repeated(options: Options, shape: tuple[int, ...]) -> Options:
-    """The same options, with labels where each is broadcast to several numbers, all of which have the side that it has."""
+    """Label options before broadcasting, so that all copies of an element take the same alternative."""
     if options.mask.size == math.prod(shape):
         return options
     return Options(options.mask, options.values, options.errors, labelled(options))
 
 
 def of_one_choice(value: Bounded, shape: tuple[int, ...]) -> Bounded:
-    """A value with such labels, before what it is broadcast to is cut into blocks."""
+    """Label a value before its broadcast result is split into blocks."""
     options = as_options(value) if value.size != math.prod(shape) and is_undecided(value) else None
     if options is None:
         return value
@@ -38,9 +38,10 @@ def of_one_choice(value: Bounded, shape: tuple[int, ...]) -> Bounded:
 
 
 def joined_groups(several: Sequence[Options | None], mask: Array) -> Array | None:
-    """The labels of what a map makes of the numbers at a mask; several: the options of its inputs, each of which goes with each other.
+    """Return labels for a map's outputs where `mask` is true. several: options of the inputs, combined pairwise.
 
-    Numbers are of one choice where they are so in every input. What is decided alone in one input is decided alone.
+    Outputs share a label if they share one in every input. An element that is independent in one input stays
+    independent.
     """
     given = [one for one in several if one is not None]
     if all(one.group is None for one in given):
@@ -58,7 +59,7 @@ def joined_groups(several: Sequence[Options | None], mask: Array) -> Array | Non
 
 
 def chosen_groups(first: Options, second: Options, unsure: Array, group: Array) -> Array:
-    """The labels of what is of one of two tensors, where that is undecided by the choices that `group` labels."""
+    """Return labels for elements from one of two tensors, if undecided by the choices that `group` labels."""
     before, other = (np.where(one.mask, _labels(one), _DECIDED) for one in (first, second))
     made = np.zeros(unsure.shape, np.uint64)
     for one in (before, other, np.where(unsure, group, _DECIDED)):
@@ -76,7 +77,7 @@ def _some(row: Array) -> Array | None:
 
 
 def _mixed(made: Array, labels: Array) -> Array:
-    """One label of two, by the finalizer of SplitMix64: of 63 bits, so that two pairs hardly ever have the same one."""
+    """Hash two labels into one with the SplitMix64 finalizer; 63 bits make collisions very unlikely."""
     mixed = made * np.uint64(0x9E3779B97F4A7C15) + labels.astype(np.int64).view(np.uint64) + np.uint64(1)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -84,23 +85,23 @@ def _mixed(made: Array, labels: Array) -> Array:
 
 
 def stacked(several: Sequence[Options | None], shapes: Sequence[tuple[int, ...]]) -> list[Array] | None:
-    """The labels of tensors that are joined; None where no number of them has one."""
+    """Return the labels of concatenated tensors; None if there are none."""
     if all(one is None or one.group is None for one in several):
         return None
     return [np.full(shape, ALONE) if one is None else _labels(one) for one, shape in zip(several, shapes, strict=True)]
 
 
 class OneSided:
-    """The side that each group of numbers takes: the one by which what the device has of all of them is right, or least wrong."""
+    """The alternative chosen for each label: the one that makes all its device values correct, or least wrong."""
 
     def __init__(self) -> None:
-        # Each block's labels; for each side and label, how many numbers are wrong, and the largest ratio of any number.
+        # Per block: its labels, and per (alternative, label) the number of wrong elements and the largest ratio.
         self._seen: list[tuple[Array, Array, Array]] = []
         self._labels: Array = np.zeros(0, np.int64)
         self._sides: Array = np.zeros(0, np.int64)
 
     def add(self, options: Options, ratios: Sequence[Array]) -> None:
-        """Enters numbers of the device; ratios: of each side, how far they are from it in parts of its bound."""
+        """Add a block of device values. ratios: error / bound for each alternative."""
         held = _of_groups(options)
         if not held.any():
             return
@@ -115,7 +116,7 @@ class OneSided:
         self._seen.append((labels, wrong, most))
 
     def settle(self) -> OneSided:
-        """Takes the sides, once all blocks have been entered."""
+        """Choose the alternatives after all blocks are added."""
         if not self._seen:
             return self
         self._labels, at = np.unique(np.concatenate([labels for labels, _, _ in self._seen]), return_inverse=True)
@@ -123,17 +124,15 @@ class OneSided:
         wrong, most = np.zeros((sides, len(self._labels)), np.int32), np.zeros((sides, len(self._labels)), np.float32)
         ends = np.cumsum([0, *(len(labels) for labels, _, _ in self._seen)])
         for (_, some, worst), begin, end in zip(self._seen, ends, ends[1:], strict=False):
-            here, rows = (
-                at.reshape(-1)[begin:end],
-                np.minimum(np.arange(sides), len(some) - 1),
-            )  # the last side is all others
+            # A missing alternative repeats the last one.
+            here, rows = at.reshape(-1)[begin:end], np.minimum(np.arange(sides), len(some) - 1)
             wrong[:, here] += some[rows]
             most[:, here] = np.maximum(most[:, here], worst[rows])
         self._sides = np.lexsort((most, wrong), axis=0)[0]
         return self
 
     def of(self, value: Bounded) -> Bounded:
-        """A value, or a block of one, of whose groups only that side is left."""
+        """Return a value, or a block of one, with each label reduced to its chosen alternative."""
         options = as_options(value) if value.sides is not None and value.sides.is_grouped else None
         if options is None or not len(self._labels):
             return value

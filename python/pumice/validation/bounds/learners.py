@@ -1,4 +1,4 @@
-"""Rules of ai.onnx.ml: lines, scalers and trees."""
+"""Rules of ai.onnx.ml: linear models, scalers and trees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _floats(x: Bounded) -> Bounded:
 
 
 def _kept(call: Call, x: Bounded) -> Bounded:
-    """Such an operator is several kernels, between which there are tensors."""
+    """Store an intermediate: these operators run as several kernels."""
     return stored(_float32(Bounded(x.value, x.error, x.dtype)), call.types)
 
 
@@ -49,7 +49,7 @@ def _scaler(call: Call) -> list[Any]:
 
 
 def _constant(call: Call, values: Array | None) -> Bounded:
-    """A constant as it is or as it is stored: either is right for a row."""
+    """Return a constant that may be exact or rounded to storage."""
     assert values is not None
     held = call.types.storage(np.float32).rounded(values)
     return Bounded(values, np.abs(held - values), np.float32)
@@ -111,7 +111,7 @@ def _vectorizer(call: Call) -> list[Any]:
 
 
 def _finished(call: Call, scores: Bounded) -> Bounded:
-    """After the node's post_transform."""
+    """Apply the node's post_transform."""
     how = str(call.attribute("post_transform", "NONE"))
     scores = _kept(call, scores)
     m = call.arithmetic(np.float32)
@@ -154,13 +154,13 @@ def _classifier(call: Call) -> list[Any]:
 
 
 def _labels(call: Call, integers: str) -> Array:
-    """The labels of a classifier, which are integers or strings."""
+    """Return a classifier's labels, integers or strings."""
     texts = call.attribute("classlabels_strings")
     return np.asarray(call.attribute(integers), np.int64) if texts is None else np.array(list(texts), object)
 
 
 def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
-    """The label of the largest score, and the scores after post_transform; one score is that of the second of two labels."""
+    """Return the label of the largest score, and the scores after post_transform. A single score is the second label's."""
     if scores.shape[1] == 1:
         if str(call.attribute("post_transform", "NONE")) == "SOFTMAX":
             raise Unproved("softmax of one score")
@@ -181,14 +181,14 @@ def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
 
 
 def _largest(scores: Bounded, best: Array, types: Types) -> Array:
-    """By row and class: whether its score may be the largest."""
+    """Return mask[row, class]: whether the class may have the largest score."""
     found = best_of(scores, 1, Bounded(best, None, np.int64), types)
     own = np.arange(scores.shape[1]) == best[:, None]
     return np.asarray(own | found.sides.may()) if isinstance(found.sides, Ranked) else own
 
 
 def _label(chosen: Array, may: Array, labels: Array) -> Bounded:
-    """A label for each row, undecided where several classes may have it."""
+    """Return a label per row, undecided if several classes are possible."""
     unsure = may.sum(axis=1) > 1
     if not unsure.any():
         return Bounded(chosen, None, labels.dtype)
@@ -201,13 +201,13 @@ def _label(chosen: Array, may: Array, labels: Array) -> Bounded:
 
 @rule("TreeEnsembleRegressor", domain=DOMAIN)
 def _trees(call: Call) -> list[Any]:
-    """Which leaves are reached is exact where the inputs are; their weights are summed in float32."""
+    """Sum the leaf weights in float32. The reached leaves are exact for exact inputs."""
     value, error = _by_leaves(call, "target", 0)
     return [Bounded(value, np.full(value.shape, error), np.float32)]
 
 
 def _by_leaves(call: Call, of: str, output: int) -> tuple[Array, float]:
-    """An output, and how far rounded sums of the leaves' weights may be from it; functions behind the sums have slopes of at most 1."""
+    """Return an output and its error from rounded sums of leaf weights; every post_transform has a slope of at most 1."""
     x = _rows(call)
     if call.types.storage(np.float32).is_half or not x.exact:
         raise Undecided("trees of numbers that are not exact")
@@ -227,7 +227,7 @@ def _by_leaves(call: Call, of: str, output: int) -> tuple[Array, float]:
 
 
 def _with_numbers(node: NodeProto) -> NodeProto:
-    """The node with the numbers of its labels in place of strings, of which onnx's reference makes numbers."""
+    """Replace string labels by integers, because onnx's reference returns integers for them."""
     made = NodeProto()
     made.CopyFrom(node)
     (labels,) = (one for one in made.attribute if one.name == "classlabels_strings")

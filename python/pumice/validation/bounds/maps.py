@@ -1,4 +1,4 @@
-"""Rules of elementwise operators: one kernel computes the whole expression in the accumulation type and rounds once at the end."""
+"""Rules of elementwise operators: one kernel evaluates the expression in the accumulation type and rounds once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _sign(x: Bounded, a: Arithmetic) -> Bounded:
 
 
 def _kept(made: Bounded, x: Bounded) -> Bounded:
-    """The result of an exact operation: what was stored once needs no rounding."""
+    """Mark the result of an exact operation as stored if its input was."""
     made.stored = x.stored
     return made
 
@@ -83,28 +83,28 @@ _SIMPLE: dict[str, Any] = {
 
 
 def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Integers modulo 2^bits, as the engine counts."""
+    """Wrap integers modulo 2^bits, as the engine does."""
     return np.asarray(value).astype(dtype)
 
 
 def wrapped_error(value: Array, error: Array | None) -> Array | None:
-    """The error of such integers: infinite where another one within the error is beyond the type, and wraps around."""
+    """Return the error of wrapped integers: infinite if an integer within the error would overflow."""
     if error is None or value.dtype == bool:
         return error
     limits, exact = np.iinfo(value.dtype), value.astype(np.float64)
-    margin = 0.0 if value.dtype.itemsize < 8 else 2048.0  # doubles round integers of 64 bits
+    margin = 0.0 if value.dtype.itemsize < 8 else 2048.0  # float64 rounds 64-bit integers
     beyond = (exact + error > limits.max - margin) | (exact - error < limits.min + (margin if limits.min else 0))
     return np.where((error > 0) & beyond, np.inf, error)
 
 
 def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
-    """Integers, with errors where they are undecided."""
+    """Compute integer arithmetic; undecided operands have errors."""
     dtype = a.value.dtype
     x, y = a.value, b.value.astype(dtype, copy=False)
     with np.errstate(all="ignore"):
         if op == "Div":
             safe = np.where(y == 0, np.ones_like(y), y)
-            whole = x // safe  # rounded down; the magnitude of the smallest integer would overflow
+            whole = x // safe  # floor division; the magnitude of the smallest integer would overflow
             if dtype.kind == "i":
                 whole = whole + ((x % safe != 0) & ((x < 0) != (safe < 0))).astype(dtype)
             value = np.where(y == 0, np.zeros_like(whole), whole)
@@ -133,7 +133,7 @@ def _binary(call: Call) -> list[Any]:
 
 
 def axis_of_old_broadcast(call: Call) -> Call:
-    """Operator sets below 7: the second operand's axes are those of the first from `axis` on."""
+    """Align the second operand at `axis`, as opsets below 7 broadcast."""
     if call.opset >= 7 or not call.attribute("broadcast", 0) or call.attribute("axis") is None:
         return call
     a, b, axis = call.input(0), call.input(1), int(call.attribute("axis"))
@@ -168,21 +168,7 @@ def _pow(call: Call) -> list[Any]:
         if not a.is_float:
             if not a.exact or not b.exact:
                 raise Undecided("Pow of undecided integers")
-            whole = np.ones(b.value.shape, bool)
-            if b.is_float:
-                whole = (np.trunc(b.value) == b.value) & (np.abs(b.value) < 1 << 24)
-            exact = _integer_power(a.value, np.where(whole, b.value, 0).astype(np.int64))
-            if whole.all():
-                return [Bounded(exact, None, a.dtype)]
-            # Other exponents take pm_pow() of floats, whose result is truncated and saturates.
-            real = np.power(a.value.astype(np.float64), b.value)
-            limits = np.iinfo(a.value.dtype)
-            saturated = np.clip(np.trunc(np.nan_to_num(real)), float(limits.min), float(limits.max))
-            slack = np.abs(np.nan_to_num(real)) * (2.0**-20 + np.abs(b.value) * 2.0**-24)
-            is_near = ~(np.abs(real - np.rint(real)) > slack)
-            error = np.where(~whole & is_near, 1.0 + slack, 0.0)
-            value = np.where(whole, exact, wrapped(saturated, a.value.dtype))
-            return [Bounded(value, error if error.any() else None, a.dtype)]
+            return [_integer_pow(a, b)]
         powers = b.value.astype(np.float64)
         value = np.power(a.value, powers)
         error = None
@@ -195,6 +181,25 @@ def _pow(call: Call) -> list[Any]:
     return [made]
 
 
+def _integer_pow(a: Bounded, b: Bounded) -> Bounded:
+    """Return the bounds of Pow of an exact integer base: whole exponents are exact, others truncate a float power."""
+    whole = np.ones(b.value.shape, bool)
+    if b.is_float:
+        whole = (np.trunc(b.value) == b.value) & (np.abs(b.value) < 1 << 24)
+    exact = _integer_power(a.value, np.where(whole, b.value, 0).astype(np.int64))
+    if whole.all():
+        return Bounded(exact, None, a.dtype)
+    # Other exponents take pm_pow() of floats, whose result is truncated and saturates.
+    real = np.power(a.value.astype(np.float64), b.value)
+    limits = np.iinfo(a.value.dtype)
+    saturated = np.clip(np.trunc(np.nan_to_num(real)), float(limits.min), float(limits.max))
+    slack = np.abs(np.nan_to_num(real)) * (2.0**-20 + np.abs(b.value) * 2.0**-24)
+    is_near = ~(np.abs(real - np.rint(real)) > slack)
+    error = np.where(~whole & is_near, 1.0 + slack, 0.0)
+    value = np.where(whole, exact, wrapped(saturated, a.value.dtype))
+    return Bounded(value, error if error.any() else None, a.dtype)
+
+
 def _integer_power(x: Any, exponents: Any) -> Any:
     """Return x to integer powers modulo the size of its type; 0 for a negative exponent unless x is 1 or -1."""
     value = np.power(x, np.maximum(exponents, 0).astype(x.dtype))
@@ -203,7 +208,7 @@ def _integer_power(x: Any, exponents: Any) -> Any:
 
 
 def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
-    """At the corners of both intervals, over which a power of positive numbers is monotonous in either."""
+    """Return the error from the corners of both intervals; a power of positive numbers is monotonic in each argument."""
     ea, eb = a.errors(), b.errors()
     crosses = (np.abs(a.value) <= ea) & (ea > 0)
     corners = [
@@ -211,11 +216,10 @@ def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
         for s in (-1, 1)
         for t in (-1, 1)
     ]
-    moved = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]  # infinity stays where it is
+    moved = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]  # infinity stays infinite
     worst = functools.reduce(np.maximum, moved)
-    whole = (
-        (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
-    )  # zero in the interval: the value itself at most
+    # If zero is in the interval, the error is at most the value itself.
+    whole = (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
     worst = np.where(crosses, np.where(whole, np.maximum(worst, np.abs(value)), np.inf), worst)
     return np.where(np.isnan(worst), np.inf, worst)
 
@@ -241,7 +245,7 @@ def _thresholds(call: Call) -> list[Any]:
     if call.op == "ThresholdedRelu":
         return [_selected(m, _above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
     edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # of what is none it makes 0
+    number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink maps NaN to 0
     inner = _selected(m, _above(number, edge, m), m.sub(number, bias), zero)
     return [_selected(m, _above(m.neg(number), edge, m), m.add(number, bias), inner)]
 
@@ -264,7 +268,7 @@ def _exponential(call: Call) -> list[Any]:
     alpha = m.constant(call.attribute("alpha", defaults[0] if is_selu else 1.0))
     inner = m.div(x, alpha) if call.op == "Celu" else x
     low = m.mul(alpha, apply("expm1", m.minimum(inner, m.of(0.0)), m))
-    made = m.add(m.maximum(x, m.of(0.0)), low)  # one of them is zero, and exactly so
+    made = m.add(m.maximum(x, m.of(0.0)), low)  # one operand is exactly zero
     made = Bounded(made.value, made.error, x.dtype)
     return [m.mul(made, m.constant(call.attribute("gamma", defaults[1])))] if is_selu else [made]
 
@@ -277,7 +281,7 @@ def _hard_sigmoid(call: Call) -> list[Any]:
 
 
 def gelu(x: Bounded, m: Arithmetic, approximate: str = "none") -> Bounded:
-    """x times the normal distribution up to x, or the form of it with tanh."""
+    """Return x * normal_cdf(x), or its tanh approximation."""
     if approximate != "tanh":
         return m.mul(x, apply("normal_cdf", x, m))
     cube = m.mul(m.mul(m.mul(m.constant(0.044715), x), x), x)
@@ -334,7 +338,7 @@ def _mod(call: Call) -> list[Any]:
             reach = call.types.reach(error)
             near = (np.minimum(np.abs(value), size - np.abs(value)) <= reach) & (error > 0)
             made = m.rounded(value, error)
-            for away in (size, -size):  # the quotient may be one more or less
+            for away in (size, -size):  # the quotient may be off by one
                 made = either(near, made, m.rounded(np.where(near, value + away, value), error))
             return [Bounded(made.value, made.error, m.dtype).with_sides(made.sides)]
     return [m.rounded(value, error)]
@@ -360,7 +364,7 @@ def _logic(call: Call) -> list[Any]:
         table: dict[str, Any] = {"Not": np.invert, "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor}
         made = (np.logical_not if name == "Not" and is_bool else table[name])(*values)
     unsure = functools.reduce(np.logical_or, [np.broadcast_to(one, made.shape) > 0 for one in errors])
-    if unsure.any() and call.op == "And":  # false whatever the other is
+    if unsure.any() and call.op == "And":  # false whatever the other operand is
         for value, error in zip(values, errors, strict=True):
             unsure = unsure & ~(~value & (error == 0))
     if unsure.any() and call.op == "Or":
@@ -368,7 +372,7 @@ def _logic(call: Call) -> list[Any]:
             unsure = unsure & ~(value & (error == 0))
     if call.op == "BitwiseNot":
         return [Bounded(made, errors[0] if unsure.any() else None, made.dtype)]
-    reach = 1.0 if made.dtype == bool else np.inf  # one more or less may turn any bit
+    reach = 1.0 if made.dtype == bool else np.inf  # an error of 1 may change any bit
     return [Bounded(made, np.where(unsure, reach, 0.0) if unsure.any() else None, made.dtype)]
 
 
@@ -406,5 +410,5 @@ def _identity(call: Call) -> list[Any]:
 
 
 def float_value(x: Bounded, dtype: Any) -> Bounded:
-    """Integers as floats."""
+    """Convert integers to floats."""
     return x if is_float(x.dtype) else Bounded(x.value.astype(np.float64), x.error, dtype)

@@ -1,4 +1,4 @@
-"""Rules of operators that put elements elsewhere: values and errors are moved alike, and nothing is rounded."""
+"""Rules of operators that only move data: values and errors move together, and nothing is rounded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _reshape(call: Call) -> list[Any]:
     assert wanted is not None
     if not call.attribute("allowzero", 0):
         wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
-    if -1 in wanted:  # axes without elements that stand on both sides are left out
+    if -1 in wanted:  # axes of size 0 on both sides cancel
         left, rest = (int(np.prod([one for one in sizes if one > 0], dtype=int)) for sizes in (x.shape, wanted))
         left = 0 if x.size == 0 and 0 not in wanted else left
         wanted = [left // rest if size == -1 else size for size in wanted]
@@ -68,7 +68,7 @@ def _expand(call: Call) -> list[Any]:
 @rule("Tile")
 def _tile(call: Call) -> list[Any]:
     x, repeats = call.input(0), call.integers(1) or []
-    if len(call) == 3:  # the first set: how often, and along which axis
+    if len(call) == 3:  # opset 1: the count and the axis
         repeats, axis = [1] * x.ndim, int(call.exact(2).reshape(-1)[0])
         repeats[axis] = int(call.exact(1).reshape(-1)[0])
     return [x.moved(lambda v: np.tile(v, repeats))]
@@ -80,7 +80,7 @@ def _concat(call: Call) -> list[Any]:
 
 
 def joined(values: list[Bounded], axis: int, new: bool = False) -> Bounded:
-    """Tensors one behind the other along an axis, or along a new one."""
+    """Concatenate tensors along an axis, or stack them along a new one."""
     join = np.stack if new else np.concatenate
     error = None if all(one.exact for one in values) else join([one.errors() for one in values], axis=axis)
     kept = all(one.stored for one in values)
@@ -181,7 +181,7 @@ def _gather(call: Call) -> list[Any]:
 
 
 def indices_of(given: Bounded, size: int) -> tuple[Array, Array | None]:
-    """Indices from 0 on, and which of them are undecided. Raises IndexError where one is out of range."""
+    """Return non-negative indices, and which of them are undecided. Raise IndexError if one is out of range."""
     indices = given.value.astype(np.int64)
     unsure = None if given.error is None or not (given.error > 0).any() else given.error > 0
     wrong = (indices < -size) | (indices >= size)
@@ -224,7 +224,7 @@ def _gather_nd(call: Call) -> list[Any]:
 
 
 def _within(indices: Array, limits: Array) -> Array:
-    """Places from 0 on, each a row of indices. Raises IndexError where one is out of range."""
+    """Return non-negative index rows. Raise IndexError if one is out of range."""
     if ((indices < -limits) | (indices >= limits)).any():
         at = tuple(int(i) for i in np.argwhere((indices < -limits) | (indices >= limits))[0])
         size = int(limits[at[-1]])
@@ -233,7 +233,9 @@ def _within(indices: Array, limits: Array) -> Array:
 
 
 def _of_several(given: Bounded, take: Callable[[Array], Bounded], call: Call) -> Bounded:
-    """What GatherND takes by rows of indices, each of which may be undecided: each way to take their sides. Raises Undecided."""
+    """Run GatherND with undecided indices, for every combination of alternatives. Raise Undecided if there are too
+    many.
+    """
     options = as_options(given)
     open_ = [] if options is None else [k for k in range(given.shape[-1]) if options.mask[..., k].any()]
     if options is None or len(options.values) ** len(open_) > MOST:
@@ -280,7 +282,7 @@ def _scatter_nd(call: Call) -> list[Any]:
 
 
 def _scattered(call: Call, x: Bounded, places: Any, updates: Bounded) -> Bounded:
-    """Several updates of one element are combined in any order, and the last of several that replace one wins."""
+    """Scatter updates: reductions in any order; without one, the last update of an element wins."""
     how = call.attribute("reduction", "none")
     value = np.array(x.value)
     error = None if x.exact and updates.exact else np.array(x.errors())

@@ -16,17 +16,17 @@ from .sums import known, summed, total_error
 
 
 def _in_kernel(call: Call, x: Bounded) -> Bounded:
-    """Within one kernel."""
+    """Return x: the intermediate stays inside one kernel."""
     return x
 
 
 def centred(
     call: Call, x: Bounded, axes: tuple[int, ...], between: Callable[[Call, Bounded], Bounded] = _in_kernel
 ) -> tuple[Bounded, Bounded, Bounded]:
-    """The mean, the distances from it, and the mean of their squares. between: what becomes of each before the next reads it.
+    """Return the mean, the deviations and the variance. between: applied to each intermediate.
 
-    A kernel that tells of its sums goes over a row once for the mean and once for the distances from it (`_of_two_passes`). Of others it is
-    not known how they come by the variance, and what the mean's error does to it is bounded by 2 mean(|c| e(c)).
+    A kernel that reports its additions reads a row once for the mean and once for the deviations (`_of_two_passes`).
+    Other kernels may compute the variance in any way; the mean's error then adds 2 mean(|c| e(c)).
     """
     m = call.arithmetic(x.dtype)
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
@@ -43,12 +43,12 @@ def centred(
 
 
 def _of_two_passes(call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...]) -> tuple[Bounded, Bounded, Bounded]:
-    """Mean and variance as layer_norm.comp and layer_norm_held.comp have them.
+    """Return mean and variance as layer_norm.comp and layer_norm_held.comp compute them.
 
-    With c the exact distances, g the errors of what is read, and m' the mean as it is found, off by d: the kernels take v = c + g - d + r,
-    r being the rounding of that difference, and add it up: mean(v) = mean(g + r) - d, which is taken from each v, and squared from
-    mean(v^2). Since the c add up to nothing, mean(v^2) = mean(c^2) + 2 mean(c (g + r)) + mean((g + r)^2) + d^2 - 2 d mean(g + r), so that
-    d has a part in the variance only together with the other errors.
+    Let c be the exact deviations, g the input errors, and d the error of the computed mean m'. The kernels compute v =
+    c + g - d + r, where r is the rounding of that difference, and mean(v) = mean(g + r) - d. They subtract mean(v) from
+    each v, and its square from mean(v^2). Because the c sum to 0, mean(v^2) = mean(c^2) + 2 mean(c (g + r)) + mean((g +
+    r)^2) + d^2 - 2 d mean(g + r). So d affects the variance only together with the other errors.
     """
     types, count = call.types, int(np.prod([x.shape[i] for i in axes], dtype=int))
     unit = call.arithmetic(x.dtype).unit
@@ -62,9 +62,9 @@ def _of_two_passes(call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...])
         size = np.abs(exact) + given + off
         rounded = unit * size
         own, terms = given + rounded, types.longest(count)
-        # How far the mean of the distances, as it is found, is from mean(g + r) - d: its sum and its quotient.
+        # Rounding error of the computed mean of the deviations: its sum and its division.
         second = (types.sum_factor(terms, x.dtype) + 2 * unit) * averaged(size + rounded)
-        settled = averaged(own) + second  # what is left of d once that mean is taken away
+        settled = averaged(own) + second  # remainder of d after subtracting that mean
         distance = own + settled + unit * (np.abs(exact) + own + settled)
         squares = averaged(np.square(exact))
         moved = (
@@ -81,14 +81,14 @@ def _of_two_passes(call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...])
 
 
 def inverse_deviation(call: Call, variance: Bounded, epsilon: float) -> Bounded:
-    """One over the root of the variance and epsilon."""
+    """Return 1 / sqrt(variance + epsilon)."""
     m = call.arithmetic(variance.dtype)
     held = m.constant(epsilon)
     return m.div(m.of(1.0), apply("sqrt", m.add(variance, held), m))
 
 
 def normalised(call: Call, x: Bounded, axes: tuple[int, ...], epsilon: float) -> tuple[Bounded, Bounded, Bounded]:
-    """(x - mean) / sqrt(variance + epsilon), the mean, and one over the deviation."""
+    """Return (x - mean) / sqrt(variance + epsilon), the mean, and 1 / deviation."""
     mean, distance, variance = centred(call, x, axes)
     inverse = inverse_deviation(call, variance, epsilon)
     return call.arithmetic(x.dtype).mul(distance, inverse), mean, inverse
@@ -102,7 +102,7 @@ def _scaled(call: Call, y: Bounded, scale: Bounded | None, bias: Bounded | None)
 
 
 def per_channel(value: Bounded | None, rank: int) -> Bounded | None:
-    """A row of numbers, one for each channel, as it is broadcast to images of that rank."""
+    """Reshape per-channel values to broadcast over images of that rank."""
     return value if value is None else value.moved(lambda v: v.reshape(-1, *[1] * (rank - 2)))
 
 
@@ -147,14 +147,14 @@ def _group(call: Call) -> list[Any]:
     y, _, _ = normalised(call, rows, (2,), call.attribute("epsilon", 1e-5))
     y = y.moved(lambda v: v.reshape(x.shape))
     scale, bias = call.input(1), call.input(2)
-    if call.opset < 21:  # one for each group
+    if call.opset < 21:  # one value per group
         scale, bias = (one.moved(lambda v: np.repeat(v, c // groups)) for one in (scale, bias))
     return [_scaled(call, y, per_channel(scale, x.ndim), per_channel(bias, x.ndim))]
 
 
 @rule("BatchNormalization")
 def _batch(call: Call) -> list[Any]:
-    """Normalises in inference, which sets 7 to 13 say by the number of outputs and sets before by is_test."""
+    """Normalise in inference; opsets 7 to 13 signal training by the number of outputs, earlier ones by is_test."""
     x, m = call.input(0), call.arithmetic()
     training = call.attribute("training_mode", 0) or (call.opset < 7 and not call.attribute("is_test", 0))
     training = training or (7 <= call.opset < 14 and call.outputs > 1)
@@ -170,14 +170,14 @@ def _batch(call: Call) -> list[Any]:
     scale, bias, mean, variance = (Bounded(one.value, one.error, x.dtype) for one in shaped)
     factor = m.mul(scale, inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
     made = m.add(m.mul(m.sub(x, mean), factor), bias)
-    if call.types.foreign:  # which may make one product and one sum of it beforehand
+    if call.types.foreign:  # another runtime may fold the parameters into one multiply-add
         other = m.add(m.mul(x, factor), m.sub(bias, m.mul(mean, factor)))
         made = made.with_error(np.maximum(made.errors(), other.errors()))
     return [made]
 
 
 def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
-    """Normalises by the statistics of the batch, which the running ones move towards; several kernels, with tensors between."""
+    """Normalise by batch statistics and update the running ones; several kernels with stored intermediates."""
     m = call.arithmetic()
     mean, distance, variance = centred(call, x, (0, *range(2, x.ndim)), kept)
     deviation = kept(call, apply("sqrt", kept(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m))
@@ -194,13 +194,13 @@ def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list
 
 
 def kept(call: Call, x: Bounded) -> Bounded:
-    """After a tensor between two kernels."""
+    """Store an intermediate between two kernels."""
     return stored(Bounded(x.value, x.error, x.dtype), call.types)
 
 
 @rule("MeanVarianceNormalization")
 def _mean_variance(call: Call) -> list[Any]:
-    """Over a deviation that is at least 1e-9, which ONNX's function adds to it."""
+    """Divide by the deviation + 1e-9, as ONNX's function does."""
     x, m = call.input(0), call.arithmetic()
     axes = tuple(axis % x.ndim for axis in call.attribute("axes", [0, 2, 3]))
     _, distance, variance = centred(call, x, axes)
@@ -210,7 +210,7 @@ def _mean_variance(call: Call) -> list[Any]:
 
 @rule("LpNormalization")
 def _lp(call: Call) -> list[Any]:
-    """A row of zeros stays one."""
+    """Divide by the norm; a row of zeros stays zero."""
     x, m = call.input(0), call.arithmetic()
     axis, p = call.attribute("axis", -1) % x.ndim, call.attribute("p", 2)
     size = m.abs(x) if p == 1 else m.mul(x, x)

@@ -1,4 +1,4 @@
-"""The order of numbers that are known within an error: which may be the largest, and which may be at a place."""
+"""Ordering of values with errors: which may be the largest, and which may have a given rank."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .types import Types
 
 
 def best_of(x: Bounded, axis: int, made: Bounded, types: Types, last: bool = False) -> Bounded:
-    """The index of the largest number, undecided where several may be it: those that are within their errors of all others.
+    """Return the index of the largest value, undecided if several may be the largest.
 
-    made: the reference's choice, without the axis. last: of equal numbers the last one counts, else the first.
+    made: the reference's choice, without the axis. last: ties take the last index, else the first.
     """
     if last:
         flipped = Bounded(np.flip(x.value, axis), np.flip(x.errors(), axis), x.dtype)
@@ -28,7 +28,8 @@ def best_of(x: Bounded, axis: int, made: Bounded, types: Types, last: bool = Fal
 
 
 def places_of(x: Bounded, axis: int, made: Bounded, types: Types) -> Bounded:
-    """The indices of the largest numbers in falling order, undecided where others may be at their places; of equal ones the first.
+    """Return the indices of the largest values in descending order, undecided if rounding may change them. Ties take
+    the first.
 
     made: the reference's choice.
     """
@@ -52,7 +53,7 @@ def places_of(x: Bounded, axis: int, made: Bounded, types: Types) -> Bounded:
 
 
 def _ends(rows: Array, reach: Array) -> tuple[Array, Array]:
-    """The least and the largest that numbers may be; NaN comes first."""
+    """Return the bounds of each value; NaN sorts first."""
     with np.errstate(all="ignore"):
         low, high = (np.where(reach == 0, rows, rows + sign * reach) for sign in (-1, 1))
     missing = np.isnan(rows)
@@ -61,7 +62,7 @@ def _ends(rows: Array, reach: Array) -> tuple[Array, Array]:
 
 
 def _close(rows: Array, reach: Array, wanted: int) -> Array:
-    """Which rows have numbers that may change places with one of the first."""
+    """Return the rows in which one of the first values may change its rank."""
     if not rows.shape[1]:
         return np.zeros(len(rows), bool)
     low, high = _ends(rows, reach)
@@ -73,12 +74,12 @@ def _close(rows: Array, reach: Array, wanted: int) -> Array:
 
 
 def _before(row: Array, reach: Array) -> tuple[Array, Array]:
-    """How many numbers of a row come before each for certain, and at most."""
+    """Return how many values of a row certainly, and at most, precede each one."""
     low, high = _ends(row, reach)
     count = len(row)
     sure = np.asarray(count - np.searchsorted(np.sort(low), high, "right"))
     maybe = np.asarray(count - np.searchsorted(np.sort(high), low, "left") - 1)
-    # Numbers that are exact and equal keep their order.
+    # Exact equal values keep their order.
     exact = np.flatnonzero((reach == 0) | np.isnan(row))
     if len(exact) > 1:
         _, group = np.unique(high[exact], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Rules of the engine's own operators that NNAPI's hashes and detections become; a file may have them in the domain pumice."""
+"""Rules of the engine's operators for NNAPI's hashes and detections, also available in the domain pumice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALL = 2**64 - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 
 
-# ---- FarmHash's fingerprint of 64 bits
+# ---- FarmHash Fingerprint64
 
 
 def _turned(v: int, by: int) -> int:
@@ -54,7 +54,7 @@ def _of_64(key: _Key, m: int) -> int:
 
 
 class _Long:
-    """The state of the hash of a key of more than 64 bytes, which takes 64 of them at a time."""
+    """Hash state of a key of more than 64 bytes, processed 64 bytes at a time."""
 
     def __init__(self, key: _Key) -> None:
         self.key = key
@@ -93,7 +93,7 @@ class _Long:
 
 
 class _Key:
-    """Bytes that are hashed: at least the four of a seed."""
+    """Bytes to hash: at least the seed's four."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -117,7 +117,7 @@ class _Key:
 
 
 def _sum_of_hashes(seed: bytes, parts: list[bytes], weights: Array | None) -> float:
-    """Python's numbers are doubles; a product is rounded before it is added."""
+    """Sum the hashes in float64; each product is rounded before it is added."""
     total = 0.0
     for k, part in enumerate(parts):
         value = _Key(seed + part).hash()
@@ -128,7 +128,7 @@ def _sum_of_hashes(seed: bytes, parts: list[bytes], weights: Array | None) -> fl
 
 @rule("HashProjection", domain=DOMAIN)
 def _projection(call: Call) -> list[Any]:
-    """Bits, which are exact: seeds and weights are given as the bits of float32."""
+    """Return exact bits; seeds and weights are given as float32 bit patterns."""
     seeds, x = np.asarray(call.exact(0), np.uint32), call.exact(1)
     weights = None if call.optional(2) is None else np.asarray(call.exact(2), np.uint32).view(np.float32)
     parts = [np.ascontiguousarray(part).tobytes() for part in x]
@@ -137,11 +137,11 @@ def _projection(call: Call) -> list[Any]:
     return [Bounded(bits, None, np.int32)]
 
 
-# ---- boxes of classes, whose overlaps with better ones lower their scores
+# ---- soft-NMS per class
 
 
 class _Numbers(NamedTuple):
-    """The attributes, as the kernel has them."""
+    """The attributes, as the kernel reads them."""
 
     method: str
     most: int
@@ -152,9 +152,9 @@ class _Numbers(NamedTuple):
 
 
 class _Class:
-    """The candidates of one class of an image: places of their scores, scores, and how far these may be off."""
+    """Candidates of one class of a batch item: indices, scores and score errors."""
 
-    near = 1e-5  # relative: areas, their quotient and the exponential are made in float32
+    near = 1e-5  # relative; float32 areas, quotients and exponentials
 
     def __init__(self, numbers: _Numbers, boxes: Array, scores: Array, errors: Array) -> None:
         self.numbers, self.boxes = numbers, boxes
@@ -168,7 +168,7 @@ class _Class:
             raise Undecided(f"SuppressBoxes with {what}")
 
     def _best(self, first: int) -> int:
-        """The place in the list of the largest score, the first of equal ones."""
+        """Return the list position of the largest score; ties take the first."""
         best = max(range(first, len(self.left)), key=lambda k: (self.scores[self.left[k]], -k))
         others = [self.left[k] for k in range(first, len(self.left)) if k != best]
         chosen = self.left[best]
@@ -177,7 +177,7 @@ class _Class:
         return best
 
     def _factor(self, part: float) -> tuple[float, float]:
-        """What an overlap lowers a score by, and how far that may be off."""
+        """Return the factor that an IoU applies to a score, and its error."""
         kind, _, _, _, limit, sigma = self.numbers
         if kind == "gaussian":
             made = float(np.exp(-part * part / sigma))
@@ -189,7 +189,7 @@ class _Class:
         return (0.0, 0.0) if kind == "hard" else (1.0 - part, self.near)
 
     def _lower(self, best: int, other: int) -> bool:
-        """Whether the score behind a better one is dropped."""
+        """Lower the score by the IoU with a better box. Return whether it is dropped."""
         a, b = self.boxes[best], self.boxes[other]
         sides = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
         shared = float(sides[0] * sides[1])
@@ -204,7 +204,7 @@ class _Class:
         return bool(self.scores[other] < self.numbers.least)
 
     def walk(self) -> list[int]:
-        """The chosen rows in their order. One that is dropped has its place taken by the last, which is looked at next."""
+        """Return the selected rows in order. The last candidate replaces a dropped one and is processed next."""
         at, left, most = 0, self.left, self.numbers.most
         while at < len(left) and (most < 0 or at < most):
             best = self._best(at)
@@ -221,7 +221,7 @@ class _Class:
 
 
 def _bits_off(scores: Array, errors: Array) -> Array:
-    """How far the bits of float32 may be from those of the scores, as integers."""
+    """Return the error of the scores in float32 bit patterns, as integers."""
     steps = np.abs(np.spacing(scores.astype(np.float32))).astype(np.float64)
     off = np.where(errors > 0, np.ceil(errors / steps) + 1, 0.0)
     return np.asarray(np.where((errors >= np.abs(scores)) & (errors > 0), np.inf, off))
@@ -229,7 +229,7 @@ def _bits_off(scores: Array, errors: Array) -> Array:
 
 @rule("SuppressBoxes", domain=DOMAIN)
 def _suppressed(call: Call) -> list[Any]:
-    """Places and slots are exact; the scores, as bits of float32, are as near as the overlaps that lower them."""
+    """Run soft-NMS. Indices are exact; the scores, as float32 bit patterns, have the error of the IoUs."""
     boxes, scores, images = call.input(0), call.input(1), call.exact(2)
     if boxes.error is not None and np.any(boxes.error > 0):
         raise Undecided("SuppressBoxes of boxes that are not known exactly")

@@ -1,4 +1,4 @@
-"""Rules of pools: windows of which a maximum, a mean or a norm is taken."""
+"""Rules of pooling: maximum, mean or norm of windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sums import known, window
 
 
 class _Windows:
-    """Where the windows of a pool lie; the last ones may reach beyond the padding where sizes are rounded up."""
+    """Geometry of pooling windows; with ceil_mode the last ones may reach beyond the padding."""
 
     def __init__(self, call: Call, shape: tuple[int, ...]) -> None:
         self.spatial = shape[2:]
@@ -37,11 +37,11 @@ class _Windows:
         self.ends = list(ends)
 
     def padded(self, x: Array, fill: float) -> Array:
-        """The images with their padding, and with what windows reach beyond it."""
+        """Pad the images, including what windows read beyond the padding."""
         return np.pad(x, [(0, 0), (0, 0), *zip(self.begins, self.after, strict=True)], constant_values=fill)
 
     def parts(self, padded: Array) -> Any:
-        """What each place in the kernel sees, of all windows."""
+        """Yield, for each tap, the elements that all windows read there."""
         for tap in np.ndindex(*self.kernel):
             yield padded[
                 (
@@ -55,7 +55,7 @@ class _Windows:
             ]
 
     def counts(self, with_padding: bool) -> Array:
-        """The number of elements in each window, those of the padding among them or not."""
+        """Return the number of elements in each window, with or without padding."""
         inside = np.ones((1, 1, *self.spatial))
         if with_padding:
             width = [(b, min(a, e)) for b, a, e in zip(self.begins, self.after, self.ends, strict=True)]
@@ -85,7 +85,7 @@ def _max_pool(call: Call) -> list[Any]:
             high = _largest(windows, x.value + reach, lowest) - value
             low = value - _largest(windows, x.value - reach, lowest)
             error = known(call.types.share(np.maximum(high, low)))
-            missing = np.isnan(value)  # of a window with NaN as much is known as of that
+            missing = np.isnan(value)  # a window with NaN has the error of its NaN
             if missing.any():
                 of_nan = _largest(windows, np.where(np.isnan(x.value), x.errors(), 0.0), 0.0)
                 error = np.where(missing, of_nan, 0.0 if error is None else error)
@@ -94,7 +94,7 @@ def _max_pool(call: Call) -> list[Any]:
 
 
 def _places(call: Call, windows: _Windows, x: Bounded, value: Array) -> Bounded:
-    """The flat place in x of each maximum, the first of several."""
+    """Return the flat index in x of each maximum; ties take the first."""
     if call.attribute("storage_order", 0):
         order = np.arange(x.size).reshape(*x.shape[:2], *x.shape[2:][::-1])
         flat = order.transpose(0, 1, *range(x.ndim - 1, 1, -1))
@@ -110,7 +110,7 @@ def _places(call: Call, windows: _Windows, x: Bounded, value: Array) -> Bounded:
 
 
 def _open_places(call: Call, windows: _Windows, x: Bounded, flat: Array, made: Bounded) -> Bounded:
-    """The places, undecided where several numbers of a window may be its largest."""
+    """Return the indices, undecided if several elements of a window may be its maximum."""
     reach = np.broadcast_to(call.types.reach(x.errors()), x.shape)
     with np.errstate(all="ignore"):
         low, high = (np.where(reach == 0, x.value, x.value + sign * reach) for sign in (-1, 1))
@@ -160,7 +160,7 @@ def _lp_pool(call: Call) -> list[Any]:
 
 
 def powered(call: Call, x: Bounded, p: float) -> Bounded:
-    """The magnitudes to the power of p."""
+    """Return |x|^p."""
     m = call.arithmetic()
     from .registry import call as other
 
@@ -168,7 +168,7 @@ def powered(call: Call, x: Bounded, p: float) -> Bounded:
 
 
 def root(call: Call, x: Bounded, p: float) -> Bounded:
-    """The p-th root of sums of powers."""
+    """Return the p-th root of sums of powers."""
     m = call.arithmetic()
     from .registry import call as other
 

@@ -1,4 +1,4 @@
-"""Rules of quantised tensors: a number between two steps may go to either (V8, V9)."""
+"""Rules of quantised tensors: a value near the midpoint of two steps may round to either (V8, V9)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .types import Types, is_float
 
 
 def _spread(value: Bounded, shape: tuple[int, ...], axis: int, block: int) -> Bounded:
-    """Scales or zero points, one for all, one for each channel, or one for each block of a channel."""
+    """Broadcast scales or zero points: per tensor, per channel or per block."""
     if value.size == 1:
         return value.moved(lambda v: v.reshape(()))
     if value.ndim == 1 and not (block and len(shape) == 1):
@@ -28,7 +28,7 @@ def _spread(value: Bounded, shape: tuple[int, ...], axis: int, block: int) -> Bo
 
 
 def limits(dtype: Any) -> tuple[float, float]:
-    """The least and the largest number of an integer type, also of those of less than a byte."""
+    """Return the range of an integer type, including sub-byte types."""
     name = str(dtype)
     if name in ("int4", "uint4", "int2", "uint2"):
         bits = int(name[-1])
@@ -38,7 +38,7 @@ def limits(dtype: Any) -> tuple[float, float]:
 
 
 def stepped(real: Bounded, zero: Any, dtype: Any, types: Types) -> Bounded:
-    """Rounded to the nearest step, halves to even, moved by the zero point and saturated."""
+    """Quantise: round half to even, add the zero point and saturate."""
     low, high = limits(dtype)
 
     def to(v: Array) -> Array:
@@ -115,14 +115,13 @@ def _dynamic(call: Call) -> list[Any]:
     ends = [m.of(low, worst), m.of(high, worst)]
     scale = m.div(m.sub(ends[1], ends[0]), m.of(255.0))
     if high == low:
-        scale = m.of(1.0)  # of a tensor of zeros, where any scale is right
+        scale = m.of(1.0)  # a tensor of zeros; any scale is correct
     kept = call.types.storage(x.dtype)
     stored = [*call.stored, None, None, None]
-    if (
-        stored[1] is not None and high > low
-    ):  # the kernels divide by the scale as they have stored it, and add that zero point
+    # Kernels divide by their stored scale and add their stored zero point.
+    if stored[1] is not None and high > low:
         divisor = Bounded(stored[1].value.astype(np.float64), None, x.dtype)
-    else:  # the numbers may be divided by the scale before it is stored, or after
+    else:  # division may use the scale before or after it is stored
         divisor = Bounded(scale.value, scale.errors() + kept.unit * np.abs(scale.value) * kept.is_half, x.dtype)
     zero = stepped(m.div(m.neg(ends[0]), divisor), 0.0, np.dtype(np.uint8), call.types)
     y = stepped(m.div(x, divisor), _number(stored[2] or zero), np.dtype(np.uint8), call.types)
@@ -134,7 +133,7 @@ def _requantized(call: Call, total: Bounded, scales: list[Bounded], to: Bounded,
     m = call.arithmetic(np.float32)
     factor = m.div(m.mul(scales[0], scales[1]), to)
     real = m.mul(Bounded(total.value.astype(np.float64), total.error, np.float32), factor)
-    real = m.rounded(real.value, real.error)  # of the sum as a float
+    real = m.rounded(real.value, real.error)  # rounds the sum to float
     dtype = zero.dtype if zero is not None else np.dtype(np.uint8)
     return _with_zero(stepped(real, _number(zero), dtype, call.types), zero)
 

@@ -1,4 +1,4 @@
-"""Keeps what was made last of arrays that are read again soon: by the next way to judge the same node, or the next node."""
+"""Caches results for arrays that are read again soon, by another check of the same node or by the next node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 64 << 20  # bytes of arrays
 
 
 class Recent:
-    """Values by key, of which the oldest go where all of them are more than `MOST` bytes."""
+    """Values by key; the oldest are evicted beyond `MOST` bytes."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -19,7 +19,7 @@ class Recent:
         self._values: dict[Hashable, tuple[Bounded, int, Any]] = {}
 
     def of(self, key: Hashable, make: Callable[[], Bounded], source: Any = None) -> Bounded:
-        """The value of a key, made where it is not there. source: what the key has the identity of, which lives as long as the value."""
+        """Return the value of a key, computed on a miss. source: kept alive with the value if the key contains its id."""
         found = self._values.pop(key, None)
         if found is None:
             value = make()
@@ -28,7 +28,7 @@ class Recent:
                 return value
             found = value, size, source
             self._bytes += size
-        self._values[key] = found  # as the newest
+        self._values[key] = found  # now the newest
         while self._bytes > self._most:
             self._bytes -= self._values.pop(next(iter(self._values)))[1]
         return found[0]

@@ -1,4 +1,4 @@
-"""Rules of LSTM, GRU and RNN: their steps in the accumulation type, whose roundings are taken as independent of one another."""
+"""Rules of LSTM, GRU and RNN: steps in the accumulation type, with independent roundings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RULES = {"relu": "Relu", "leakyrelu": "LeakyRelu", "thresholdedrelu": "Threshol
 
 
 class Recurrent:
-    """One node: its directions, gates and what it does after each step."""
+    """One recurrent node: directions, gates and per-step operations."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -66,48 +66,48 @@ class Recurrent:
         return lambda v: other(_RULES[name], [v], given, inner)[0]
 
     def part(self, index: int, direction: int) -> Bounded | None:
-        """What an input has for one direction; None where the input is left out."""
+        """Return one direction of an input, or None if it is omitted."""
         value = self.call.optional(index)
         return None if value is None else value.moved(lambda v: v[direction])
 
     def needed(self, index: int, direction: int) -> Bounded:
-        """The same of an input that cannot be left out."""
+        """Return one direction of a required input."""
         value = self.part(index, direction)
         assert value is not None
         return value
 
     def gates(self, index: int, value: Bounded, direction: int) -> Bounded:
-        """The product of the input or of a state with the weights that input number `index` has."""
+        """Multiply the input or a state by the weights in input `index`."""
         return self.product(value, self.needed(index, direction))
 
     def clipped(self, value: Bounded) -> Bounded:
-        """The value within the node's `clip`, where it has one."""
+        """Apply the node's `clip`, if it has one."""
         if self.clip is None:
             return value
         limit = self.m.constant(float(self.clip))
         return self.m.maximum(self.m.minimum(value, limit), self.m.neg(limit))
 
     def product(self, a: Bounded, b: Bounded) -> Bounded:
-        """Those of all rows may be stored before the steps begin."""
+        """Compute a GEMM; the result may be stored before the steps begin."""
         return self.kept(contracted(np.matmul, a, b.moved(np.transpose), a.shape[-1], self.types, self.dtype))
 
     def gate(self, value: Bounded, index: int) -> Bounded:
-        """The part of one gate."""
+        """Return the slice of one gate."""
         return value.moved(lambda v: v[..., index * self.hidden : (index + 1) * self.hidden])
 
     def start(self, index: int, direction: int) -> Bounded:
-        """The state before the first step, zeros where it is left out."""
+        """Return the initial state; zeros if it is omitted."""
         value = self.call.optional(index)
         if value is None:
             return self.m.of(np.zeros((self.x.shape[1], self.hidden)))
         return value.moved(lambda v: v[:, direction] if self.batch_first else v[direction])  # type: ignore[no-any-return]
 
     def kept(self, value: Bounded) -> Bounded:
-        """A state between two steps may be stored."""
+        """Allow for storing a state between steps."""
         return stored(Bounded(value.value, value.error, self.dtype), self.types)
 
     def run(self) -> tuple[Bounded, list[Bounded]]:
-        """Y as [steps, directions, batch, hidden], and the last states, each [directions, batch, hidden]."""
+        """Return Y [steps, directions, batch, hidden] and the last states, each [directions, batch, hidden]."""
         every, lasts = [], []
         for direction in range(self.directions):
             back = direction == 1 or str(self.call.attribute("direction", "forward")) == "reverse"
@@ -119,7 +119,7 @@ class Recurrent:
         return y, [joined([one[i] for one in lasts], 0, new=True) for i in range(count)]
 
     def _direction(self, direction: int, back: bool) -> tuple[Bounded, list[Bounded]]:
-        """All outputs and the last states. A sequence that is read from its end begins in the first step, however short it is."""
+        """Return all outputs and the last states. A reversed sequence starts at step 0, whatever its length."""
         steps, batch = self.x.shape[:2]
         lengths = np.full(batch, steps) if self.lengths is None else self.lengths.reshape(-1).astype(int)
         places = np.arange(steps)[:, None] + np.zeros(batch, int)
@@ -210,7 +210,7 @@ def _recurrent(call: Call) -> list[Any]:
 
 
 def finished(call: Call, node: Recurrent) -> list[Any]:
-    """The outputs of a node, whose errors are those of independent roundings until here."""
+    """Return the node's outputs; root-sum-square errors are scaled by SPREAD."""
     y, lasts = node.run()
     if node.batch_first:
         y = y.moved(lambda v: v.transpose(2, 0, 1, 3))

@@ -1,4 +1,4 @@
-"""Rules of reductions, of softmax (V6) and of running sums."""
+"""Rules of reductions, softmax (V6) and cumulative operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sums import known, summed
 
 
 def reduced(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool) -> Bounded:
-    """Sum, Mean, Max, Min or Prod over axes."""
+    """Compute Sum, Mean, Max, Min or Prod over axes."""
     m = call.arithmetic(x.dtype) if x.is_float else None
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
     if m is None:
@@ -99,10 +99,10 @@ def _reduce(call: Call) -> list[Any]:
 
 
 def exp_error(call: Call, distance: Array, dtype: Any, factors: int = 1) -> Array:
-    """Return the relative error of exp(-distance): its own, and that of the rounded difference.
+    """Return the relative error of exp(-distance), including the rounded difference.
 
-    These kernels call the driver's exp, to which Vulkan allows 3 + 2 |x| units in the last place. factors: exponentials whose product it
-    is, where a kernel rescales what it has when a larger score comes.
+    These kernels call the driver's exp, for which Vulkan allows 3 + 2 |x| ulps. factors: number of exponentials
+    multiplied together, if online softmax rescales.
     """
     unit = call.types.accumulation(dtype).unit
     if str(dtype) == "float64":
@@ -157,7 +157,9 @@ def _softmax(call: Call) -> list[Any]:
 
 
 def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False, factors: int = 1) -> Bounded:
-    """The softmax along an axis. A row that is all -inf is 0/0: NaN, as exp(x) / sum(exp(x)) says. factors: see exp_error."""
+    """Compute the softmax along an axis. A row of -inf gives 0/0 = NaN, as exp(x) / sum(exp(x)) does. factors: see
+    exp_error.
+    """
     if not x.size:
         return Bounded(x.value, None, x.dtype)
     with np.errstate(all="ignore"):
@@ -185,7 +187,9 @@ def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False, factors: in
 
 
 def _moved_softmax(x: Bounded, axis: int, top: Array, value: Array) -> Array:
-    """How far a softmax may move: an element is largest where it is as large as it may be and the others are as small as they may be."""
+    """Bound how far a softmax moves: an output is largest if its input is at its upper bound and all others are at
+    their lower.
+    """
     error = x.errors()
     high, low = np.exp(np.minimum(x.value + error - top, 700.0)), np.exp(x.value - error - top)
     most, least = high / (high + _others(low, axis)), low / (low + _others(high, axis))
@@ -194,7 +198,7 @@ def _moved_softmax(x: Bounded, axis: int, top: Array, value: Array) -> Array:
 
 
 def _others(values: Array, axis: int) -> Array:
-    """For each element the sum of the others of its row, without the cancellation that a sum less its largest term has."""
+    """Return, for each element, the sum of the others in its row, without cancellation."""
     largest = np.expand_dims(np.argmax(values, axis=axis), axis)
     rest = np.array(values)
     np.put_along_axis(rest, largest, 0.0, axis)
@@ -215,7 +219,7 @@ def _moved_log(x: Bounded, axis: int, value: Array) -> Array:
     return np.where(np.isnan(value), 0.0, np.where(np.isnan(moved), np.inf, moved))
 
 
-# ---- running sums
+# ---- cumulative operators
 
 
 @rule("CumSum", "CumProd")
@@ -254,7 +258,7 @@ def _running(call: Call) -> list[Any]:
 
 
 def _unrounded(call: Call, x: Bounded, sizes: Array) -> Array | None:
-    """Mask of the sums of elements of x that no kernel rounds; None if none is. sizes: those of their magnitudes."""
+    """Return a mask of the sums that no kernel rounds; None if there are none. sizes: sums of magnitudes."""
     if not x.exact or not call.types.trusts_exact or call.types.values_only:
         return None
     return exact_sums(sizes, [x.value], call.types.accumulation(x.dtype))

@@ -1,4 +1,4 @@
-"""Which rule computes what an operator makes: the table that modules of rules fill, and what a rule is given."""
+"""The table from operators to rules, and the call object that a rule receives."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ...base.element_types import Array
 from .bounded import Arithmetic, Bounded
 from .types import Types
 
-Value: TypeAlias = "Bounded | list[Any] | None"  # a tensor, a sequence, an empty optional value
+Value: TypeAlias = "Bounded | list[Any] | None"  # tensor, sequence, or empty optional
 
 
 class Unproved(Exception):
-    """No rule covers the operator, or this form of it; its text says which and why."""
+    """No rule covers the operator or this form of it; the message says why."""
 
 
 class Undecided(Unproved):
-    """The operator does what a choice says that rounding may turn: what follows goes on from the device's."""
+    """The operator depends on a choice that rounding may change; later nodes continue from the device's result."""
 
 
 class Call:
-    """One node as a rule sees it: operator, inputs, attributes, operator set and the program's types.
+    """One node as a rule sees it: operator, inputs, attributes, opset and the program's types.
 
-    `op`: the operator's name behind its domain ("com.microsoft::Gelu"), which ONNX's own have none of.
+    `op` includes the domain, if it is not ONNX's: "com.microsoft::Gelu".
     """
 
     def __init__(
@@ -43,29 +43,29 @@ class Call:
         self.opset = opset
         self.types = types or Types()
         self.outputs = outputs
-        self.node: Any = None  # the NodeProto, where there is one
+        self.node: Any = None  # the NodeProto, if there is one
         self.opsets: Any = None
-        self.run_graph: Any = None  # of control flow: (GraphProto, inputs, outer values) -> outputs
+        self.run_graph: Any = None  # for control flow: (GraphProto, inputs, outer values) -> outputs
         self.outer: Any = None
-        # The results that the device has stored, by output, where that is known and the node's own kernels read it back.
+        # Results stored by the device, per output, if the node's kernels read them back.
         self.stored: list[Bounded | None] = []
 
     def __len__(self) -> int:
         return len(self.given)
 
     def optional(self, index: int) -> Any:
-        """An input as it is; None where it is left out."""
+        """Return an input, or None if it is omitted."""
         return self.given[index] if index < len(self.given) else None
 
     def input(self, index: int) -> Bounded:
-        """Raises Unproved where it is left out or is no tensor."""
+        """Return an input tensor. Raise Unproved if it is omitted or not a tensor."""
         value = self.optional(index)
         if not isinstance(value, Bounded):
             raise Unproved(f"input {index} of {self.op} is no tensor")
         return value
 
     def integers(self, index: int) -> list[int] | None:
-        """The values of an input of integers; None where it is left out. Raises Unproved where its values are undecided."""
+        """Return the values of an integer input, or None if it is omitted. Raise Undecided if they are undecided."""
         value = self.optional(index)
         if value is None:
             return None
@@ -74,36 +74,36 @@ class Call:
         return [int(one) for one in value.value.reshape(-1)]
 
     def exact(self, index: int) -> Array:
-        """An input of integers as they are. Raises Unproved where they are undecided."""
+        """Return an integer input. Raise Undecided if it is undecided."""
         return self.sure(self.input(index), f"input {index}")
 
     def sure(self, value: Bounded, what: str) -> Array:
-        """Integers or booleans that the operator goes by, as they are. Raises Undecided where they may be others."""
+        """Return integers or booleans that control the operator. Raise Undecided if they are undecided."""
         if value.error is not None and np.any(value.error > 0):
             raise Undecided(f"{what} of {self.op} depends on an undecided choice")
         return value.value
 
     def number(self, index: int, default: float) -> tuple[float, float]:
-        """A number that the operator goes by, and how far the kernel's may be off; constants are those of the host, in float32."""
+        """Return a scalar parameter and the error of the kernel's copy. Constants come from the host in float32."""
         value = self.optional(index)
         if value is None or not value.size:
             return default, 0.0
         number = float(value.value.reshape(-1)[0])
-        if value.constant and self.types.constants == "rounded":  # the value at hand is rounded
+        if value.constant and self.types.constants == "rounded":  # this value is the rounded constant
             return number, abs(number) * self.types.constant(value.dtype).unit
         return number, 0.0 if value.constant else float(np.max(self.types.reach(value.errors())))
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute of the node, or the default."""
+        """Return an attribute of the node, or the default."""
         return self.attributes.get(name, default)
 
     def axes(self, index: int = 1) -> list[int] | None:
-        """The axes, which are an input or, in older sets, an attribute."""
+        """Return the axes, from an input or, in older opsets, an attribute."""
         given = self.attribute("axes")
         return list(given) if given is not None else self.integers(index)
 
     def arithmetic(self, dtype: Any = None) -> Arithmetic:
-        """The arithmetic in which a kernel computes floats of that type, by default that of the first input."""
+        """Return the arithmetic for floats of a type, by default the first input's."""
         return Arithmetic(self.types, self.input(0).dtype if dtype is None else dtype)
 
 
@@ -112,7 +112,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
-    """Enters a function into the table, for operators of a domain."""
+    """Register a function as the rule of operators in a domain."""
 
     def add(function: Rule) -> Rule:
         for name in names:
@@ -123,7 +123,7 @@ def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
 
 
 def rule_of(op: str, domain: str = "") -> Rule | None:
-    """The rule of an operator; None where no rule is known."""
+    """Return the rule of an operator, or None."""
     known = "" if domain in ("", "ai.onnx") else domain
     return RULES.get(f"{known}::{op}" if known else op)
 
@@ -131,7 +131,7 @@ def rule_of(op: str, domain: str = "") -> Rule | None:
 def call(
     op: str, inputs: Iterable[Any], attributes: Mapping[str, Any] | None = None, like: Call | None = None
 ) -> list[Any]:
-    """What another operator makes, for rules that are made of others; of the newest operator set. Raises Unproved."""
+    """Evaluate another operator at the latest opset, for composite rules. Raise Unproved."""
     found = RULES.get(op)
     if found is None:
         raise Unproved(f"no rule for {op}")

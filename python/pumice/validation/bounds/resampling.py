@@ -1,4 +1,4 @@
-"""Rules of resampling: sums of few elements with weights that coordinates give, axis by axis; and of other linear operators."""
+"""Rules of resampling (weighted sums along one axis at a time) and of other linear operators."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from .registry import Call, Unproved, rule
 from .sides import new_labels
 from .sums import known
 
-_NEAR = 1e-9  # of coordinates that are made in doubles: which side of a tie they are on is open within this, save for exact ties
-_NEAR_FLOAT = 1e-6  # the same of coordinates in float32
+# float64 coordinates within this distance of a tie may round either way, except exact ties.
+_NEAR = 1e-9
+_NEAR_FLOAT = 1e-6  # for float32 coordinates
 
 
 class _Axis:
-    """How each element of one axis of the result comes of those of the input: a matrix of weights, and where it is outside."""
+    """Interpolation along one axis: the weight matrix and which outputs are outside the input."""
 
     def __init__(self, size: int, out: int) -> None:
         self.weights = np.zeros((out, size))
         self.outside = np.zeros(out, bool)
-        self.unsure = np.zeros(out)  # how much the weights may be off, by the rounding of coordinates
-        self.choices = np.zeros((out, size), bool)  # elements of which any may be taken, where that is a tie
+        self.unsure = np.zeros(out)  # error of the weights from rounded coordinates
+        self.choices = np.zeros((out, size), bool)  # candidates at a tie
 
 
 def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> Array:
@@ -42,10 +43,9 @@ def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float
         step = (end - start) * (size - 1)
         if output_size == 1:
             return np.full(out, 0.5 * (start + end) * (size - 1))
-        return start * (size - 1) + x * step / (
-            output_size - 1
-        )  # the size before it is rounded down, as in ONNX's reference
-    if mode == "pytorch_half_pixel" and out == 1:  # as ONNX Runtime reads it, whatever the scale
+        # The unrounded output size, as in onnx.reference.
+        return start * (size - 1) + x * step / (output_size - 1)
+    if mode == "pytorch_half_pixel" and out == 1:  # as in ONNX Runtime, whatever the scale
         return np.zeros(out) - 0.0
     if mode == "half_pixel_symmetric":
         adjustment = out / output_size
@@ -54,7 +54,7 @@ def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float
 
 
 def _nearest(call: Call, at: Array) -> tuple[Array, Array]:
-    """The element that is taken, and the other one that may be, beside a tie."""
+    """Return the nearest element, and the other candidate near a tie."""
     mode = str(call.attribute("nearest_mode", "round_prefer_floor"))
     mode = "floor" if call.opset < 11 else mode
 
@@ -129,7 +129,7 @@ def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
             shape = [1] * x.ndim
             shape[axis] = -1
             unsure = np.broadcast_to(tied.reshape(shape), moved.shape)
-            # One place along the axis takes all of the places along the others.
+            # One position along this axis decides all positions along the others.
             group = np.broadcast_to(new_labels() + np.arange(tied.size).reshape(shape), moved.shape)
             return either(unsure, moved, x.moved(lambda v: np.take(v, second, axis)), group)
         value = along(made.weights, x.value)
@@ -144,7 +144,7 @@ def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
 
 
 def _other(choices: Array, first: Array) -> Array:
-    """The one of two elements that may be taken which is not `first`."""
+    """Return the candidate that is not `first`."""
     left = choices.copy()
     left[np.arange(len(first)), first] = False
     return np.asarray(left.argmax(axis=1))
@@ -178,7 +178,7 @@ def _resize(call: Call) -> list[Any]:
 def _resized(
     call: Call, x: Bounded, axes: list[int], outs: list[int], factors: list[float], corners: Array | None
 ) -> Bounded:
-    """Axis by axis; what lies outside of a region that is cut out is a number of its own."""
+    """Resize one axis at a time; positions outside the ROI get extrapolation_value."""
     made, outside = x, None
     for i, axis in enumerate(axes):
         if outs[axis] == x.shape[axis] and factors[axis] == 1 and corners is None:
@@ -203,9 +203,9 @@ def _sizes(
     outs, factors = list(shape), [1.0] * len(shape)
     if sizes is None:
         for axis, scale in zip(axes, scales or [], strict=True):
-            # The size is that of ONNX Runtime, which multiplies in float32.
+            # ONNX Runtime computes the size in float32.
             outs[axis] = int(np.floor(np.float32(shape[axis]) * np.float32(scale)))
-            # A scale that is less than the ratio by which the size was reached stands for that ratio.
+            # The scale is at least the ratio of the sizes.
             factors[axis] = max(scale, outs[axis] / shape[axis]) if shape[axis] else scale
         return outs, factors
     policy = str(call.attribute("keep_aspect_ratio_policy", "stretch"))
@@ -244,7 +244,7 @@ def _affine_grid(call: Call) -> list[Any]:
     return [Bounded(value, error, theta.dtype)]
 
 
-# ---- elements at places that are computed
+# ---- sampling at computed positions
 
 
 def _reflected(at: Array, low: float, high: float) -> Array:
@@ -256,7 +256,7 @@ def _reflected(at: Array, low: float, high: float) -> Array:
 
 
 def _placed(at: Array, size: int, padding: str, aligned: bool) -> Array:
-    """Where a coordinate beyond the image lies."""
+    """Map coordinates beyond the image by the padding mode."""
     if padding == "border":
         return np.clip(at, 0, size - 1)
     if padding == "reflection":
@@ -280,7 +280,7 @@ def _grid_sample(call: Call) -> list[Any]:
         unit = call.types.accumulation(x.dtype).unit
         shaken.append(moved + 6 * unit * (np.abs(exact) + size))
         if padding == "reflection" or (padding == "border" and mode != "cubic"):
-            exact = _placed(exact, size, padding, aligned)  # a cubic's neighbours are held to the border each by itself
+            exact = _placed(exact, size, padding, aligned)  # cubic clamps each neighbour separately
         at.append(exact)
     if mode == "nearest":
         return [_nearest_sample(x, at, shaken, spatial)]
@@ -288,7 +288,7 @@ def _grid_sample(call: Call) -> list[Any]:
 
 
 def _element(v: Array, places: list[Array], spatial: tuple[int, ...], padding: str, aligned: bool) -> Array:
-    """x [N, C, ...] at whole places [N, ...], 0 outside."""
+    """Return x [N, C, ...] at integer positions [N, ...], 0 outside."""
     inside = np.ones(places[0].shape, bool)
     index = []
     for place, size in zip(places, spatial, strict=True):
@@ -305,7 +305,7 @@ def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: t
     places = [np.rint(one) for one in at]
     made = _taken(x, places, spatial)
     own = new_labels() + np.arange(places[0].size).reshape(places[0].shape)
-    group = np.broadcast_to(own[:, None], made.shape)  # all channels are taken at one place
+    group = np.broadcast_to(own[:, None], made.shape)  # all channels share the position
     for signs in itertools.product((-1, 1), repeat=len(at)):
         other = [np.rint(one + sign * (e + _NEAR_FLOAT)) for one, e, sign in zip(at, shaken, signs, strict=True)]
         moved = np.any([one != place for one, place in zip(other, places, strict=True)], axis=0)
@@ -320,7 +320,7 @@ def _taken(x: Bounded, places: list[Array], spatial: tuple[int, ...]) -> Bounded
 
 
 class _Sampling(NamedTuple):
-    """The attributes that tell how a node samples."""
+    """Sampling attributes of a node."""
 
     mode: str
     padding: str
@@ -333,7 +333,7 @@ def _weighted_sample(call: Call, x: Bounded, at: list[Array], shaken: list[Array
     reach = range(2) if mode == "linear" else range(-1, 3)
     shape = (x.shape[0], x.shape[1], *at[0].shape[1:])
     value, sizes, moved, spread = (np.zeros(shape) for _ in range(4))
-    wide = range(reach.start - 1, reach.stop + 1)  # a coordinate that is a little off may be in the next cell
+    wide = range(reach.start - 1, reach.stop + 1)  # a coordinate error may move it to the next cell
     base = [np.floor(one) for one in at]
     factors = 0
     for taps in itertools.product(wide, repeat=len(at)):
@@ -353,7 +353,7 @@ def _weighted_sample(call: Call, x: Bounded, at: list[Array], shaken: list[Array
             continue
         moved += np.abs(weight) * _element(x.errors(), places, spatial, padding, aligned)
         factors += 1
-    far = np.max(shaken, axis=0)[:, None] > 0.5  # maybe anywhere
+    far = np.max(shaken, axis=0)[:, None] > 0.5  # may be anywhere
     error = sizes * call.types.sum_factor(factors + 8, x.dtype) + np.where(far, np.inf, spread) + moved
     return Bounded(value, known(error), x.dtype)
 

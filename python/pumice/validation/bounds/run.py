@@ -1,4 +1,4 @@
-"""Runs nodes and graphs of ONNX by the rules: bounded values in, bounded values out."""
+"""Runs ONNX nodes and graphs by the rules, on bounded values."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ _RULES = """
     attention boxes contrib control decisions dynamic_lstm gathered_blocks learners maps movement norms own_rows pools quantized
     recurrent reductions resampling sequences signal strings sums
 """
-for _name in _RULES.split():  # their modules fill the table of rules
+for _name in _RULES.split():  # the modules register their rules on import
     importlib.import_module(f"{__package__}.{_name}")
 
-_OLDEST = 7  # operator set that onnx's own reference runs; only what has no floats is left to it
-# Operators all of whose sums the engine tells the additions of; see LoweredNode::additions in the engine.
+_OLDEST = 7  # oldest opset of onnx's reference, which runs operators without floats
+# Operators for which the engine reports the additions of every sum; see LoweredNode::additions.
 TOLD = {
     *("Conv", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization"),
     *("LayerNormalization", "LogSoftmax", "MatMul", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
     *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
-REREAD = {"DynamicQuantizeLinear"}  # whose kernels read back what they have stored
-# Operators that choose by the numbers that they read, which no kernel folds into a sum before them; a Cast to integers is one too.
+REREAD = {"DynamicQuantizeLinear"}  # kernels that read back their own stored results
+# Operators that compare or round their inputs, which are never folded into a preceding sum. Cast to integers is
+# another.
 CHOOSES = {
     *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual"),
     *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),
@@ -51,7 +52,7 @@ RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rando
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:
-    """The attributes of a node as Python values: tensors as arrays, texts as str."""
+    """Return the attributes of a node as Python values: tensors as arrays, strings as str."""
     made: dict[str, Any] = {}
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
@@ -65,19 +66,20 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
     return made
 
 
-# The types whose numbers a type has all of.
+# Types that are subsets of a type.
 _HELD = {"float32": ("float16", "bfloat16", "float32"), "float16": ("float16",), "bfloat16": ("bfloat16",)}
 
 
 def _apart(array: Array, exact: Array, kept: FloatType) -> Array | None:
-    """How far the numbers of an array are from the nearest ones of the type; None where all of them are of it."""
+    """Return the distance to the nearest number of the type; None if all are representable."""
     return None if name_of(array.dtype) in _HELD.get(kept.name, ()) else apart(exact, kept)
 
 
 def constant(array: Array, types: Types) -> Bounded:
-    """A constant: as it is, or rounded to storage (V5), for kernels keep some in float32, and those of products in the storage type.
+    """Return a constant: exact, or rounded to storage (V5). Kernels keep some in float32, GEMM operands in the storage
+    type.
 
-    A node one of whose constants is beyond the range of float16 computes in float32; what is beyond that of bfloat16 is held at its limit.
+    A node with a constant beyond float16 computes in float32. Constants beyond bfloat16 saturate.
     """
     if not is_float(array.dtype):
         return Bounded(array, None, array.dtype, constant=True)
@@ -91,7 +93,7 @@ def constant(array: Array, types: Types) -> Bounded:
 
 
 def scaled_constant(value: Bounded, types: Types) -> Bounded:
-    """Return a constant that may be rounded once it is multiplied with another one, in place of a constant that is rounded as it is."""
+    """Return a constant that may be multiplied by another one before it is rounded to storage."""
     kept = types.storage(value.dtype)
     if not value.is_float or kept.unit <= 2.0**-24:
         return value
@@ -99,7 +101,7 @@ def scaled_constant(value: Bounded, types: Types) -> Bounded:
 
 
 def constant_of(node: NodeProto) -> Array:
-    """The array of a Constant node."""
+    """Return the array of a Constant node."""
     (attribute,) = node.attribute
     value = attributes_of(node)[attribute.name]
     if attribute.name == "sparse_value":
@@ -114,7 +116,7 @@ def constant_of(node: NodeProto) -> Array:
 
 
 def given_input(array: Any, types: Types) -> Value:
-    """An input of the model: what it is, or what it is once it is stored."""
+    """Return a model input, with its error once it is stored."""
     if isinstance(array, list | tuple):
         return [given_input(one, types) for one in array]
     if array is None:
@@ -127,13 +129,15 @@ def given_input(array: Any, types: Types) -> Value:
 
 
 def from_device(array: Array, types: Types) -> Bounded:
-    """A tensor as the device has it. What is read back as a half may be kept in float32: it is known within a half's rounding."""
+    """Return a device tensor. Read-back in 16 bits may hide a float32 value, which is then known to within one
+    rounding.
+    """
     if not is_float(array.dtype):
         return Bounded(array, None, array.dtype)
     kept, read = types.storage(array.dtype), types.read_back(array.dtype)
     value = np.asarray(array, np.float64)
     if read.unit < kept.unit or (read == kept and not read.is_half):
-        # Some tensors are kept in float32, and some kernels round what they read.
+        # Some tensors are kept in float32, and some kernels round their inputs.
         return Bounded(value, _apart(array, value, kept), array.dtype, stored=True)
     error = np.abs(value) * read.unit + read.step
     return Bounded(
@@ -142,11 +146,11 @@ def from_device(array: Array, types: Types) -> Bounded:
 
 
 class Told(NamedTuple):
-    """The facts that are known of the kernels of a node that is judged by itself.
+    """Facts about the kernels of a node that is checked on its own.
 
-    additions: in the longest chain of their sums, as the program's plan tells; 0 where it does not. stored: what they have made, by the
-    names of outputs, where the node is among `REREAD`. beside: what the device has of outputs, by name, beside which they are kept in
-    float32 where they are large.
+    additions: longest chain in their sums, from the program's plan; 0 if unknown. stored: their results by output name,
+    for operators in `REREAD`. beside: device tensors by output name; large reference outputs are kept in float32
+    relative to them.
     """
 
     additions: int = 0
@@ -158,7 +162,7 @@ NOTHING = Told()
 
 
 class Evaluation(NamedTuple):
-    """A node whose only output is evaluated a block at a time: its shape, what selects its blocks, and what makes one."""
+    """A node whose only output is evaluated block by block: shape, block indices, and the function of a block."""
 
     shape: tuple[int, ...]
     blocks: Iterator[Index]
@@ -166,31 +170,30 @@ class Evaluation(NamedTuple):
 
 
 class Runner:
-    """Evaluates nodes by the rules, with the operator sets of one model."""
+    """Evaluates nodes by the rules, with a model's opsets."""
 
     def __init__(self, opsets: Mapping[str, int], types: Types) -> None:
         self.opsets = dict(opsets)
         self.types = types
-        self.operators: dict[str, Rule] = {}  # rules of the caller's, in place of those of the table
+        self.operators: dict[str, Rule] = {}  # the caller's rules, which override the table
         self._others: dict[str, Runner] = {}
-        self._attributes: dict[
-            int, tuple[NodeProto, dict[str, Any]]
-        ] = {}  # by the identity of a node, which is kept for that
+        # By id(node); the node is stored to keep the id valid.
+        self._attributes: dict[int, tuple[NodeProto, dict[str, Any]]] = {}
 
     def at(self, precision: str) -> Runner:
-        """A runner of nodes that compute at another precision."""
+        """Return a runner for nodes at another precision."""
         if precision == self.types.precision:
             return self
         return self._others.setdefault(precision, self.with_types(self.types.at(precision)))
 
     def with_types(self, types: Types) -> Runner:
-        """A runner of the same operators for other types."""
+        """Return a runner with the same operators and other types."""
         made = Runner(self.opsets, types)
         made.operators, made._attributes = self.operators, self._attributes
         return made
 
     def _attributes_of(self, node: NodeProto) -> dict[str, Any]:
-        """The attributes of a node, which are read once."""
+        """Return the attributes of a node, parsed once."""
         if id(node) not in self._attributes:
             self._attributes[id(node)] = node, attributes_of(node)
         return self._attributes[id(node)][1]
@@ -198,9 +201,10 @@ class Runner:
     def node(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
     ) -> list[Value]:
-        """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError.
+        """Return the outputs of a node, rounded as the program stores them. Raise Unproved without a rule, or
+        IndexError.
 
-        told: what is known of the kernels that are judged.
+        told: facts about the kernels under test.
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -223,7 +227,9 @@ class Runner:
     def by_blocks(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
     ) -> Evaluation | None:
-        """How to evaluate a node a block at a time; None where it is evaluated at once. A block raises what `node` does."""
+        """Return how to evaluate a node block by block, or None if it is evaluated at once. A block raises the same
+        errors as `node`.
+        """
         if node.domain not in ("", "ai.onnx") or node.op_type in self.operators or not node.output[0]:
             return None
         attributes = self._attributes_of(node) if node.op_type in READS_ATTRIBUTES else {}
@@ -237,7 +243,7 @@ class Runner:
         return Evaluation(plan.shape, plan.blocks, block)
 
     def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told) -> list[Any]:
-        if version := version_of(node, 0):  # of a function that imports another operator set
+        if version := version_of(node, 0):  # inside a function that imports another opset
             inner = self.with_types(self.types)
             inner.opsets = {**self.opsets, "": version}
             return inner._made(unversioned(node), inputs, outer, told)
@@ -270,7 +276,7 @@ class Runner:
             raise Unproved(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
 
     def _without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
-        """By onnx's reference where there are no floats, else by the parts that ONNX defines the operator by. Raises Unproved."""
+        """Run onnx's reference if there are no floats, else the operator's ONNX function body. Raise Unproved."""
         try:
             return self._by_onnx(node, inputs)
         except Undecided:
@@ -283,7 +289,7 @@ class Runner:
         return self.function(body, inputs)
 
     def function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
-        """The outputs of a function that has its attributes. Raises Unproved."""
+        """Return the outputs of a function whose attributes are bound. Raise Unproved."""
         opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in body.opset_import}
         inner = self.with_types(self.types)
         inner.opsets = {**self.opsets, **opsets}
@@ -295,7 +301,7 @@ class Runner:
         return [values.get(name) for name in body.output]
 
     def _by_onnx(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
-        """An operator without a rule, on values without floats: its results are exact, and onnx's own reference has them."""
+        """Run an operator without a rule in onnx's reference; without floats, results are exact."""
         name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
         arrays: list[Any] = []
         unsure = any(isinstance(one, Bounded) and not one.is_float and not one.exact for one in inputs)
@@ -311,7 +317,7 @@ class Runner:
             raise Unproved(f"no rule for {name}")
         try:
             results = run_by_onnx(node, arrays, self.opsets)
-        except Exception as error:  # whatever the reference cannot do
+        except Exception as error:  # the reference may raise anything
             raise Unproved(f"no rule for {name}, and onnx's reference fails: {error}") from None
         made = [_exact(one) if isinstance(one, np.ndarray) else one for one in results]
         if any(not isinstance(one, Bounded) or one.is_float for one in made):
@@ -319,7 +325,7 @@ class Runner:
         return made
 
     def graph(self, graph: GraphProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
-        """The outputs of a subgraph, whose nodes may read what is around it."""
+        """Return the outputs of a subgraph, whose nodes may read outer-scope values."""
         values: dict[str, Value] = dict(outer)
         for tensor in graph.initializer:
             values[tensor.name] = constant(numpy_helper.to_array(tensor), self.types)
@@ -332,23 +338,23 @@ class Runner:
 
 
 class SingleTypeRunner(Runner):
-    """Evaluates every node in its own types, whatever the program that is judged computes it in."""
+    """Evaluates every node in this runner's types, ignoring the node's own precision."""
 
     def at(self, precision: str) -> Runner:
-        """Return itself."""
+        """Return self."""
         return self
 
 
 def _exact(array: Array) -> Bounded:
-    """An array without floats. Strings are objects."""
+    """Return an array without floats as a Bounded value; strings become objects."""
     return Bounded(array.astype(object) if array.dtype.kind in "UT" else array)
 
 
-_BEYOND_FLOAT16 = 65520.0  # from here on a number is rounded to none of float16's
+_BEYOND_FLOAT16 = 65520.0  # smallest value that rounds to infinity in float16
 
 
 def _is_wide(value: Value) -> bool:
-    """Whether a constant has a finite number beyond float16."""
+    """Whether a constant has a finite element beyond float16."""
     if not isinstance(value, Bounded) or not value.constant or not value.is_float:
         return False
 
@@ -360,7 +366,7 @@ def _is_wide(value: Value) -> bool:
 
 
 def _scales_beyond(node: NodeProto, b: Value) -> bool:
-    """Whether the engine computes a Gemm in float32, since its matrix times alpha is beyond float16, or loses digits there."""
+    """Whether the engine computes a Gemm in float32 because alpha * B overflows float16 or becomes subnormal."""
     alpha = float(attributes_of(node).get("alpha", 1.0))
     if not isinstance(b, Bounded) or not b.is_float or alpha == 1:
         return False
@@ -371,7 +377,7 @@ def _scales_beyond(node: NodeProto, b: Value) -> bool:
 
 
 def run_by_onnx(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:
-    """Runs a node by onnx's reference implementation, on arrays as they are. Raises whatever it raises."""
+    """Run a node in onnx's reference implementation. Raise whatever it raises."""
     from onnx.reference import ReferenceEvaluator
 
     names = [name for name, array in zip(node.input, arrays, strict=False) if name and array is not None]

@@ -1,4 +1,4 @@
-"""What a number may be where a choice is undecided (V8): the values of either side, each within its own bound, and nothing between them."""
+"""Alternative values of elements whose choice is undecided (V8): each with its own bound, and nothing in between."""
 
 from __future__ import annotations
 
@@ -13,65 +13,65 @@ from ...base.element_types import Array
 from .cuts import Index
 from .types import FloatType
 
-MOST = 8  # values that are told apart of one number; of more of them what is made is known by its error alone
-ALONE = -1  # the label of a number that no other one's choice decides
+MOST = 8  # alternatives tracked per element; beyond that, results carry only an error
+ALONE = -1  # label of an element that shares its choice with no other
 _labels = itertools.count()
 
 
 def new_labels() -> int:
-    """The first of 2^32 labels that nothing else has."""
+    """Return the first of 2^32 unused labels."""
     return next(_labels) << 32
 
 
 class Sides:
-    """The values that each number of a tensor may have, of those at which `mask` is true."""
+    """The alternative values of each element where `mask` is true."""
 
     mask: Array
 
     @property
     def is_grouped(self) -> bool:
-        """Whether one choice decides several of the numbers."""
+        """Whether one choice decides several elements."""
         return False
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
-        """For each number the side that is nearest to what the device has, and its error.
+        """Return the alternative nearest to the device's value for each element, and its error.
 
-        value: the reference's own choice. spread: how many times errors count.
+        value: the reference's own choice. spread: factor on the errors.
         """
         raise NotImplementedError
 
     def options(self, value: Array, error: Array) -> Options | None:
-        """All sides, the first of which is the value itself; None where they are too many."""
+        """Return all alternatives, the value itself first; None if there are too many."""
         raise NotImplementedError
 
     def part(self, index: Index) -> Sides | None:
-        """Those of the numbers that an index selects; None where all are decided."""
+        """Return the alternatives of the selected elements; None if all are decided."""
         return self.moved(lambda array: array[index])
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """What an operation makes of them that only puts elements elsewhere."""
+        """Apply an operation that only moves elements."""
         raise NotImplementedError
 
     def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
-        """After one rounding to a type; store: the error that a value with an error then has."""
+        """Round once to a type. store: maps (value, error) to the new error."""
         return self
 
     def scaled(self, factor: float) -> Sides:
-        """With errors that are so many times as large."""
+        """Multiply the errors by a factor."""
         return self
 
     def without(self, decided: Array) -> Sides | None:
-        """Those of the numbers that are still undecided; None where all are decided."""
+        """Return the elements that are still undecided; None if all are decided."""
         left = copy(self)
         left.mask = self.mask & ~decided
         return left if left.mask.any() else None
 
 
 class Options(Sides):
-    """A few values for each number, each with an error.
+    """A few values for each element, each with an error.
 
-    group: a label of each number. Those of one label have the value at one and the same place of `values`, whichever it is; what is `ALONE`
-    may have any. None where all are.
+    group: a label per element. Elements with the same label take the same index into `values`; `ALONE` elements choose
+    independently. None if all are independent.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Options(Sides):
 
     @property
     def is_grouped(self) -> bool:
-        """Whether one choice decides several of the numbers."""
+        """Whether one choice decides several elements."""
         return self.group is not None
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
-        """The side farthest within whose bound the number is, or whose bound it is least beyond."""
+        """Return the alternative whose bound contains the device's value with the widest margin, or is exceeded least."""
         given = np.asarray(actual, np.float64)
         with np.errstate(all="ignore"):
             ranks = []
@@ -93,7 +93,7 @@ class Options(Sides):
                 side = np.asarray(one, np.float64)
                 same = (given == side) | (np.isnan(given) & np.isnan(side))
                 rank = np.where(same, -np.inf, np.abs(given - side) - spread * error)
-                # Infinity stands for the side that is farthest out.
+                # Infinity matches the outermost alternative.
                 ranks.append(np.where(np.isinf(given) & ~same, -np.sign(given) * side, rank))
             best = np.argmin(np.where(np.isnan(ranks), np.inf, ranks), axis=0)[None]
         values = np.take_along_axis(np.stack(np.broadcast_arrays(*self.values)), best, 0)[0]
@@ -101,11 +101,11 @@ class Options(Sides):
         return values, errors
 
     def options(self, value: Array, error: Array) -> Options | None:
-        """Itself."""
+        """Return self."""
         return self
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """What an operation makes of them that only puts elements elsewhere."""
+        """Apply an operation that only moves elements."""
         mask = move(self.mask.astype(np.float64)) == 1
         if not mask.any():
             return None
@@ -113,25 +113,25 @@ class Options(Sides):
         return Options(mask, [move(one) for one in self.values], [move(one) for one in self.errors], group)
 
     def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
-        """After one rounding to a type."""
+        """Round once to a type."""
         pairs = zip(self.values, self.errors, strict=True)
         errors = [np.asarray(0.0 if (made := store(*pair)) is None else made) for pair in pairs]
         errors = [np.broadcast_to(one, self.mask.shape) for one in errors]
         return Options(self.mask, self.values, errors, self.group)
 
     def scaled(self, factor: float) -> Sides:
-        """With errors that are so many times as large."""
+        """Multiply the errors by a factor."""
         return Options(self.mask, self.values, [one * factor for one in self.errors], self.group)
 
 
 class Whole(Sides):
-    """Every whole number from one to another one, both included."""
+    """Every integer of a closed interval."""
 
     def __init__(self, mask: Array, low: Array, high: Array, kept: FloatType | None = None) -> None:
         self.mask, self.low, self.high, self.kept = mask, low, high, kept
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
-        """The nearest whole number, and how far the storage type is from having it."""
+        """Return the nearest integer of the interval, and its storage error."""
         with np.errstate(all="ignore"):
             given = np.asarray(actual, np.float64)
             whole = np.clip(np.rint(np.where(np.isnan(given), value, given)), self.low, self.high)
@@ -141,7 +141,7 @@ class Whole(Sides):
                 above = self.high >= float(info.max)
                 found = np.where(inside, actual, np.where(above & (given > self.high), info.max, whole))
                 return found.astype(value.dtype), np.zeros(value.shape)
-        if value.dtype.kind != "f":  # integers of less than a byte
+        if value.dtype.kind != "f":  # sub-byte integers
             return whole.astype(np.int64).astype(value.dtype), np.zeros(value.shape)
         return whole, self._error(whole)
 
@@ -153,7 +153,7 @@ class Whole(Sides):
         return np.where(np.isfinite(error), error, 0.0)
 
     def options(self, value: Array, error: Array) -> Options | None:
-        """All of them, where there are few."""
+        """Return all integers of the interval; None if there are too many."""
         count = int(np.max(self.high - self.low, initial=0.0, where=self.mask)) + 1
         if count > MOST:
             return None
@@ -162,21 +162,21 @@ class Whole(Sides):
         return Options(self.mask, [one.astype(value.dtype) for one in whole], errors)
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """What an operation makes of them that only puts elements elsewhere."""
+        """Apply an operation that only moves elements."""
         mask = move(self.mask.astype(np.float64)) == 1
         return Whole(mask, move(self.low), move(self.high), self.kept) if mask.any() else None
 
     def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
-        """After one rounding to a type."""
+        """Round once to a type."""
         return Whole(self.mask, self.low, self.high, kept)
 
 
 class Ranked(Sides):
-    """The index of the number at a place in a falling order, of numbers that are known within an error.
+    """The index at a rank of a descending sort, if the sorted values have errors.
 
-    rows: of each element, the row that is ordered; places: its place in the order. sure, maybe: by row and index, how many numbers come
-    before that one for certain, and at most. Two places of a row never have one index, and one place, however often it stands in a tensor,
-    never has two. first: the label of the first place of the first row.
+    rows: sorted row of each element. places: its rank in the row. sure, maybe [rows, indices]: how many values
+    certainly or possibly precede this index. Ranks of a row have distinct indices, and a rank that occurs several times
+    has the same index everywhere. first: label of the first rank of the first row.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Ranked(Sides):
         self.first = new_labels() if first is None else first
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
-        """The index itself where it may be that, else the reference's."""
+        """Return the device's index if rounding allows it, else the reference's."""
         given = np.asarray(actual)
         inside = (given >= 0) & (given < self.sure.shape[1])
         index = np.where(inside, given, 0).astype(np.int64)
@@ -197,12 +197,12 @@ class Ranked(Sides):
         return np.where(may, given, value).astype(value.dtype), np.zeros(value.shape)
 
     def may(self) -> Array:
-        """By element and index, whether it may be that one, where that is undecided."""
+        """Return mask[element, index]: whether rounding allows this index. False for decided elements."""
         at = self.places[..., None]
         return np.asarray((self.sure[self.rows] <= at) & (at <= self.maybe[self.rows]) & self.mask[..., None])
 
     def options(self, value: Array, error: Array) -> Options | None:
-        """The indices that each may be, where there are few."""
+        """Return the possible indices of each element; None if there are too many."""
         if value.size * self.sure.shape[1] > 1 << 20:
             return None
         may = self.may()
@@ -216,7 +216,7 @@ class Ranked(Sides):
         return Options(self.mask, values, [np.zeros(value.shape)] * count, group)
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """What an operation makes of them that only puts elements elsewhere."""
+        """Apply an operation that only moves elements."""
         mask = move(self.mask.astype(np.float64)) == 1
         if not mask.any():
             return None
@@ -225,20 +225,20 @@ class Ranked(Sides):
 
 
 def _stands_by_one(keys: Array, others: Array) -> Array:
-    """For each element, whether all that have its key have one and the same other number."""
+    """Return where all elements with the same key share one partner."""
     pairs = np.unique(np.stack([keys.ravel(), others.ravel()]), axis=1)
     found, counts = np.unique(pairs[0], return_counts=True)
     return np.asarray(counts[np.searchsorted(found, keys)] == 1)
 
 
 class OneHot(Sides):
-    """Rows of zeros with a single one in them, which may be at several places."""
+    """One-hot rows whose 1 may be at several indices."""
 
     def __init__(self, mask: Array, axis: int) -> None:
         self.mask, self.axis = mask, axis
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
-        """The row itself where it may be that, else the reference's."""
+        """Return the device's row if rounding allows it, else the reference's."""
         given = np.asarray(actual, np.float64)
         ones, zeros = given == 1, given == 0
         may = (ones | zeros).all(self.axis, keepdims=True) & ~(ones & ~self.mask & (value != 1)).any(
@@ -248,12 +248,12 @@ class OneHot(Sides):
         return np.where(may, given, value), np.zeros(value.shape)
 
     def options(self, value: Array, error: Array) -> Options | None:
-        """Of each number zero and one."""
+        """Return 0 and 1 for each undecided element."""
         both = [np.where(self.mask, one, value) for one in (0.0, 1.0)]
         return Options(self.mask, [value, *both], [np.zeros(value.shape)] * 3)
 
     def part(self, index: Index) -> Sides | None:
-        """Whole rows stay what they are."""
+        """Return the selected rows; None for an index that splits rows."""
         axis = self.axis % self.mask.ndim
         here = index[axis] if len(index) > axis else slice(None)
         if range(*here.indices(self.mask.shape[axis])) == range(self.mask.shape[axis]):
@@ -262,12 +262,12 @@ class OneHot(Sides):
         return super().part(index)
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """Of rows that are moved nothing is known: their numbers alone do not tell of a single one in each."""
+        """Return None: after moving elements, nothing guarantees a single 1 per row."""
         return None
 
 
 class Joined(Sides):
-    """Those of the blocks of a tensor, by what selects each."""
+    """Alternatives of the blocks of a tensor, with the index of each block."""
 
     def __init__(self, shape: tuple[int, ...], parts: Sequence[tuple[Index, Sides]]) -> None:
         self.parts = list(parts)
@@ -277,18 +277,18 @@ class Joined(Sides):
 
     @property
     def is_grouped(self) -> bool:
-        """Whether one choice decides several of the numbers."""
+        """Whether one choice decides several elements."""
         return any(one.is_grouped for _, one in self.parts)
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
-        """For each number the side that is nearest."""
+        """Return the nearest alternative for each element."""
         found, errors = np.array(value), np.zeros(value.shape)
         for index, one in self.parts:
             found[index], errors[index] = one.nearest(actual[index], value[index], spread)
         return found, errors
 
     def options(self, value: Array, error: Array) -> Options | None:
-        """All sides, where they are few everywhere."""
+        """Return all alternatives; None if any block has too many."""
         made = [(index, one.options(value[index], error[index])) for index, one in self.parts]
         count = max(0 if one is None else len(one.values) for _, one in made)
         values, errors = [np.array(value) for _ in range(count)], [np.array(error) for _ in range(count)]
@@ -304,7 +304,7 @@ class Joined(Sides):
         return Options(self.mask, values, errors, group)
 
     def part(self, index: Index) -> Sides | None:
-        """Those of the numbers that an index selects."""
+        """Return the alternatives of the selected elements."""
         for at, one in self.parts:
             if _same(at, index, self.mask.shape):
                 return one
@@ -322,20 +322,20 @@ class Joined(Sides):
         return Joined(shape, cut) if cut else None
 
     def without(self, decided: Array) -> Sides | None:
-        """Those of the numbers that are still undecided."""
+        """Return the elements that are still undecided."""
         parts = [(index, left) for index, one in self.parts if (left := one.without(decided[index])) is not None]
         return Joined(self.mask.shape, parts) if parts else None
 
     def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
-        """After one rounding to a type."""
+        """Round once to a type."""
         return Joined(self.mask.shape, [(index, one.stored(store, kept)) for index, one in self.parts])
 
     def scaled(self, factor: float) -> Sides:
-        """With errors that are so many times as large."""
+        """Multiply the errors by a factor."""
         return Joined(self.mask.shape, [(index, one.scaled(factor)) for index, one in self.parts])
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """As a few values for each number, where they are that."""
+        """Apply a move by way of `options`; None if there are too many alternatives."""
         none = np.zeros(self.mask.shape)
         made = self.options(none, none)
         return None if made is None else made.moved(move)
@@ -346,17 +346,19 @@ def _same(at: Index, index: Index, shape: tuple[int, ...]) -> bool:
 
 
 def _spans(index: Index, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """From where to where slices go, which may say nothing of an axis."""
+    """Return the (start, stop) of each slice; slices may be open."""
     return [one.indices(size)[:2] for one, size in zip(index, shape, strict=True)]
 
 
 def _slices(spans: Sequence[tuple[int, int]], within: Sequence[tuple[int, int]]) -> Index:
-    """Spans as slices of a part that begins where those around them do."""
+    """Return spans as slices relative to the start of the enclosing spans."""
     return tuple(slice(low - first, high - first) for (low, high), (first, _) in zip(spans, within, strict=True))
 
 
 def as_options(value: Any) -> Options | None:
-    """The few values that each number of a Bounded value may have; None where nothing is undecided, or too much."""
+    """Return the few alternatives of each element of a Bounded value; None if nothing is undecided or there are too
+    many.
+    """
     if value.sides is not None:
         made: Options | None = value.sides.options(value.value, np.broadcast_to(value.errors(), value.shape))
         return made
@@ -368,14 +370,14 @@ def as_options(value: Any) -> Options | None:
 
 
 def is_undecided(value: Any) -> bool:
-    """Whether a number of it rests on a choice."""
+    """Whether an element depends on an undecided choice."""
     return value.sides is not None or (
         value.dtype == bool and value.error is not None and bool((value.error > 0).any())
     )
 
 
 def undecided(value: Any) -> int:
-    """How many numbers of it rest on a choice."""
+    """Return the number of elements that depend on an undecided choice."""
     if value.sides is not None:
         return int(np.count_nonzero(value.sides.mask))
     return int(np.count_nonzero(value.error > 0)) if is_undecided(value) else 0

@@ -25,13 +25,13 @@ def _largest_factor(n: int) -> int:
 
 
 def _transform_error(call: Call, sizes: Array, points: int, dtype: Any) -> Array:
-    """The error of a transform in passes: each makes a sum of at most 16 terms, or of a prime factor's, by roots that are rounded."""
+    """Return the FFT error. Each pass sums up to 16 terms, or a prime factor's, with rounded roots of unity."""
     roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _largest_factor(max(points, 1))
     return math.sqrt(2) * sizes * call.types.sum_factor(roundings, dtype)
 
 
 def _spectrum(call: Call, x: Bounded, points: int, axis: int, inverse: bool, onesided: bool) -> Bounded:
-    """The spectrum of x [.., 1 or 2] along an axis."""
+    """Return the spectrum of x [.., 1 or 2] along an axis."""
     with np.errstate(all="ignore"):
         signal = x.value[..., 0] + (1j * x.value[..., 1] if x.shape[-1] == 2 else 0)
         sizes, error = (np.sum(one, axis=-1) for one in (np.abs(x.value), x.errors()))
@@ -81,7 +81,7 @@ def _stft(call: Call) -> list[Any]:
 
 @rule("Det")
 def _det(call: Call) -> list[Any]:
-    """By Hadamard's inequality a determinant is no larger than the product of its rows' lengths, nor is any partial result."""
+    """Compute determinants. By Hadamard's inequality, no result or partial result exceeds the product of the row norms."""
     x = call.input(0)
     n = x.shape[-1]
     with np.errstate(all="ignore"):
@@ -95,12 +95,12 @@ def _det(call: Call) -> list[Any]:
     return [Bounded(value, known(error), x.dtype)]
 
 
-_EDGE = 1e-9  # beyond what roundings in double make of the edge of a triangle, relative
+_EDGE = 1e-9  # relative; larger than the float64 rounding of a triangle's edges
 
 
 @rule("MelWeightMatrix")
 def _mel_weights(call: Call) -> list[Any]:
-    """Triangles between edges at equal distances on the mel scale, which are rounded down to frequencies."""
+    """Return triangles with edges evenly spaced on the mel scale, rounded down to frequency bins."""
     bins, length, rate = (int(call.exact(i).reshape(-1)[0]) for i in range(3))
     (low, off_low), (high, off_high) = call.number(3, 0.0), call.number(4, 0.0)
     dtype = dtype_of(call.attribute("output_datatype", 1))

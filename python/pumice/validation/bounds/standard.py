@@ -1,7 +1,7 @@
-"""Operators that ONNX defines by others: their parts bound one that has no rule of its own.
+"""ONNX function bodies, which bound operators without a rule.
 
-The definition is the standard's, which the engine does not compute by: its rows are kernels of their own. A part's result counts as
-stored, as a program of the parts would store it, so that the bound holds for that program and for one kernel.
+The body is the standard's definition; the engine uses its own kernels. Every intermediate counts as stored, so the
+bound holds for the expanded program and for a single kernel.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
 from .bounded import Bounded
 
-Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub knows nothing of functions
+Schema: TypeAlias = Any  # onnx.defs.OpSchema; its stub lacks the function members
 
 _NEWEST_SET = onnx.defs.onnx_opset_version()
 
 
 def definition(node: NodeProto, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
-    """What ONNX says a node is made of in an operator set, with the node's attributes in it; None where it says nothing."""
+    """Return the ONNX function body of a node for an opset, with its attributes filled in; None if there is none."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema = onnx.defs.get_schema(node.op_type, max(1, min(opset, _NEWEST_SET)), domain)
@@ -39,7 +39,7 @@ def definition(node: NodeProto, inputs: Sequence[Any], opset: int) -> FunctionPr
 
 
 def is_defined(op: str, domain: str = "") -> bool:
-    """Whether the newest form of an operator is defined by others."""
+    """Whether the latest version of an operator has a function body."""
     try:
         schema: Schema = onnx.defs.get_schema(op, domain=domain)
     except onnx.defs.SchemaError:
@@ -52,7 +52,7 @@ def _body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int) ->
     if schema.has_function:
         body.ParseFromString(schema.get_function_with_opset_version(_of(schema.function_opset_versions, opset)))
         return body
-    # The code behind a definition that depends on types ends the process where it is not told those of a sequence.
+    # Context-dependent bodies crash the process if the type of a sequence is unknown.
     if not schema.has_context_dependent_function or any(isinstance(one, list) for one in inputs):
         return None
     version = _of(schema.context_dependent_function_opset_versions, opset)
@@ -64,7 +64,7 @@ def _body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int) ->
 
 
 def _of(versions: Sequence[int], opset: int) -> int:
-    """The newest definition up to an operator set; the first one, whose parts are of a newer set, where the operator is older than it."""
+    """Return the newest definition up to an opset, else the oldest one, whose nodes use a newer opset."""
     return max((one for one in versions if one <= opset), default=min(versions))
 
 
@@ -83,7 +83,7 @@ def _graphs(body: FunctionProto | GraphProto) -> Iterator[FunctionProto | GraphP
 
 
 def _give(part: NodeProto, given: dict[str, AttributeProto]) -> None:
-    """Puts the values of attributes in the place of their names; what has none is left out."""
+    """Replace attribute references by their values; drop those without one."""
     kept = []
     for attribute in part.attribute:
         if not attribute.ref_attr_name:

@@ -1,4 +1,4 @@
-"""Rules of operators that look strings and numbers up, or count them. Strings are exact: they are equal or not."""
+"""Rules of lookups and counts. Strings are exact: equal or not."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .bounded import Bounded
 from .registry import Call, Unproved, rule
 
 DOMAIN = "ai.onnx.ml"
-_UNKNOWN = "_Unused"  # ONNX's default in place of a key that is not known
+_UNKNOWN = "_Unused"  # ONNX's default for unknown keys
 _KINDS = {"strings": object, "int64s": np.int64, "floats": np.float32}
 _DEFAULTS: dict[Any, Any] = {"strings": _UNKNOWN, "int64s": -1, "floats": -0.0}
 
 
 def _given(call: Call, index: int = 0) -> list[Any]:
-    """The elements of an input, as Python has them. Raises Undecided where they may be others."""
+    """Return an input's elements as Python values. Raise Undecided if they are undecided."""
     return [_key(one) for one in call.exact(index).reshape(-1).tolist()]
 
 
 def _key(value: Any) -> Any:
-    """NaN equals NaN."""
+    """Return a key for which NaN equals NaN."""
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _table(call: Call, role: str) -> tuple[str, list[Any]]:
-    """The kind of a LabelEncoder's keys or values, and these. Raises Unproved where there are none."""
+    """Return the kind of a LabelEncoder's keys or values, and the list. Raise Unproved if it is missing."""
     for kind, dtype in _KINDS.items():
         found = call.attribute(f"{role}_{kind}")
         if found is not None:
@@ -44,7 +44,7 @@ def _table(call: Call, role: str) -> tuple[str, list[Any]]:
 
 @rule("LabelEncoder", domain=DOMAIN)
 def _label_encoder(call: Call) -> list[Any]:
-    classes = call.attribute("classes_strings")  # of the first operator set: the number of a class is its place
+    classes = call.attribute("classes_strings")  # opset 1: a class is mapped to its index
     if classes is not None:
         return [_mapped(call, list(classes), list(range(len(classes))))]
     _, keys = _table(call, "keys")
@@ -58,7 +58,7 @@ def _label_encoder(call: Call) -> list[Any]:
 
 
 def _mapped(call: Call, texts: list[str], numbers: list[int]) -> Bounded:
-    """The numbers of strings, or the strings of numbers."""
+    """Map strings to numbers or numbers to strings."""
     if call.input(0).dtype == object:
         return _looked_up(call, dict(zip(texts, numbers, strict=True)), call.attribute("default_int64", -1), np.int64)
     return _looked_up(call, dict(zip(numbers, texts, strict=True)), call.attribute("default_string", _UNKNOWN), object)
@@ -76,7 +76,7 @@ def _looked_up(call: Call, table: dict[Any, Any], missing: Any, dtype: Any) -> B
 
 
 def _constants(call: Call, made: Array) -> Bounded:
-    """Numbers of attributes, which a program of 16 bits rounds."""
+    """Return attribute values, rounded in 16-bit programs."""
     if made.dtype.kind != "f":
         return Bounded(made, None, made.dtype)
     kept = call.types.storage(made.dtype)
@@ -113,7 +113,7 @@ def _tf_idf(call: Call) -> list[Any]:
 
 
 def _grams(call: Call, pool: list[Any]) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Each sequence of words that is counted, with its number; of one that is listed twice the first number stands."""
+    """Yield each n-gram with its index; duplicates keep the first."""
     starts = [*call.attribute("ngram_counts"), len(pool)]
     found: dict[tuple[Any, ...], int] = {}
     number = 0
@@ -125,7 +125,7 @@ def _grams(call: Call, pool: list[Any]) -> Iterator[tuple[tuple[Any, ...], int]]
 
 
 def _seen(call: Call, words: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """Every sequence of so many words, with up to so many others between each two, that a row has."""
+    """Yield every n-gram of a row, with up to max_skip_count skipped words between neighbours."""
     least, most = call.attribute("min_gram_length"), call.attribute("max_gram_length")
     for length in range(least, most + 1):
         skips: Iterable[int] = range(1 if length == 1 else call.attribute("max_skip_count") + 1)
@@ -135,7 +135,7 @@ def _seen(call: Call, words: list[Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _weighed(call: Call, counts: Bounded, places: list[int]) -> Bounded:
-    """Counts, or whether there are any, times the weights, which are rounded to storage."""
+    """Return counts (or presence for IDF) times the weights, which are rounded to storage."""
     weights = np.ones(counts.shape[-1])
     weights[places] = np.asarray(call.attribute("weights", np.ones(len(places))), np.float32)
     kept = call.types.storage(np.float32)

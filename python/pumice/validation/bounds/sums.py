@@ -1,4 +1,4 @@
-"""Sums of products with their errors (V4): a second contraction, of magnitudes, bounds what the roundings of the first can make."""
+"""Errors of sums of products (V4): a second contraction, of the magnitudes, bounds the rounding errors of the first."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .registry import Call, rule
 from .types import FloatType, Types, name_of
 
 Product = Callable[[Array, Array], Array]
-_SMALLEST = 2.0**-126  # a product below it may be flushed
+_SMALLEST = 2.0**-126  # products below it may be flushed to zero
 
 
 def known(error: Array | None) -> Array | None:
-    """Unknown (infinity) where infinities left no number."""
+    """Replace NaN errors by infinity (unknown)."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
 def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Types, dtype: Any) -> Bounded:
-    """What a bilinear operation makes of both, each element a sum of so many products in the accumulation type."""
+    """Evaluate a bilinear operation: each element sums `terms` products in the accumulation type."""
     a, b = as_kept(a, types), as_kept(b, types)
     with np.errstate(all="ignore"):
         value = product(a.value, b.value)
@@ -44,7 +44,7 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
 
 
 def unrounded_products(call: Call, product: Product, a: Bounded, b: Bounded) -> Array | None:
-    """Mask of the sums of products that no kernel rounds; None if none is."""
+    """Return a mask of the sums of products that no kernel rounds; None if there are none."""
     if not a.exact or not b.exact or not call.types.trusts_exact or call.types.values_only:
         return None
     summed_in = call.types.accumulation(a.dtype)
@@ -55,10 +55,10 @@ def unrounded_products(call: Call, product: Product, a: Bounded, b: Bounded) -> 
 
 
 def as_kept(value: Bounded, types: Types) -> Bounded:
-    """A matrix of constants as kernels of products have it: in the storage type.
+    """Return a constant matrix as GEMM kernels read it: in the storage type.
 
-    Of what is infinite in bfloat16 nothing is known: some kernels hold its limit, others infinity. All constants of a node that has one
-    beyond float16 are kept in float32.
+    Values that overflow bfloat16 are unknown: some kernels saturate, others use infinity. A node with a constant beyond
+    float16 keeps all its constants in float32.
     """
     if not value.constant or value.error is None or types.wide:
         return value
@@ -80,7 +80,7 @@ def _as_kept(value: Bounded, kept: FloatType) -> Bounded:
 
 
 def _independent(product: Product, a: Bounded, b: Bounded, factor: float) -> Array:
-    """Each product has an error of its own; a sum's own roundings are as large as its partial sums, which grow as the root of squares."""
+    """Return the root-sum-square error: independent product errors, and roundings as large as the partial sums."""
     size_a, size_b = np.square(a.magnitude()), np.square(b.magnitude())
     weight = factor * factor * size_a if a.error is None else factor * factor * size_a + np.square(a.error)
     squares = product(weight, size_b)
@@ -90,7 +90,7 @@ def _independent(product: Product, a: Bounded, b: Bounded, factor: float) -> Arr
 
 
 def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Bounded:
-    """The sum of elements, of which the first costs no addition."""
+    """Sum elements along axes; the first element costs no addition."""
     terms = int(np.prod([x.shape[i] for i in axes], dtype=int))
     with np.errstate(all="ignore"):
         value = np.sum(x.value, axis=axes, keepdims=keepdims)
@@ -98,22 +98,22 @@ def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = Tru
         own = types.sum_factor(types.longest(terms - 1), x.dtype) * sizes if terms > 1 else None
         moved = None if x.error is None else total_error(x.error, axes, types, keepdims)
         error = types.joined(own, moved)
-        if error is not None and np.isinf(value).any():  # one term is infinite, and the others are numbers
+        if error is not None and np.isinf(value).any():  # one term is infinite and the others are finite
             error = np.where(np.isinf(value) & np.isfinite(0.0 if moved is None else moved), 0.0, error)
         return Bounded(value, known(error), x.dtype)
 
 
 def total_error(error: Array, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Array:
-    """The error of the sum of elements with such errors."""
+    """Return the error of the sum of elements with these errors."""
     if types.independent:
         return np.asarray(np.sqrt(np.sum(np.square(error), axis=axes, keepdims=keepdims)))
     return np.asarray(np.sum(error, axis=axes, keepdims=keepdims))
 
 
 def integer_product(product: Product, a: Bounded, b: Bounded) -> Bounded:
-    """The product of integers, exactly, as int64."""
+    """Return the exact product of integers as int64."""
     x, y = a.value.astype(np.int64), b.value.astype(np.int64)
-    # Doubles hold every integer up to 2^53, and have a fast product.
+    # float64 has every integer up to 2^53 and a fast matmul.
     value = np.rint(product(x.astype(np.float64), y.astype(np.float64))).astype(np.int64)
     if a.error is None and b.error is None:
         return Bounded(value, None, np.int64)
@@ -134,7 +134,9 @@ def _matmul(call: Call) -> list[Any]:
 
 
 def _scaled(call: Call, b: Bounded, alpha: float) -> Bounded:
-    """A matrix times alpha, which kernels round to a narrow storage type at once: a constant one in float32 or in float64 before that."""
+    """Scale a matrix by alpha. Kernels round it to a 16-bit storage type at once; a constant is first scaled in float32
+    or float64.
+    """
     if not b.constant or b.error is not None:
         m = call.arithmetic()
         return stored(m.mul(b, m.constant(alpha)), call.types)
@@ -173,7 +175,7 @@ def _gemm(call: Call) -> list[Any]:
 
 
 def _begun(call: Call, made: Bounded, bias: Bounded, terms: int) -> Bounded:
-    """Adds a bias that a kernel may begin its sums with, so that each further term is added to it as well."""
+    """Add a bias that a kernel may use to initialise its accumulator, so the rounding of each addition scales with it."""
     made = call.arithmetic(made.dtype).add(made, bias)
     with np.errstate(all="ignore"):
         factor = call.types.sum_factor(call.types.longest(terms), made.dtype)
@@ -211,7 +213,7 @@ def _einsum(call: Call) -> list[Any]:
             return [Bounded(run(x.value), call.types.joined(own, None if x.error is None else run(x.error)), x.dtype)]
     if len(values) == 2:
         return [contracted(run, values[0], values[1], terms, call.types, x.dtype)]
-    with np.errstate(all="ignore"):  # in steps, each of which is stored
+    with np.errstate(all="ignore"):  # evaluated in steps, each of which is stored
         total, sizes_of = run(*[one.value for one in values]), run(*[one.magnitude() for one in values])
         steps = len(values) * (call.types.storage(x.dtype).unit + call.types.sum_factor(terms, x.dtype))
         low = run(*[np.abs(one.value) for one in values])
@@ -222,7 +224,7 @@ def _einsum(call: Call) -> list[Any]:
 
 
 def window(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Any, Any, list[int], list[int]]:
-    """Strides, dilations and pads (begins, ends) of a convolution or pool whose size is rounded down."""
+    """Return strides, dilations, begin pads and end pads of a convolution or pooling with floor rounding."""
     rank = len(spatial)
     strides = list(call.attribute("strides") or [1] * rank)
     dilations = list(call.attribute("dilations") or [1] * rank)
@@ -240,15 +242,15 @@ def window(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tup
 
 
 def taps(shape: tuple[int, ...]) -> Any:
-    """All places in a kernel."""
+    """Iterate over all filter taps."""
     return np.ndindex(*shape)
 
 
-_COLUMNS = 1 << 18  # numbers of a block of columns, which fits into a processor's cache
+_COLUMNS = 1 << 18  # elements of a block of columns, which fits into the CPU cache
 
 
 def convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> Product:
-    """x [N, C, ...] and w [M, C / groups, ...] -> [N, M, ...]: a product of weights and windows, some rows of these at a time."""
+    """Return a convolution: x [N, C, ...], w [M, C / groups, ...] -> [N, M, ...], by im2col over blocks of output rows."""
 
     def run(x: Array, w: Array) -> Array:
         if any(begins) or any(ends):
@@ -296,7 +298,9 @@ def _biased(call: Call, made: Bounded, bias: Bounded | None, terms: int) -> Boun
 
 
 def transposed_convolution(strides: Any, dilations: Any, begins: Any, out: list[int], groups: int) -> Product:
-    """x [N, C, ...] and w [C, M / groups, ...] -> [N, M, ...]: each element of x is spread over a window of the result."""
+    """Return a transposed convolution: x [N, C, ...], w [C, M / groups, ...] -> [N, M, ...]; it scatters each x to a
+    window.
+    """
 
     def run(x: Array, w: Array) -> Array:
         n, c = x.shape[:2]
@@ -376,7 +380,7 @@ def _matmul_integer(call: Call) -> list[Any]:
 
 
 def integer_convolution(call: Call, x: Bounded, w: Bounded, xz: Any, wz: Any) -> Bounded:
-    """A convolution of integers less their zero points, as int64."""
+    """Return the convolution of integers minus their zero points, as int64."""
     run = convolution(*window(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
     shape = (-1, *[1] * (w.ndim - 1))
     return integer_product(run, without_zero(x, xz), without_zero(w, wz, shape))

@@ -1,4 +1,4 @@
-"""What element types can hold, and how far sums of rounded numbers are from exact ones (Higham, Accuracy and Stability, ch. 3)."""
+"""Float types, and bounds for the error of rounded sums (Higham, Accuracy and Stability, ch. 3)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from ...base.element_types import Array, numpy_dtype
 
 _PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 HALVES = ("float16", "bfloat16")
-MOST_OF_FACTORS = (
-    36  # roundings of both factors of products in float32 that are sums of two halves, and of what these leave out
-)
+# Extra roundings per term when fp32 factors are split into fp16 hi/lo, including the dropped low part.
+MOST_OF_FACTORS = 36
 
 
 class FloatType(NamedTuple):
-    """A type of floats: the unit roundoff, the smallest normal number, the step below it, and the largest finite number."""
+    """A float type: unit roundoff, smallest normal number, subnormal step and largest finite number."""
 
     name: str
     unit: float
@@ -29,18 +28,18 @@ class FloatType(NamedTuple):
 
     @property
     def is_half(self) -> bool:
-        """Whether it has 16 bits."""
+        """Whether the type has 16 bits."""
         return self.name in HALVES
 
     def rounded(self, value: Any) -> Array:
-        """To the nearest number of the type, as float64."""
+        """Round to the nearest number of the type; the result is float64."""
         if self.name == "float64":
             return np.asarray(value)
         with np.errstate(all="ignore"):
             return np.asarray(value).astype(numpy_dtype(self.name)).astype(np.float64)
 
     def held(self, value: Any) -> Array:
-        """Constants as kernels have them in the type: bfloat16's limit for those beyond it. Those beyond float16 are kept in float32."""
+        """Return constants as kernels store them: bfloat16 saturates, values beyond float16 stay float32."""
         exact = np.asarray(value, np.float64)
         rounded = self.rounded(exact)
         beyond = np.isinf(rounded) & np.isfinite(exact)
@@ -49,7 +48,7 @@ class FloatType(NamedTuple):
         return np.where(beyond, np.copysign(self.largest, exact) if self.name == "bfloat16" else exact, rounded)
 
     def apart(self, value: Any) -> Array:
-        """How far constants are from what kernels have of them; 0 for infinity and NaN."""
+        """Return the difference between constants and their stored values; 0 for infinity and NaN."""
         with np.errstate(all="ignore"):
             own = np.abs(self.held(value) - np.asarray(value, np.float64))
         return np.where(np.isfinite(own), own, 0.0)
@@ -62,51 +61,53 @@ BFLOAT16 = FloatType("bfloat16", 2.0**-8, 2.0**-126, 2.0**-133, (2 - 2.0**-7) * 
 _TYPES = {one.name: one for one in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
 
 
-_SMALL, _LARGE = 1e-140, 1e300  # of a root from the first on and of squares up to the second nothing is lost
+# Above _SMALL, square roots lose no bits to underflow; below _LARGE, squares do not overflow.
+_SMALL, _LARGE = 1e-140, 1e300
 
-SPREAD = 4.0  # a rounding is at most 1.73 times its deviation: this many times are 6.9 deviations
+SPREAD = 4.0  # a rounding error is at most 1.73 of its standard deviations, so 4 times covers 6.9 sigma
 
 
 def gamma(n: float, unit: float) -> float:
-    """The worst case of n roundings on top of one another, relative; infinity where they may leave nothing."""
+    """Return the worst-case relative error of n successive roundings; infinity if no bits may be left."""
     return n * unit / (1 - n * unit) if n * unit < 1 else math.inf
 
 
 def gamma6(n: float, unit: float) -> float:
-    """The same with a probability of 6 sigma (Higham and Mary 2019), for roundings that are independent of one another."""
+    """Return the relative error of n independent roundings that holds with 6-sigma probability (Higham and Mary 2019)."""
     exponent = 6 * math.sqrt(n) * unit + n * unit * unit / (1 - unit)
     return math.expm1(exponent) if exponent < 700 else math.inf
 
 
 def float_type(name: str) -> FloatType:
-    """The FloatType of an element type's name. Raises KeyError for what are no such floats."""
+    """Return the FloatType of an element type's name. Raise KeyError for other types."""
     return _TYPES[name]
 
 
-# NumPy composes the name of an element type anew each time, and a validation asks for it some hundred times a node.
+# NumPy rebuilds the name of a dtype on every call, and validation asks for it several hundred times per node.
 @cache
 def name_of(dtype: Any) -> str:
-    """Return the name of an element type; objects stand for strings."""
+    """Return the name of an element type; object arrays are strings."""
     name = str(dtype)
     return "string" if name == "object" else name
 
 
 @cache
 def is_float(dtype: Any) -> bool:
-    """Whether it is a type of floats of 16 bits or more."""
+    """Whether the element type is a float of 16 bits or more."""
     return str(dtype) in _TYPES
 
 
 class Types:
-    """The types in which a program at some precision stores and accumulates what a model declares as floats.
+    """Storage and accumulation types of a program at a given precision.
 
-    Tensors of double are doubles at every precision. Other floats are stored at the program's precision and summed in float32; a
-    tensor that the file declares as a half is read back as one, also where the program keeps it in float32.
+    float64 tensors stay float64 at every precision. Other floats are stored at the program's precision and accumulated
+    in float32. A tensor that the model declares as fp16 or bf16 is read back in that type, even if the program keeps it
+    in float32.
 
-    independent: errors are added as those of independent roundings are, which is for chains of many nodes, where the worst case of all
-    roundings at once says nothing. Such an error has to be taken `SPREAD` times.
-    foreign: another runtime than the engine computes, whose functions and formulas may be any of the usual ones. sums: the precision in
-    which it accumulates.
+    independent: combine errors by root-sum-square, for long chains of nodes where the worst case is useless. Multiply
+    such an error by `SPREAD` before comparing.
+    foreign: another runtime computes, with any of the usual functions and formulas.
+    sums: precision in which that runtime accumulates.
     """
 
     def __init__(
@@ -117,57 +118,56 @@ class Types:
         self.foreign = foreign
         self._stored = self._program = _TYPES[_PRECISIONS[precision]]
         self._summed = _TYPES[_PRECISIONS[sums]]
-        self.constants = "either"  # exact or rounded
+        self.constants = "either"  # or "exact", "rounded", "scaled"; see within_kernel()
         self.values_only = False
-        self.wide = False  # the node at hand has a constant beyond float16: all of its constants are kept in float32
-        self.overflows = False  # float32 numbers that the type does not hold are infinite, as in ONNX
-        self.absorbs = (
-            False  # the lowest half, as which masks of lower numbers are stored, takes up what is added to it
-        )
-        self.erf_by_cdf = False  # a kernel may compute erf as the normal distribution: a Gelu written with Erf
-        self.trusts_exact = (
-            not foreign
-        )  # no rounding moves a result that the type holds: so kernels compute, but maybe not what was stored
-        self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
+        self.wide = False  # this node has a constant beyond float16, so all its constants are kept in float32
+        self.overflows = False  # float32 values beyond the storage type become infinite, as in ONNX
+        # Attention masks below float16's range are stored as its lowest value, which absorbs whatever is added to it.
+        self.absorbs = False
+        self.erf_by_cdf = False  # a kernel may compute erf via the normal CDF: Gelu written with Erf
+        # Engine kernels never change a result that is exactly representable; stored reference results may differ.
+        self.trusts_exact = not foreign
+        # Longest chain of additions in this node's sums, as reported by its kernel; 0: the number of terms.
+        self.additions = 0
 
     def as_independent(self) -> Types:
-        """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
+        """Return types that combine errors by root-sum-square."""
         made = copy(self)
         made.independent = True
         return made
 
     def for_values(self) -> Types:
-        """The same types for what nobody asks the errors of: sums leave them out, which take as long as the values."""
+        """Return types for values without errors. Sums then skip the error pass, which costs as much as the values."""
         made = copy(self)
         made.values_only = True
         return made
 
     def with_overflow(self) -> Types:
-        """Return the same types for programs in which results beyond float32 are infinite before the next operation reads them."""
+        """Return types for programs where results beyond float32 become infinite before the next operation reads them."""
         made = copy(self)
         made.overflows = True
         return made
 
     def with_masks(self) -> Types:
-        """Return the same types for sums of scores and masks in attention, where the lowest half absorbs what it is added to."""
+        """Return types for attention's score + mask sums, where float16's lowest value absorbs the other operand."""
         made = copy(self)
         made.absorbs = self.is_float16
         return made
 
     def of_stored(self) -> Types:
-        """Return the same types for results that are stored beside a model, of which it is not known how they were computed."""
+        """Return types for results stored with a model, computed in an unknown way."""
         made = copy(self)
         made.trusts_exact = False
         return made
 
     def with_erf_by_cdf(self) -> Types:
-        """Return the same types for kernels that may compute erf as the normal distribution."""
+        """Return types for kernels that may compute erf via the normal CDF."""
         made = copy(self)
         made.erf_by_cdf = True
         return made
 
     def with_additions(self, most: int) -> Types:
-        """The same types for a node in whose kernel no term goes through more roundings than so many (V4)."""
+        """Return types for a node whose kernel rounds no term more than `most` times (V4)."""
         if most <= 0:
             return self
         made = copy(self)
@@ -176,28 +176,28 @@ class Types:
 
     @property
     def is_float16(self) -> bool:
-        """Whether the program stores in float16, also where a kernel hands on numbers of float32."""
+        """Whether the program stores float16, even if this kernel passes float32 values on internally."""
         return self._program is FLOAT16
 
     def with_wide(self) -> Types:
-        """The same types for a node that a constant beyond float16 makes compute in float32."""
+        """Return types for a node that computes in float32 because of a constant beyond float16."""
         made = copy(self)
         made.wide = True
         return made
 
     def longest(self, terms: int) -> int:
-        """The roundings that a term of a sum of so many goes through: those of its own product and of the additions behind it.
+        """Return how many times a term of a sum is rounded: its product plus the additions after it.
 
-        A kernel that tells of more additions than there are terms adds zeros, which loses nothing, or rounds factors beforehand: so many
-        more count at most.
+        If the kernel reports more additions than there are terms, it adds zeros (exact) or splits the factors, so the
+        excess is capped at MOST_OF_FACTORS.
         """
         return min(self.additions, terms + MOST_OF_FACTORS) if self.additions else terms
 
     def within_kernel(self, constants: str) -> Types:
-        """Types of what a kernel hands on to its own next operation: numbers of float32, which are not rounded to storage.
+        """Return types for values that a fused kernel keeps in float32 between operations, without rounding to storage.
 
-        constants: what the kernel reads of them: "exact", float32; "rounded", the storage type; "scaled", products with other constants,
-        which are rounded to the storage type.
+        constants: how the kernel reads them: "exact" in float32, "rounded" to the storage type, or "scaled": multiplied
+        by other constants and then rounded to the storage type.
         """
         made = copy(self)
         made._stored = FLOAT32
@@ -205,7 +205,7 @@ class Types:
         return made
 
     def at(self, precision: str) -> Types:
-        """The types of a node that computes at another precision."""
+        """Return types for a node that computes at another precision."""
         if precision == self.precision:
             return self
         made = copy(self)
@@ -214,7 +214,7 @@ class Types:
         return made
 
     def joined(self, *errors: Array | None) -> Array | None:
-        """What errors come to together; of which some are zero (None)."""
+        """Combine errors; None is a zero error."""
         given = [one for one in errors if one is not None]
         if len(given) < 2:
             return given[0] if given else None
@@ -225,36 +225,38 @@ class Types:
         return total
 
     def reach(self, error: Array) -> Array:
-        """How far a value may be off at most, by which choices are undecided or not."""
+        """Return the maximum deviation for an error. It decides whether a choice is undecided."""
         return error * SPREAD if self.independent else error
 
     def share(self, reached: Array) -> Array:
-        """The error whose reach that is: of what is no line within its argument's reach, so that less of it would say too little."""
+        """Return the error whose reach is `reached`, for functions that are not linear within their argument's reach."""
         return reached / SPREAD if self.independent else reached
 
     def storage(self, dtype: Any) -> FloatType:
-        """The type in which the program keeps tensors that the model declares so."""
+        """Return the type in which the program stores tensors of this declared type."""
         return FLOAT64 if name_of(dtype) == "float64" else self._stored
 
     def constant(self, dtype: Any) -> FloatType:
-        """The type to which constants that the model declares so are rounded, if they are."""
+        """Return the type that constants of this declared type are rounded to, if they are rounded."""
         kept = self._stored if self.constants == "exact" else self._program
         return FLOAT64 if name_of(dtype) == "float64" else kept
 
     def read_back(self, dtype: Any) -> FloatType:
-        """The type in which a result of that declared type reaches the host."""
+        """Return the type in which a result of this declared type reaches the host."""
         return _TYPES[name_of(dtype)]
 
     def accumulation(self, dtype: Any) -> FloatType:
-        """The type in which kernels compute and sum such numbers."""
+        """Return the type in which kernels compute and accumulate values of this declared type."""
         return FLOAT64 if name_of(dtype) == "float64" else self._summed
 
     def brief(self, dtype: Any) -> bool:
-        """Whether the engine may take its shorter elementary functions, which are for results of 16 bits (PM_BRIEF in math.glsl)."""
+        """Whether the engine may use its shorter elementary functions for 16-bit results (PM_BRIEF in math.glsl)."""
         return name_of(dtype) in HALVES or (self._program.is_half and name_of(dtype) != "float64")
 
     def sum_factor(self, n: int, dtype: Any) -> float:
-        """The relative error of a sum of n products, in parts of the sum of their magnitudes. With it that of the reference itself."""
+        """Return the error of a sum of n products relative to the sum of magnitudes, including the reference's own
+        error.
+        """
         return _sum_factor(max(int(n), 1), self.accumulation(dtype).unit, self.independent)
 
     def __repr__(self) -> str:
@@ -262,9 +264,9 @@ class Types:
 
 
 class DeclaredTypes(Types):
-    """The types of another runtime that stores every tensor as the model declares it.
+    """Types of another runtime that stores every tensor in its declared type.
 
-    narrow: it also computes and sums in the declared type; else in float32, and doubles in double.
+    narrow: it also computes and accumulates in the declared type; otherwise in float32, or float64 for doubles.
     """
 
     def __init__(self, narrow: bool = False) -> None:
@@ -273,18 +275,18 @@ class DeclaredTypes(Types):
         self._narrow = narrow
 
     def storage(self, dtype: Any) -> FloatType:
-        """The declared type."""
+        """Return the declared type."""
         return _TYPES[name_of(np.dtype(dtype))]
 
     def accumulation(self, dtype: Any) -> FloatType:
-        """Float32 at least, unless sums are in the declared type."""
+        """Return float32 or float64, or the declared type if `narrow`."""
         return _TYPES[name_of(np.dtype(dtype))] if self._narrow else super().accumulation(np.dtype(dtype))
 
 
 def _root_of_squares(first: Array, second: Array) -> Array:
-    """As np.hypot, which takes several times as long, does; of errors whose squares are lost at least the larger one."""
+    """Return hypot(first, second), several times faster than np.hypot. If the squares underflow, use the larger one."""
     total: Array = np.asarray(np.square(first) + np.square(second))
-    if not total.size or not np.max(total) < _LARGE:  # not so where one is infinite or NaN
+    if not total.size or not np.max(total) < _LARGE:  # also true for infinity and NaN
         return np.asarray(np.hypot(first, second))
     root: Array = np.sqrt(total)
     return root if np.min(root) > _SMALL else np.asarray(np.maximum(root, np.maximum(first, second)))

@@ -1,1 +1,1 @@
-"""Parts of the page that shows validations."""
+"""Components of the HTML page for validations."""

@@ -11,7 +11,7 @@ from .markup import Markup, element, joined, path
 BLUE, RED, GREY, ORANGE = "#3b82c4", "#d9483b", "#8a8f98", "#c77d12"
 _WIDTH, _HEIGHT = 960, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 16, 34
-# fp16: the largest number, the smallest normal one, and the smallest of all.
+# fp16: largest number, smallest normal, smallest subnormal.
 FP16 = ((65504.0, "65504: largest"), (2.0**-14, "6.1e-5: smallest normal"), (2.0**-24, "6.0e-8: smallest"))
 _LEAST, _MOST = 1e-45, 3.5e38
 
@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 class _Frame(NamedTuple):
-    """Places on a chart with a logarithmic axis from 10^low to 10^high, for that many rows side by side."""
+    """Coordinates on a chart with a logarithmic axis from 10^low to 10^high, and that many rows side by side."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class _Frame(NamedTuple):
         return _LEFT + (index + 0.5) * (_WIDTH - _LEFT - _RIGHT) / max(self.rows, 1)
 
     def y(self, value: float) -> float:
-        """Numbers beyond the axis are at its ends."""
+        """Return the y coordinate, clamped to the axis."""
         level = math.log10(min(max(value, _LEAST), _MOST))
         part = (min(max(level, self.low), self.high) - self.low) / (self.high - self.low)
         return _HEIGHT - _BOTTOM - part * (_HEIGHT - _TOP - _BOTTOM)
@@ -88,9 +88,9 @@ def _chart(frame: _Frame, label: str, *parts: object) -> Markup:
 
 
 def error_chart(rows: Sequence[Row]) -> Markup:
-    """Error and bound of every tensor on a logarithmic axis, and the error from the model's inputs on.
+    """Return a chart of every tensor's error and bound on a logarithmic axis, and the error from the model's inputs on.
 
-    An error of 0 lies on the axis, an infinite one at the top.
+    Errors of 0 are on the axis, infinite ones at the top.
     """
     seen = [v for row in rows for v in (row["error"], row["allowed"], row["accumulated"]) if v]
     frame = _frame(seen, len(rows))
@@ -124,7 +124,7 @@ def error_chart(rows: Sequence[Row]) -> Markup:
 
 
 def _steps(frame: _Frame, values: Sequence[float | None]) -> str:
-    """A level line over the width of each row that has a value."""
+    """Return a path with a level line across each row that has a value."""
     half = max((_WIDTH - _LEFT - _RIGHT) / max(frame.rows, 1) / 2, 0.8)
     parts = []
     for i, value in enumerate(values):
@@ -134,7 +134,9 @@ def _steps(frame: _Frame, values: Sequence[float | None]) -> str:
 
 
 def beyond_fp16(statistics: Mapping[str, Any] | None) -> str:
-    """What fp16 cannot hold of a tensor's numbers, or "": those of the reference where there is one, which no precision has cut."""
+    """Return how a tensor exceeds fp16, or "". Use the reference's range if there is one, which no precision has
+    clipped.
+    """
     if statistics is None:
         return ""
     of = statistics["reference"] or statistics
@@ -147,7 +149,7 @@ def beyond_fp16(statistics: Mapping[str, Any] | None) -> str:
 
 
 def range_chart(rows: Sequence[Row]) -> Markup:
-    """A chart of every tensor from its smallest to its largest magnitude, against the limits of fp16."""
+    """Return a chart of every tensor's range of magnitudes, with the limits of fp16."""
     spans = [(i, *span) for i, row in enumerate(rows) if (span := _span(row["statistics"]))]
     limits = [limit for limit, _ in FP16]
     frame = _frame([*limits, *(v for _, low, high in spans for v in (low, high))], len(rows))
@@ -179,7 +181,7 @@ def range_chart(rows: Sequence[Row]) -> Markup:
 
 
 def _span(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
-    """The smallest and the largest magnitude, of the reference where it is there: infinity has no place on an axis."""
+    """Return the smallest and largest magnitude, of the reference if available, because infinity cannot be drawn."""
     if statistics is None:
         return None
     of = statistics["reference"] or statistics
@@ -189,7 +191,7 @@ def _span(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
 
 
 def legend(entries: Sequence[tuple[str, str, str]]) -> Markup:
-    """Signs and what they mean: (sign, colour, text)."""
+    """Return a legend of (sign, colour, text)."""
     lines = []
     for sign, colour, text in entries:
         shown = element("span", sign, style=f"color:{colour};font-weight:bold", aria_hidden="true")

@@ -1,4 +1,4 @@
-"""A page as one HTML document that needs no network and no other file."""
+"""Self-contained HTML documents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe
 
 
 def file_text(name: str) -> str:
-    """The text of a file beside this one."""
+    """Return the text of a file in this folder."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def document(title: str, body: Sequence[Markup]) -> str:
-    """The document around a page's body, with the pages' style sheet; it is allowed to load nothing."""
+    """Wrap a page's body in a document with the style sheet; its content security policy forbids loading anything."""
     head = [
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),

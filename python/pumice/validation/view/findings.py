@@ -1,4 +1,4 @@
-"""Findings of reports as a table, the worst kinds first."""
+"""Table of the findings of reports, worst kinds first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...base.plain_text import plain
 from .markup import TEXT, Markup, element
 from .tables import scrolled
 
-# In this order; kinds that are not named here come between the first and the last ones.
+# In this order; other kinds come between _FIRST and _LAST.
 _FIRST = (
     "wrong value",
     "wrong shape or dtype",
@@ -20,11 +20,11 @@ _FIRST = (
     "overflow",
 )
 _LAST = ("unproved", "undecided decisions")
-_MOST = 100  # findings that are shown at once; the others are below them, folded
+_MOST = 100  # findings shown at once; the others are folded
 
 
 def findings_section(reports: Sequence[Mapping[str, Any]]) -> Markup:
-    """Findings of all reports."""
+    """Return the section with the findings of all reports."""
     found = []
     for i, report in enumerate(reports):
         different = {(one["kind"], one["node"], one["text"]): one for one in reversed(report["findings"])}
@@ -51,7 +51,7 @@ def _rank(kind: str) -> int:
 
 def _table(rows: Sequence[Markup], several: bool) -> Markup:
     heads = ["kind", "node", "what was found", "case", *(["report"] if several else [])]
-    # The roles stay where a narrow screen stacks the cells of a row, which then are no table's to a reader of screens.
+    # On narrow screens, CSS stacks the cells of a row; the roles keep the table semantics for screen readers.
     head = element("tr", *(element("th", name, scope="col", role="columnheader") for name in heads), role="row")
     parts = element("thead", head, role="rowgroup"), element("tbody", *rows, role="rowgroup")
     return scrolled(element("table", *parts, role="table"), "Findings")

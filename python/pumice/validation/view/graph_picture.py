@@ -1,4 +1,4 @@
-"""A model's graph as a picture: nodes in layers by the longest path that leads to them, drawn from top to bottom."""
+"""Draws a model's graph: nodes in layers by their longest path from the inputs, from top to bottom."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from .markup import Markup, element, joined, path
 WIDTH, HEIGHT = 152, 38
 _GAP, _STEP, _EDGE = 20, 70, 28
 _SWEEPS = 3
-_FAR = 12  # layers from which on an edge is not drawn across them: its ends are, and the one below names the one above
+# Longer edges, in layers, are cut: only their ends are drawn, and the lower end names the source.
+_FAR = 12
 _SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248", "": "\u00b7"}
 _FILLS = {"right": "#dff2e6", "wrong": "#fbd9d4", "unproved": "#fbeccb", "ill-conditioned": "#fbd9d4", "": "#ffffff"}
 
 
 class Spot(NamedTuple):
-    """A node of the picture and its middle; `kind`: "node", "input" or "output"."""
+    """A node of the picture, with its centre; `kind`: "node", "input" or "output"."""
 
     name: str
     op: str
@@ -27,7 +28,7 @@ class Spot(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Spots, and edges between their numbers; sizes in pixels."""
+    """Spots, and edges between their indices; sizes in pixels."""
 
     spots: list[Spot]
     edges: list[tuple[int, int]]
@@ -36,7 +37,7 @@ class Layout(NamedTuple):
 
 
 def layout(graph: Mapping[str, Any]) -> Layout:
-    """Places for inputs, nodes and outputs of a record's graph. An edge joins what makes a tensor with what reads it."""
+    """Return the layout of a record's graph. An edge goes from a tensor's producer to a reader."""
     spots, edges = spots_and_edges(graph)
     layers = _layers(spots, edges)
     xs = _across(layers, edges, len(spots))
@@ -49,7 +50,7 @@ def layout(graph: Mapping[str, Any]) -> Layout:
 
 
 def spots_and_edges(graph: Mapping[str, Any]) -> tuple[list[Spot], list[tuple[int, int]]]:
-    """Inputs that are read, nodes and outputs, and from which to which tensors go; constants are left out."""
+    """Return the inputs that are read, the nodes and outputs, and the edges between them; constants are omitted."""
     nodes: Sequence[Mapping[str, Any]] = graph.get("nodes", ())
     read = {name for node in nodes for name in node["inputs"]} | set(graph.get("outputs", ()))
     spots: list[Spot] = []
@@ -71,14 +72,14 @@ def spots_and_edges(graph: Mapping[str, Any]) -> tuple[list[Spot], list[tuple[in
 
 
 def _layers(spots: list[Spot], edges: list[tuple[int, int]]) -> list[list[int]]:
-    """Numbers of spots by layer. Edges lead from lower numbers to higher ones."""
+    """Return indices of spots by layer. Edges go from lower to higher indices."""
     depth = [0] * len(spots)
     below: dict[int, int] = {}
     for source, target in sorted(edges, key=lambda edge: edge[1]):
         depth[target] = max(depth[target], depth[source] + 1)
     for source, target in edges:
         below[source] = min(below.get(source, depth[target]), depth[target])
-    for i, spot in enumerate(spots):  # an input stands right above what reads it first
+    for i, spot in enumerate(spots):  # place an input directly above its first reader
         if spot.kind == "input" and i in below:
             depth[i] = max(below[i] - 1, 0)
     layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
@@ -88,7 +89,7 @@ def _layers(spots: list[Spot], edges: list[tuple[int, int]]) -> list[list[int]]:
 
 
 def _across(layers: list[list[int]], edges: list[tuple[int, int]], count: int) -> list[float]:
-    """Middles of spots from left to right: each near the mean of its neighbours, none over another one."""
+    """Return x coordinates of the spots, each near the mean of its neighbours, without overlap."""
     sources: list[list[int]] = [[] for _ in range(count)]
     targets: list[list[int]] = [[] for _ in range(count)]
     depth = {one: level for level, layer in enumerate(layers) for one in layer}
@@ -116,7 +117,7 @@ def _spread(layer: list[int], xs: list[float], neighbours: list[list[int]]) -> N
         xs[one] = max(wanted[one], last + WIDTH + _GAP)
         last = xs[one]
         moved += xs[one] - wanted[one]
-    for one in layer:  # pushing goes to the right alone: the layer goes back by the mean of it
+    for one in layer:  # spots are only pushed right, so shift the layer back by the mean
         xs[one] -= moved / len(layer)
 
 
@@ -124,8 +125,10 @@ def _spread(layer: list[int], xs: list[float], neighbours: list[list[int]]) -> N
 
 
 def picture(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str = "") -> Markup:
-    """The graph as SVG. `verdicts`: by the names of nodes, those of outputs as "output NAME". `prefix` begins the ids of its nodes, which a
-    script walks along; without one it is a picture alone.
+    """Return the graph as SVG.
+
+    verdicts: by node name; outputs as "output NAME". prefix: of the node ids, for the script that navigates them;
+    without it the picture is static.
     """
     placed = layout(graph)
     nodes = joined(_node(i, spot, verdicts, prefix) for i, spot in enumerate(placed.spots))
@@ -152,7 +155,7 @@ def _is_far(source: Spot, target: Spot) -> bool:
 
 
 def _far_edges(placed: Layout) -> Markup:
-    """Short ends of edges over many layers, with the names of what is read from afar."""
+    """Return the ends of edges over many layers, labelled with their sources."""
     read: dict[int, list[str]] = {}
     lines: dict[str, None] = {}
     for a, b in placed.edges:
@@ -173,9 +176,9 @@ def _far_edges(placed: Layout) -> Markup:
 
 
 def _lines(placed: Layout) -> tuple[str, float]:
-    """Edges as curves from layer to layer, and how wide the picture is with them.
+    """Return edges as curves between layers, and the resulting width.
 
-    One over several layers goes straight down where no node of theirs is, nor another such edge.
+    An edge over several layers goes straight down in a lane free of nodes and other such edges.
     """
     width = placed.width
     taken: dict[int, list[tuple[float, float]]] = {}
@@ -205,7 +208,7 @@ def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _lane(source: Spot, target: Spot, taken: dict[int, list[tuple[float, float]]]) -> float:
-    """The place nearest to both ends that is free in all layers between; it is taken from then on."""
+    """Return the free x coordinate nearest to both ends in all layers between, and mark it as taken."""
     between = range(_level(source) + 1, _level(target))
     spans = [span for level in between for span in taken.get(level, ())]
     places = [source.x, target.x, *(end + step for low, high in spans for end, step in ((low, -1.0), (high, 1.0)))]
@@ -254,6 +257,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def _short(name: str) -> str:
-    """The end of a name tells more than its beginning."""
+    """Shorten a name to its end, which is more specific than its beginning."""
     shown = plain(name, 60)
     return shown if len(shown) <= 22 else f"\u2026{shown[-21:]}"

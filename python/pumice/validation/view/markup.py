@@ -1,4 +1,4 @@
-"""HTML and SVG whose texts are escaped where they are put in, so that no name can become markup."""
+"""Builds HTML and SVG; all text is escaped, so names cannot become markup."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 from ...base.plain_text import plain
 
-TEXT = 600  # characters of a sentence on the page; records have all of it
+TEXT = 600  # maximum characters of a sentence on the page; records have the full text
 _EMPTY = ("br", "col", "input", "meta", "rect")
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 def element(tag: str, *children: object, **attributes: object) -> Markup:
-    """An element; children that are no Markup are escaped, and their control characters written out.
+    """Return an element. Children other than Markup are escaped, and control characters are written out.
 
-    Of attributes' names a trailing "_" is left out and other "_" stand for "-". None and False leave an attribute out; True gives it no
-    value.
+    In attribute names, a trailing "_" is dropped and other "_" become "-". None and False omit an attribute; True gives
+    it no value.
     """
     said = "".join(_attribute(name, value) for name, value in attributes.items())
     if tag in _EMPTY:
@@ -32,18 +32,18 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
 
 
 def joined(children: Iterable[object]) -> Markup:
-    """Children behind one another; None is left out."""
+    """Concatenate children, without None."""
     return Markup("".join(_child(child) for child in children if child is not None))
 
 
 def path(line: str, **attributes: object) -> Markup:
-    """A path of SVG; `line` is numbers and commands of the caller's own making, of any length."""
+    """Return an SVG path; `line` is trusted path data of any length."""
     said = "".join(_attribute(name, value) for name, value in attributes.items())
     return Markup(f'<path d="{line}"{said}/>')
 
 
 def data_island(name: str, data: Any) -> Markup:
-    """Data for a script, in which nothing can end the element."""
+    """Return data for a script, escaped so that it cannot end the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -51,7 +51,7 @@ def data_island(name: str, data: Any) -> Markup:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number in few letters; "" for None."""
+    """Format a number with few digits; "" for None."""
     return "" if value is None else f"{value:.{digits}g}"
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Texts come from JSON and go into the page as text alone, so that no name of a node can become markup.
+// Strings from the JSON are only inserted as text nodes, so node names cannot become markup.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const make = (tag, text, attributes = {}) => {
@@ -15,7 +15,7 @@
     return made;
   };
 
-  // Bins as validation/statistics.py has them.
+  // Bins of validation/statistics.py.
   const MAGNITUDES = { first: -40, step: 2, marks: [[-24, "6e-8"], [-14, "6.1e-5"], [0, "1"], [16, "65504"]], limits: [-24, -14, 16] };
   const histogram = (counts, label, ticks, limits, over) => {
     const width = 440, height = 108, floor = 88, most = Math.max(...counts, 1);
@@ -36,7 +36,7 @@
     }
     return chart;
   };
-  const MOST_WAYS = 12; // nodes that are named before and behind a chosen one
+  const MOST_WAYS = 12; // listed predecessors and successors of the selected node
   const place = (octave) => (octave - MAGNITUDES.first) / MAGNITUDES.step;
   const magnitudes = (counts) => {
     const from = place(16);
@@ -179,7 +179,7 @@
     if (start !== undefined) choose(start, false);
   };
 
-  // A report is set up when it is first opened: a page may hold many.
+  // A report is set up when it is first opened, because a page may contain many.
   const ready = new WeakSet();
   const open = (report) => {
     if (report.open && !ready.has(report)) {

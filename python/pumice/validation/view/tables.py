@@ -1,4 +1,4 @@
-"""Tables of the page: what was validated, the matrix of devices and precisions, rows, a policy."""
+"""Tables of the page: facts of the validation, matrix of devices and precisions, rows, and policy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Record = Mapping[str, Any]
 
 
 def badge(verdict: str) -> Markup:
-    """A verdict as a sign, a word and a colour."""
+    """Return a verdict as sign, word and colour."""
     style = f"color:{_COLOURS[verdict]};font-weight:bold"
     return element("span", f"{SIGNS[verdict]} {verdict}", class_=f"badge {verdict}", style=style)
 
 
 def scrolled(table: Markup, label: str) -> Markup:
-    """A table in a box that scrolls sideways, by keyboard too."""
+    """Wrap a table in a box that scrolls sideways, also by keyboard."""
     return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
@@ -34,7 +34,7 @@ def _table(label: str, heads: Sequence[str], rows: Sequence[Markup], **attribute
 
 
 def facts_table(report: Record) -> Markup:
-    """Device, driver, options and inputs of a report."""
+    """Return the table of a report's device, driver, options and inputs."""
     device, options = report["device"], report.get("options") or {}
     driver = " ".join(str(device[key]) for key in ("driver", "driver_info") if device.get(key))
     pairs: dict[str, str] = {"device": str(device["name"]) + (f" ({device['kind']})" if device.get("kind") else "")}
@@ -70,7 +70,7 @@ def _options(options: Record) -> str:
 
 
 def matrix(reports: Sequence[Record]) -> Markup:
-    """Models down, devices and precisions across; every cell leads to its report."""
+    """Return the matrix of models by devices and precisions; cells link to their reports."""
     columns = list(dict.fromkeys(_column(report) for report in reports))
     cells: dict[tuple[str, tuple[str, str]], list[int]] = {}
     for i, report in enumerate(reports):
@@ -107,7 +107,7 @@ def _worst(report: Record) -> str:
 
 
 def policy_section(report: Record) -> Markup | None:
-    """Precision by node, where the record has a policy."""
+    """Return the table of precisions by node; None without a policy."""
     policy: Mapping[str, Any] = report.get("policy") or {}
     if not policy:
         return None
@@ -126,7 +126,7 @@ _HEADS = ("node", "op", "tensor", "error", "bound", "error / bound", "accumulate
 
 
 def rows_table(rows: Sequence[Record], prefix: str) -> Markup:
-    """Every row; the script adds a field that filters them."""
+    """Return the table of all rows; the script adds a filter field."""
     lines = [_row(i, row, prefix) for i, row in enumerate(rows)]
     return element(
         "section", element("h3", "Tensors"), _table("Tensors", _HEADS, lines, class_="rows", data_prefix=prefix)
@@ -168,7 +168,7 @@ def _said(row: Record) -> list[str]:
 
 
 def row_details(report: Record) -> dict[str, Any]:
-    """What the script shows of a chosen node: texts that are fit to be shown, and histograms."""
+    """Return what the script shows for a selected node: escaped texts and histograms."""
     spots, edges = spots_and_edges(report.get("graph") or {})
     rows_of: dict[tuple[str, str], list[int]] = {}
     for i, row in enumerate(report["rows"]):
