@@ -10,28 +10,28 @@ import typing
 __all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'another_context', 'begin_order', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_entries', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'json_text', 'keep_spare', 'lose_device_after', 'nnapi_operations', 'nnapi_rules', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'parse_json', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_entry', 'reflect', 'sha256', 'shared_tensor', 'spills_of', 'strides', 'take_log', 'take_spare', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_entry']
 class Error(Exception):
     """
-    Root of every error that pumice raises on purpose.
+    Base class of all pumice errors.
     """
 class DeviceError(Error):
     """
-    Vulkan refused, or there is no loader, driver or matching device.
+    A Vulkan call failed, or there is no loader, driver or matching device.
     """
 class DeviceLostError(DeviceError):
     """
-    The context is dead, the process is not: a new Context works.
+    The device was lost. Create a new Context to continue.
     """
 class OutOfMemoryError(DeviceError, MemoryError):
     """
-    Says how many bytes, of what, and the heap's budget.
+    Device memory ran out. The message gives the requested bytes, their purpose and the heap's budget.
     """
 class ShaderCompileError(Error, ValueError):
     """
-    The shader's text is wrong: file, line, message, the line and a caret.
+    The shader source does not compile. The message has the file, the line with a caret, and the error.
     """
     messages: collections.abc.Sequence[str]
 class BindingError(Error, ValueError):
     """
-    A refused binding or argument: rule, slot, tensor, expected, given.
+    A binding or argument is invalid. Attributes: rule, slot, tensor, expected, given.
     """
     expected: str
     given: str
@@ -40,29 +40,29 @@ class BindingError(Error, ValueError):
     tensor: str
 class GraphError(Error, ValueError):
     """
-    A graph or a model file breaks a rule: node, rule.
+    A graph or a model file violates a rule. Attributes: node, rule.
     """
     node: str
     rule: str
 class UnsupportedError(Error, NotImplementedError):
     """
-    Lists all that is not supported, in items.
+    Something is not supported. Attribute: items, everything that is unsupported.
     """
     items: collections.abc.Sequence[str]
 class StateError(Error, RuntimeError):
     """
-    A call in the wrong state: use after close, recording into a committed list; rule.
+    A call in the wrong state, such as use after close or recording into a committed list. Attribute: rule.
     """
     rule: str
 class OutputSizeError(Error, ValueError):
     """
-    The caller's array is too small for an output: output, and its true shape.
+    The array given for an output is too small. Attributes: output (its name) and shape (the actual one).
     """
     output: str
     shape: collections.abc.Sequence[str]
 class OutOfBoundsError(Error, IndexError):
     """
-    A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, invocation of the first access; count of all.
+    A kernel with debug=True accessed a buffer out of bounds. Attributes of the first access: kernel, file, line, buffer, index, size, invocation; count: number of accesses.
     """
     buffer: str
     count: int
@@ -74,7 +74,7 @@ class OutOfBoundsError(Error, IndexError):
     size: int
 class IndexRangeError(Error, IndexError):
     """
-    A program with check_indices=True has met an index out of range, or a call has handed one to an operation of NNAPI: node, value (the name of the indices), index and element of the first; count of all.
+    An index was out of range in a program compiled with check_indices=True or in an NNAPI operation. Attributes of the first one: node, value (name of the indices), index, element; count: number of such indices.
     """
     count: int
     element: collections.abc.Sequence[str]
@@ -83,20 +83,21 @@ class IndexRangeError(Error, IndexError):
     value: str
 class MappedFile:
     """
-    A file as read-only bytes, read as they are needed.
+    A file as read-only bytes, loaded on demand.
     """
     def __init__(self, descriptor: typing.SupportsInt | typing.SupportsIndex, name: str) -> None:
         """
-        descriptor: an open regular file, which may be closed afterwards. name: what messages call the file. Raises Error.
+        descriptor: an open regular file; may be closed afterwards.
+        name: name of the file in error messages.
+        Raise Error if it cannot be mapped.
         """
     def view(self) -> memoryview:
         """
-        The file's bytes, read-only and not copied.
+        Return a read-only view of the file's bytes, without a copy.
         """
 class TensorDesc:
     """
-    What a tensor looks like in memory: dtype, shape, strides in elements. A value: it is immutable and can be
-    compared, hashed and pickled.
+    Memory layout of a tensor: dtype, shape, strides in elements. An immutable value: comparable, hashable and picklable.
     """
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
@@ -104,7 +105,7 @@ class TensorDesc:
     @staticmethod
     def with_layout(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> TensorDesc:
         """
-        A TensorDesc with the strides that pumice.strides gives for the layout. Raises GraphError.
+        Return a TensorDesc with the strides that pumice.strides computes for the layout. Raise GraphError.
         """
     def __eq__(self, other: object) -> bool:
         ...
@@ -114,10 +115,12 @@ class TensorDesc:
         ...
     def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, total_bytes: typing.SupportsIndex | None = None) -> None:
         """
-        shape and strides in elements (packed row-major unless given; 0 broadcasts). owned: bound at initialisation only. alignment: guaranteed base
-        offset in bytes. scale, zero_point: of a quantized tensor; scale is a number, or one for each channel of channel_axis. total_bytes: size of
-        the whole tensor, padding after its last element included; None: what sizes and strides reach over.
-        Raises GraphError (rules R4, R5, R6, R8).
+        shape, strides: in elements. Strides default to packed row-major; a stride of 0 broadcasts.
+        owned: bound at initialisation only.
+        alignment: guaranteed alignment of the base offset, in bytes.
+        scale, zero_point: quantisation; scale is a number, or one per channel of channel_axis.
+        total_bytes: size of the whole tensor including trailing padding; None: the range that shape and strides cover.
+        Raise GraphError (R4, R5, R6, R8).
         """
     def __repr__(self) -> str:
         ...
@@ -125,21 +128,21 @@ class TensorDesc:
         ...
     def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsIndex]) -> TensorDesc:
         """
-        A TensorDesc of this shape, as numpy.broadcast_to makes one: the new axes have stride 0. Raises GraphError.
+        Return a TensorDesc broadcast to this shape like numpy.broadcast_to; new axes have stride 0. Raise GraphError.
         """
     def packed(self) -> TensorDesc:
         """
-        A TensorDesc of the same sizes with packed strides.
+        Return a TensorDesc of the same shape with packed strides.
         """
     def packed_strides(self) -> tuple[int, ...]:
         ...
     def pad_rows(self, multiple: typing.SupportsIndex) -> TensorDesc:
         """
-        A TensorDesc that is packed again, with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.
+        Return a TensorDesc with the same axis order, repacked with its rows (the innermost axis in memory) padded to a multiple of this many elements.
         """
     def permute(self, axes: collections.abc.Sequence[typing.SupportsIndex]) -> TensorDesc:
         """
-        A TensorDesc with its axes in another order, as numpy.transpose; negative axes count from the end. Raises GraphError.
+        Return a TensorDesc with permuted axes like numpy.transpose; negative axes count from the end. Raise GraphError.
         """
     @property
     def alignment(self) -> int:
@@ -147,7 +150,7 @@ class TensorDesc:
     @property
     def bytes(self) -> int:
         """
-        Size in bytes: total_bytes, or where none was given from element 0 to the last one reached, rounded up to 4; 0 where a size is 0.
+        Size in bytes: total_bytes if given, or else from element 0 to the last element reached, rounded up to 4; 0 if any size is 0.
         """
     @property
     def channel_axis(self) -> int | None:
@@ -161,17 +164,17 @@ class TensorDesc:
     @property
     def is_packed(self) -> bool:
         """
-        Whether the strides are row-major without gaps; axes of size 1 may have any stride.
+        Whether the strides are row-major without gaps; the strides of axes of size 1 do not matter.
         """
     @property
     def layout(self) -> str | None:
         """
-        The name that pumice.strides gives these strides for, axes of stride 0 taken as broadcast; None where there is none.
+        The layout name for which pumice.strides gives these strides, with axes of stride 0 as broadcast; None if there is none.
         """
     @property
     def overlaps(self) -> bool:
         """
-        Whether two indices reach one element (rule R9).
+        Whether two indices share an element (rule R9).
         """
     @property
     def owned(self) -> bool:
@@ -179,7 +182,7 @@ class TensorDesc:
     @property
     def physical_shape(self) -> tuple[int, ...]:
         """
-        The shape in memory: axes of stride 0 are of size 1.
+        The shape in memory, where axes of stride 0 have size 1.
         """
     @property
     def rank(self) -> int:
@@ -187,7 +190,7 @@ class TensorDesc:
     @property
     def required_alignment(self) -> int:
         """
-        Alignment in bytes: the offset at which the tensor is bound is a multiple of it (rule R3).
+        Required alignment of the tensor's bound offset in bytes (rule R3).
         """
     @property
     def scale(self) -> None | float | tuple[float, ...]:
@@ -203,19 +206,19 @@ class TensorDesc:
         ...
 class CacheState:
     """
-    The cache on disk: shaders, pipelines, graphs and measurements.
+    The on-disk cache of shaders, pipelines, graphs and measurements.
     """
     def __repr__(self) -> str:
         ...
     @property
     def bytes(self) -> int:
         """
-        The disk space that the entries occupy.
+        Disk space used by the entries, in bytes.
         """
     @property
     def files(self) -> int:
         """
-        The number of entries. Files that pumice has not written are not counted.
+        Number of entries. Files that pumice has not written do not count.
         """
     @property
     def folder(self) -> str:
@@ -223,11 +226,11 @@ class CacheState:
     @property
     def limit(self) -> int:
         """
-        The maximum size in bytes. Above it the least recently used entries are removed. PUMICE_CACHE_MB sets it.
+        Maximum size in bytes, set by PUMICE_CACHE_MB. Beyond it, the least recently used entries are removed.
         """
 class MatrixShape:
     """
-    One cooperative-matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].
+    A cooperative matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].
     """
     def __eq__(self, other: object) -> bool:
         ...
@@ -262,7 +265,7 @@ class MatrixShape:
         ...
 class DeviceInfo:
     """
-    Identity, kind, features and limits of a Vulkan device: a value, which can be compared, hashed and pickled.
+    Identity, kind, features and limits of a Vulkan device. A value: comparable, hashable and picklable.
     """
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
@@ -280,7 +283,7 @@ class DeviceInfo:
     @property
     def api_version(self) -> str:
         """
-        The Vulkan version, 'major.minor.patch'.
+        Vulkan version, 'major.minor.patch'.
         """
     @property
     def device_id(self) -> int:
@@ -291,7 +294,7 @@ class DeviceInfo:
     @property
     def driver_id(self) -> int:
         """
-        The driver's VkDriverId.
+        VkDriverId of the driver.
         """
     @property
     def driver_info(self) -> str:
@@ -302,17 +305,17 @@ class DeviceInfo:
     @property
     def extensions(self) -> dict[str, int]:
         """
-        Vulkan extension names -> spec version.
+        Vulkan extension names -> spec versions.
         """
     @property
     def features(self) -> dict[str, bool]:
         """
-        Vulkan feature names -> available.
+        Vulkan feature names -> whether available.
         """
     @property
     def index(self) -> int:
         """
-        The device's position in devices(); -1 for one that the environment hides.
+        Index of the device in devices(); -1 if the environment hides the device.
         """
     @property
     def kind(self) -> str:
@@ -322,17 +325,17 @@ class DeviceInfo:
     @property
     def limits(self) -> dict[str, int]:
         """
-        Vulkan limit names -> value; arrays as name_0, name_1, ...
+        Vulkan limit names -> values; arrays are named name_0, name_1, ...
         """
     @property
     def matrices(self) -> list[MatrixShape]:
         """
-        Cooperative-matrix shapes, empty where the device has none.
+        Supported cooperative matrix shapes; empty if there are none.
         """
     @property
     def memory_bytes(self) -> int:
         """
-        Bytes of the largest device-local heap.
+        Size of the largest device-local heap in bytes.
         """
     @property
     def name(self) -> str:
@@ -340,26 +343,26 @@ class DeviceInfo:
     @property
     def pci(self) -> str:
         """
-        PCI address ('0000:3b:00.0'), empty where unknown.
+        PCI address ('0000:3b:00.0'); empty if unknown.
         """
     @property
     def uuid(self) -> str:
         """
-        The device's UUID, 32 hexadecimal digits, stable across processes.
+        UUID of the device, 32 hexadecimal digits, stable across processes.
         """
     @property
     def vendor_id(self) -> int:
         ...
 class DriverQuirk:
     """
-    A way in which a driver does otherwise than Vulkan says, or than the engine could wish.
+    A driver behaviour that deviates from the Vulkan specification or that the engine has to work around.
     """
     def __repr__(self) -> str:
         ...
     @property
     def answer(self) -> str:
         """
-        A sentence that says what the engine does about the quirk.
+        One sentence: how the engine works around it.
         """
     @property
     def name(self) -> str:
@@ -367,21 +370,21 @@ class DriverQuirk:
     @property
     def shown(self) -> bool:
         """
-        Whether a trial of this driver has shown the quirk; else the driver is known for it, or the Context was told to assume it.
+        Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to assume it.
         """
     @property
     def summary(self) -> str:
         """
-        A sentence that says what the driver does.
+        One sentence: what the driver does.
         """
     @property
     def test(self) -> str:
         """
-        The test of the engine's suite that shows the quirk.
+        The test that demonstrates the quirk.
         """
 class MemoryCounts:
     """
-    Live device memory of a Context.
+    Device memory in use by a Context.
     """
     @property
     def block_bytes(self) -> int:
@@ -403,7 +406,7 @@ class MemoryCounts:
         ...
 class Context:
     """
-    One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.
+    A logical device with its queue, timeline, allocator and features. Thread-safe. Also a context manager.
     """
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
@@ -415,44 +418,47 @@ class Context:
     @typing.overload
     def __init__(self, device: str = '', without: collections.abc.Sequence[str] = [], limits: collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex] = {}, quirks: collections.abc.Sequence[str] = []) -> None:
         """
-        device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a name.
-        without: features and extensions to do without, so that fallbacks can be tested.
-        limits: Vulkan limit names -> values to keep to instead of the device's own, so that what is done on lesser devices can be tested; 'maxComputeWorkGroupCount' stands for all three axes, 'maxComputeWorkGroupCount_1' for one.
-        quirks: names of DriverQuirks that the driver is taken to have, so that what is done about them can be tested.
-        Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a limit that the device does not have.
+        Open a device.
+        device: '' (PUMICE_DEVICE, or else the best device), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a name.
+        without: features and extensions to disable, to test fallbacks.
+        limits: Vulkan limit names -> values to use instead of the device's, to test less capable devices; 'maxComputeWorkGroupCount' sets all three axes, 'maxComputeWorkGroupCount_1' one of them.
+        quirks: names of DriverQuirks to assume, to test their workarounds.
+        Raise DeviceError with the list of devices if none matches. Raise UnsupportedError for names that the engine does not use, and for limits that the device does not have.
         """
     @typing.overload
     def __init__(self, index: typing.SupportsIndex) -> None:
         """
-        The device at this position of devices().
+        Open the device at this index of devices().
         """
     def __repr__(self) -> str:
         ...
     def close(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for the work in flight and frees the device. Idempotent. Where no execution finishes for `timeout` seconds (None: patience) the context is abandoned, which the logger "pumice" says as an error. Ctrl-C interrupts, and the context stays open then.
+        Wait for the work in flight and free the device. Idempotent.
+        timeout: abandon the context if no execution finishes for this many seconds (None: `patience`); this is logged as an error to the logger "pumice". Ctrl-C interrupts the wait and leaves the context open.
         """
     def feature(self, name: str) -> bool:
         """
-        Whether a Vulkan feature is enabled.
+        Return whether a Vulkan feature is enabled.
         """
     def limit(self, name: str) -> int:
         """
-        A Vulkan limit by name.
+        Return a Vulkan limit by name.
         """
     def wait(self, id: typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,
-        DeviceLostError, OutOfBoundsError.
+        Wait for the execution with this id.
+        timeout: in seconds.
+        Raise StateError (L7) if no execution has this id, TimeoutError, DeviceLostError, OutOfBoundsError.
         """
     def wait_idle(self) -> None:
         """
-        Waits for everything submitted so far. Raises DeviceLostError, and OutOfBoundsError of a debugged kernel's execution that no wait has raised.
+        Wait for all work submitted so far. Raise DeviceLostError, or OutOfBoundsError if a debugged kernel failed in an execution and no wait has raised that yet.
         """
     @property
     def abandoned(self) -> bool:
         """
-        Whether close() gave up an execution that did not end: what the device may still use is never freed, and whatever needs the device raises DeviceLostError.
+        Whether close() gave up on an execution that did not finish. Memory that the device may still use is then never freed, and device calls raise DeviceLostError.
         """
     @property
     def choice(self) -> str:
@@ -465,17 +471,17 @@ class Context:
     @property
     def completed(self) -> int:
         """
-        Id of the last execution that has finished.
+        Id of the last execution that finished.
         """
     @property
     def driver_quirks(self) -> list[DriverQuirk]:
         """
-        The ways in which this driver does otherwise than Vulkan says, each with the engine's answer. The trial of the driver runs now where it has not run yet.
+        The DriverQuirks of this driver. Runs the driver trial if it has not run yet.
         """
     @property
     def info(self) -> DeviceInfo:
         """
-        The device, with its features as enabled here.
+        The device, with the features enabled in this context.
         """
     @property
     def memory(self) -> MemoryCounts:
@@ -485,7 +491,7 @@ class Context:
     @property
     def patience(self) -> float:
         """
-        Seconds without any execution finishing after which close() and the end of the process abandon the context: PUMICE_ABANDON_SECONDS (30 where it is not set), and on top the longest execution that was waited for.
+        Seconds without a finished execution after which close() and process exit abandon the context: PUMICE_ABANDON_SECONDS (default 30) plus the longest execution waited for so far.
         """
     @property
     def pipelines_created(self) -> int:
@@ -493,16 +499,16 @@ class Context:
     @property
     def submitted(self) -> int:
         """
-        Id of the last execution submitted.
+        Id of the last execution that was submitted.
         """
     @property
     def without(self) -> list[str]:
         """
-        The features and extensions that the context does without.
+        The features and extensions disabled in this context.
         """
 class Buffer:
     """
-    A byte range of device memory; a context manager.
+    A byte range of device memory. Also a context manager.
     """
     def __enter__(self) -> Buffer:
         ...
@@ -510,50 +516,53 @@ class Buffer:
         ...
     def __init__(self, context: Context, bytes: typing.SupportsIndex, heap: str = 'default') -> None:
         """
-        bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises OutOfMemoryError, BindingError (M5) for a negative number.
+        Allocate memory with undefined content.
+        bytes: size in bytes.
+        heap: 'default' (device memory), 'upload' (written by the host) or 'readback' (read by the host).
+        Raise OutOfMemoryError, or BindingError (M5) if the size is negative.
         """
     def __repr__(self) -> str:
         ...
     def _export_memory(self) -> int:
         """
-        A new file descriptor of a shared buffer's memory, which the caller owns.
+        Return a new file descriptor for a shared buffer's memory, owned by the caller.
         """
     def _set_mapping(self, address: typing.SupportsInt | typing.SupportsIndex, device: typing.SupportsInt | typing.SupportsIndex, owner: typing.Any) -> None:
         """
-        Notes where the other interface has the memory. The owner is kept as long as the memory is.
+        Set the buffer's address and device index in the other API. Keep `owner` alive as long as the memory.
         """
     def close(self) -> None:
         """
-        Frees the memory once the work in flight has finished. Idempotent.
+        Free the memory once the work in flight has finished. Idempotent.
         """
     def map(self) -> np.typing.NDArray[np.uint8]:
         """
-        The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.
+        Map the whole buffer and return it as a uint8 NumPy array, without a copy. Raise StateError if the memory is not host-visible.
         """
     def sync_end(self) -> None:
         ...
     def sync_start(self, read: bool = True, write: bool = True) -> None:
         """
-        Marks the start of host access; reading waits for the work submitted so far.
+        Begin host access. If `read`, wait for all work submitted so far.
         """
     def unmap(self) -> None:
         """
-        Ends host access. Idempotent.
+        End host access. Idempotent.
         """
     @property
     def _allocated_bytes(self) -> int:
         """
-        The size of the allocation, which an import states.
+        Allocation size in bytes, required for the import.
         """
     @property
     def _mapping(self) -> tuple[int, int] | None:
         """
-        The address of a shared buffer in the other interface, and that interface's number of the device; None for any other buffer.
+        The (address, device index) of a shared buffer in the other API; None for other buffers.
         """
     @property
     def _views(self) -> int:
         """
-        Arrays of others that see the buffer's memory and keep it.
+        Number of external arrays that view the buffer's memory and keep it alive.
         """
     @property
     def bytes(self) -> int:
@@ -570,7 +579,7 @@ class Buffer:
     @property
     def id(self) -> int:
         """
-        The number by which refusals name the buffer.
+        The buffer's number in error messages.
         """
     @property
     def mappable(self) -> bool:
@@ -580,12 +589,12 @@ class Buffer:
         ...
 class BufferRange:
     """
-    A part of a buffer, in bytes.
+    A byte range of a buffer.
     """
     def __init__(self, buffer: Buffer, offset: typing.SupportsIndex = 0, bytes: typing.SupportsIndex | None = None) -> None:
         """
-        offset and size in bytes; None: up to the end of the buffer. Whether the range lies inside the buffer is checked where it is bound.
-        Raises BindingError (R1) for a negative number.
+        offset, bytes: in bytes; bytes=None extends to the end of the buffer. The range is checked against the buffer when it is bound.
+        Raise BindingError (R1) if either is negative.
         """
     def __repr__(self) -> str:
         ...
@@ -600,10 +609,7 @@ class BufferRange:
         ...
 class Tensor:
     """
-    A TensorDesc and the buffer that holds it; views share the buffer and keep it alive. While the buffer is mapped the
-    buffer protocol gives the memory itself. Arithmetic, comparisons and bitwise operators are NumPy's: they run on the
-    device, broadcast, and give a new Tensor of the dtype that NumPy gives; the type of a Python number gives way to the
-    tensor's. == compares elements and gives a Tensor of bool, so that tensors have no hash.
+    A TensorDesc and the buffer with its elements. Views share the buffer and keep it alive. While the buffer is mapped, the buffer protocol exposes its memory. Arithmetic, comparison and bitwise operators follow NumPy: they run on the device, broadcast, and return a new Tensor of NumPy's result dtype; Python numbers adopt the tensor's dtype. == compares elementwise and returns a bool Tensor, so tensors are not hashable.
     """
     __array_priority__: typing.ClassVar[float] = 1000.0
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
@@ -618,7 +624,7 @@ class Tensor:
         ...
     def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
         """
-        The elements that numpy() gives, converted to dtype on the host. Raises ValueError for copy=False.
+        Return the elements as numpy() does, converted to dtype on the host. Raise ValueError for copy=False.
         """
     def __bool__(self) -> bool:
         ...
@@ -628,14 +634,13 @@ class Tensor:
         ...
     def __dlpack__(self, *, stream: typing.Any = None, max_version: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, dl_device: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, copy: bool | None = None) -> typing.Any:
         """
-        A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory
-        where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.
-        Memory that empty(share="cuda") made is exported as an array of CUDA; stream=-1 leaves out the wait.
-        Raises BufferError for another device, a stream, a 4-bit dtype, and copy=False where a copy is needed.
+        Return a DLPack capsule with the elements as a CPU array, after waiting for the work submitted so far. It shares the tensor's memory if that is host-visible and copy is not True, or else contains a copy. The capsule is versioned for max_version >= 1.
+        Tensors created with empty(share="cuda") are exported as CUDA arrays; stream=-1 skips the wait.
+        Raise BufferError for other devices, streams and 4-bit dtypes, and for copy=False if a copy is needed.
         """
     def __dlpack_device__(self) -> tuple[int, int]:
         """
-        (1, 0): the CPU; (2, number) for memory shared with a CUDA device.
+        Return (1, 0), the CPU, or (2, index) for memory shared with a CUDA device.
         """
     def __eq__(self, arg0: typing.Any) -> typing.Any:
         ...
@@ -647,8 +652,7 @@ class Tensor:
         ...
     def __getitem__(self, key: typing.Any) -> Tensor:
         """
-        A view: integers drop an axis, slices with steps from 1 on keep it, None adds one. Raises IndexError, and GraphError for what no
-        strides from 0 on express: a negative step, arrays.
+        Return a view: integers drop an axis, slices with positive steps keep it, None adds one. Raise IndexError, or GraphError for arrays and negative steps.
         """
     def __gt__(self, arg0: typing.Any) -> typing.Any:
         ...
@@ -666,7 +670,8 @@ class Tensor:
         ...
     def __init__(self, desc: TensorDesc, buffer: Buffer, offset: typing.SupportsIndex = 0) -> None:
         """
-        offset: place of the first element in the buffer, in elements. Raises BindingError (R1) where the buffer is too small.
+        offset: offset of the first element in the buffer, in elements.
+        Raise BindingError (R1) if the buffer is too small.
         """
     def __int__(self) -> int:
         ...
@@ -740,8 +745,7 @@ class Tensor:
         ...
     def __setitem__(self, key: typing.Any, value: typing.Any) -> None:
         """
-        Overwrites the elements of the view [key] with a number, or with an array or Tensor of the same dtype that broadcasts to its
-        shape. Raises as upload and fill do.
+        Overwrite the elements of the view [key] with a number, or with a broadcastable array or Tensor of the same dtype. Raise the errors of upload and fill.
         """
     def __sub__(self, arg0: typing.Any) -> Tensor:
         ...
@@ -751,72 +755,72 @@ class Tensor:
         ...
     def all(self) -> bool:
         """
-        Whether no element is zero; True where there are no elements.
+        Return whether all elements are nonzero; True if there are no elements.
         """
     def any(self) -> bool:
         """
-        Whether an element is not zero; False where there are no elements.
+        Return whether any element is nonzero; False if there are no elements.
         """
     def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsIndex]) -> Tensor:
         """
-        A view with strides of 0, as numpy.broadcast_to. Raises GraphError.
+        Return a view with strides of 0, like numpy.broadcast_to. Raise GraphError.
         """
     def contiguous(self) -> Tensor:
         """
-        The tensor itself where is_contiguous, else a copy.
+        Return the tensor itself if is_contiguous, otherwise a copy.
         """
     def copy(self) -> Tensor:
         """
-        A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).
+        Return a packed copy in new memory, made on the device (4-bit dtypes: via the host).
         """
     def expand_dims(self, axis: typing.SupportsIndex) -> Tensor:
         """
-        A view with a new axis of size 1 at this place. Raises GraphError.
+        Return a view with a new axis of size 1 at this index. Raise GraphError.
         """
     def fill(self, value: typing.Any) -> None:
         """
-        Sets all elements to a number. Raises BindingError (K6) where an integer dtype does not hold it.
+        Set all elements to a number. Raise BindingError (K6) if it is not representable in an integer dtype.
         """
     def item(self) -> typing.Any:
         """
-        The one element as a Python number. Raises BindingError (K5) where there are more or none.
+        Return the only element as a Python number. Raise BindingError (K5) unless there is exactly one.
         """
     def numpy(self, out: np.typing.NDArray[typing.Any] | None = None) -> np.typing.NDArray[typing.Any]:
         """
-        A NumPy array with the tensor's elements, row-major; waits for the work submitted so far. Elements that NumPy lacks are those
-        of ml_dtypes. out: the array, of the tensor's dtype and shape, writable and C-contiguous; None: a new one. Raises BindingError
-        (K5) for another one.
+        Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks are those of ml_dtypes.
+        out: a writable C-contiguous array of the same dtype and shape; None: a new array.
+        Raise BindingError (K5) if `out` does not match.
         """
     def reshape(self, shape: typing.Any) -> Tensor:
         """
-        A view of another shape, one size of which may be -1. Raises GraphError where elements would have to be moved.
+        Return a view of another shape, in which one size may be -1. Raise GraphError if elements would have to move.
         """
     def squeeze(self, axis: typing.SupportsIndex | collections.abc.Sequence[typing.SupportsIndex] | None = None) -> Tensor:
         """
-        A view without axes of size 1: all, or those named. Raises GraphError.
+        Return a view without the given axes of size 1, by default all. Raise GraphError.
         """
     def to(self, dtype: typing.Any) -> Tensor:
         """
-        A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. The tensor
-        itself where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.
+        Return a packed copy of another dtype, converted on the device like the Cast operator: floats round to nearest even. Return the tensor itself if it already has the dtype. Raise UnsupportedError naming a dtype that Cast does not support.
         """
     def tolist(self) -> typing.Any:
         """
-        The elements as nested lists of Python numbers.
+        Return the elements as nested lists of Python numbers.
         """
     def transpose(self, axes: collections.abc.Sequence[typing.SupportsIndex] | None = None) -> Tensor:
         """
-        A view with the axes in another order; reversed where none is given.
+        Return a view with permuted axes; without `axes`, reversed.
         """
     def upload(self, array: np.typing.NDArray[typing.Any]) -> None:
         """
-        Overwrites the elements, ordered after the work submitted so far. array: same dtype and shape, any strides and byte order.
-        Raises BindingError (K5), GraphError where elements of this view share memory, UnsupportedError for strided 4-bit views.
+        Overwrite the elements after the work submitted so far.
+        array: same dtype and shape, any strides and byte order.
+        Raise BindingError (K5), GraphError if elements of this view share memory, UnsupportedError for strided 4-bit views.
         """
     @property
     def T(self) -> Tensor:
         """
-        A view with the axes reversed.
+        A view with reversed axes.
         """
     @property
     def buffer(self) -> Buffer:
@@ -833,7 +837,7 @@ class Tensor:
     @property
     def is_contiguous(self) -> bool:
         """
-        Whether the elements are row-major and begin at an offset that every kernel takes: .contiguous() is the tensor itself then.
+        Whether the elements are row-major and start at an offset that all kernels support; .contiguous() then returns the tensor itself.
         """
     @property
     def nbytes(self) -> int:
@@ -846,7 +850,7 @@ class Tensor:
     @property
     def offset(self) -> int:
         """
-        Place of the first element in the buffer, in elements.
+        Offset of the first element in the buffer, in elements.
         """
     @property
     def shape(self) -> tuple[int, ...]:
@@ -861,22 +865,22 @@ class Tensor:
         """
 class SharedTimeline:
     """
-    A timeline semaphore of a context that another interface imports by a file descriptor.
+    A timeline semaphore that another API can import by file descriptor.
     """
     def __init__(self, context: Context) -> None:
         """
-        Raises UnsupportedError naming what is missing.
+        Raise UnsupportedError naming the missing feature.
         """
     def export_semaphore(self) -> int:
         """
-        A new file descriptor, which the caller owns.
+        Return a new file descriptor, owned by the caller.
         """
     @property
     def value(self) -> int:
         ...
 class Image:
     """
-    Texels in device memory, for the images of kernels; a context manager.
+    Texels in device memory, for the image arguments of kernels. Also a context manager.
     """
     def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
         ...
@@ -886,23 +890,28 @@ class Image:
         ...
     def __init__(self, context: Context, format: typing.Any, shape: typing.Any, *, filter: typing.Any = 'nearest', address: typing.Any = 'clamp', normalized: typing.Any = None) -> None:
         """
-        format: as GLSL names it: floats 'r32f', 'rg32f', 'rgba32f', 'r16f', 'rg16f', 'rgba16f'; bytes that a shader sees as floats from 0 to 1 'r8', 'rg8', 'rgba8'; whole numbers 'r32ui', 'rg32ui', 'rgba32ui', 'r16ui', 'r8ui', 'rgba8ui', 'r32i', 'rg32i', 'rgba32i', 'r16i', 'r8i'. shape: [width], [height, width] or [depth, height, width], as an array with the texels has it, with 2 or 4 channels last in the rg and rgba formats; a shader's position is (x, y, z) = (width, height, depth). The content is undefined.
-        The sampler serves texture functions; texelFetch and storage images do not use it. filter: 'nearest' or 'linear'. address: 'clamp', 'repeat' or 'border' (zeros). normalized: whether its coordinates are 0 to 1, or in texels; None: in texels where that is possible, which is in one and two dimensions without 'repeat'.
-        Raises UnsupportedError for what the device does not take, OutOfMemoryError.
+        Create an image with undefined content.
+        format: in GLSL's notation. Floats: 'r32f', 'rg32f', 'rgba32f', 'r16f', 'rg16f', 'rgba16f'. Normalised bytes, floats from 0 to 1 in shaders: 'r8', 'rg8', 'rgba8'. Integers: 'r32ui', 'rg32ui', 'rgba32ui', 'r16ui', 'r8ui', 'rgba8ui', 'r32i', 'rg32i', 'rgba32i', 'r16i', 'r8i'.
+        shape: [width], [height, width] or [depth, height, width], with 2 or 4 channels last for rg and rgba formats. Shaders use coordinates (x, y, z) = (width, height, depth).
+        filter: 'nearest' or 'linear'.
+        address: 'clamp', 'repeat' or 'border' (zeros).
+        normalized: whether sampler coordinates are 0 to 1 instead of texels; None: texels if possible, that is for 1D and 2D images without 'repeat'.
+        These sampler settings apply to texture functions, not to texelFetch and storage images.
+        Raise UnsupportedError for what the device does not support, OutOfMemoryError.
         """
     def __repr__(self) -> str:
         ...
     def close(self) -> None:
         """
-        Frees the memory once the work in flight has finished. Idempotent.
+        Free the memory once the work in flight has finished. Idempotent.
         """
     def numpy(self) -> np.typing.NDArray[typing.Any]:
         """
-        A copy of the texels, of the image's shape; waits for the work submitted so far.
+        Return a copy of the texels in the shape of the image, after waiting for the work submitted so far.
         """
     def upload(self, array: np.typing.NDArray[typing.Any]) -> None:
         """
-        Overwrites the texels; same shape, elements that convert exactly. Ordered after the work submitted so far. Raises BindingError.
+        Overwrite the texels after the work submitted so far. The array must have the same shape and exactly convertible elements. Raise BindingError.
         """
     @property
     def address(self) -> str:
@@ -916,7 +925,7 @@ class Image:
     @property
     def dimensions(self) -> int:
         """
-        The number of axes without the channels, 1 to 3.
+        Number of axes without the channels, 1 to 3.
         """
     @property
     def dtype(self) -> np.dtype[typing.Any]:
@@ -935,21 +944,24 @@ class Image:
         ...
 class ShaderOptions:
     """
-    The target that a shader is compiled for, as explicit data: compiling needs no GPU.
+    The compilation target of a shader. Explicit data, so that compiling needs no GPU.
     """
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
         ...
     def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int8_storage: bool = False, int8_packed: bool = False, int8_arithmetic: bool = False, int8_uniform: bool = False, int16_storage: bool = False, int16_packed: bool = False, shader_local_memory: bool = False, generation: str = 'current', image_storage: bool = False, subgroup: collections.abc.Set[str] = set(), int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, fp16_rounds_to_even: bool = False, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}, debug: bool = False, guard: bool = True) -> None:
         """
-        storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.
-        int8_*, int16_*: the integer families; _storage goes before _packed.
-        generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes
-        (in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of 2024.
-        int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.
-        debug: accesses are checked, as Kernel(debug=True) says.
-        guard: False compiles a text without a local size as it stands, without push constants of the engine's own: it checks its
-        bounds itself, and is launched by whole workgroups, of one invocation where local_size= says nothing.
+        storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.
+        fp16_arithmetic: afp is fp16.
+        fp16_uniform: lfp is fp16 too.
+        int8_*, int16_*: the integer families; _storage takes precedence over _packed.
+        generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of packed storage is a 4-byte float (currently two elements share a word).
+        image_storage, subgroup: for generation '2024'; subgroup: 'basic', 'vote', 'ballot', 'shuffle'.
+        int64 to fp16_rounds_to_even: device capabilities.
+        vulkan_minor: the target, Vulkan 1.x.
+        profile: device macros, name -> text.
+        debug: check accesses, as with Kernel(debug=True).
+        guard: False compiles a source without a local size as is, without the engine's push constants. It then checks its own bounds and is launched in whole workgroups, of one invocation unless local_size= is given.
         """
     def __repr__(self) -> str:
         ...
@@ -959,7 +971,7 @@ class ShaderOptions:
     @property
     def preamble(self) -> str:
         """
-        The whole text of the GLSL extension for these options; a shader gets the parts that it names.
+        The complete GLSL extension source for these options; a shader gets only the parts that it uses.
         """
     @property
     def profile(self) -> dict[str, str]:
@@ -969,7 +981,7 @@ class ShaderOptions:
         ...
 class Shader:
     """
-    A compiled shader and its interface, read from the SPIR-V.
+    A compiled shader and its interface, reflected from the SPIR-V.
     """
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
@@ -978,7 +990,7 @@ class Shader:
         ...
     def disassemble(self) -> str:
         """
-        The SPIR-V as text.
+        Return the SPIR-V disassembly.
         """
     @property
     def interface(self) -> dict[str, typing.Any]:
@@ -992,12 +1004,12 @@ class Shader:
     @property
     def preamble(self) -> str:
         """
-        The text that stood before the shader's own.
+        The source prepended to the shader's own.
         """
     @property
     def report(self) -> dict[str, str]:
         """
-        Device macros of the profile that the shader did not see, since the shader compiler lacks their GLSL extension: macro -> why.
+        Device macros of the profile withheld from the shader because the shader compiler lacks their GLSL extension: macro -> reason.
         """
     @property
     def spirv(self) -> bytes:
@@ -1007,7 +1019,7 @@ class Shader:
         ...
 class CompileCounts:
     """
-    Shaders of this process: compiled, and found in the caches.
+    Numbers of shaders that this process compiled or found in the caches.
     """
     @property
     def compiled(self) -> int:
@@ -1020,7 +1032,7 @@ class CompileCounts:
         ...
 class Message:
     """
-    A message that one invocation of a kernel printed.
+    A message printed by an invocation of a kernel.
     """
     def __repr__(self) -> str:
         ...
@@ -1032,7 +1044,7 @@ class Message:
     @property
     def invocation(self) -> tuple[int, int, int]:
         """
-        The invocation's gl_GlobalInvocationID, (x, y, z).
+        gl_GlobalInvocationID of the invocation, (x, y, z).
         """
     @property
     def line(self) -> int:
@@ -1042,68 +1054,82 @@ class Message:
         ...
 class BoundKernel:
     """
-    A kernel with its arguments; CommandList.dispatch records it.
+    A kernel with bound arguments, for CommandList.dispatch().
     """
     def __repr__(self) -> str:
         ...
     @property
     def groups(self) -> typing.Annotated[list[int], "FixedSize(3)"] | None:
         """
-        The workgroups on each axis; None where the device reads them from a tensor.
+        Number of workgroups per axis; None if the device reads them from a tensor.
         """
 class Kernel:
     """
-    A compute shader in GLSL with the extension's types; called with its arguments by name.
+    A GLSL compute shader with the extension's types, called with arguments by name.
     """
     def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: None | ShaderOptions | dict[str, typing.Any] = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576, local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None, spirv: bytes = b'') -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. path: the file that the source is from. debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a workgroup, for a text that declares none. spirv: a module in place of the source.
-        Raises ShaderCompileError, UnsupportedError, BindingError.
+        Compile a kernel.
+        source: GLSL source.
+        macros: names -> text.
+        spec: specialization constants -> values.
+        includes: paths -> source.
+        options: ShaderOptions that replace those derived from the device and the arrays, which then need the types declared in the shader; or a dict of keywords to change only these.
+        include_dirs: folders searched by #include.
+        path: file of the source.
+        debug: check bounds.
+        message_bytes: size of the printf ring buffer.
+        local_size: workgroup size, for sources that declare none.
+        spirv: a SPIR-V module to use instead of the source.
+        Raise ShaderCompileError, UnsupportedError, BindingError.
         """
     def __repr__(self) -> str:
         ...
     def _driver_record(self, storage: str | None = None) -> dict[str, typing.Any]:
         """
-        What the driver tells of one build, by default the plain one.
+        Return the driver's statistics for a build, by default the plain one.
         """
     def _layout(self, name: str) -> typing.Any:
         """
-        The sizes of a buffer's element, or of its block, in the fp32 build: (without gaps, with gaps, the same of members by name). None where there are more members than can be told.
+        Return the sizes of a buffer's element, or of its block, in the fp32 build: (without padding, with padding, the same for members by name). None if there are too many members.
         """
     def _replace(self, other: Kernel) -> None:
         """
-        Makes this kernel what the other one is.
+        Replace this kernel with another one.
         """
     def bind(self, *args: typing.Any, **kwargs: typing.Any) -> BoundKernel:
         """
-        A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.
+        Return a BoundKernel for command lists, from Tensors, Images and push constants by name, and threads= or groups=.
         """
     def disassemble(self) -> str:
         """
-        The SPIR-V of the fp32 build (or that of the given options) as text.
+        Return the SPIR-V disassembly of the fp32 build, or of the one for the given options.
         """
     def dtype(self, name: str, length: typing.SupportsInt | typing.SupportsIndex | None = None) -> np.dtype[typing.Any]:
         """
-        The NumPy dtype of one element of an array in a buffer, in the fp32 build. A structure has the offsets that the shader has, and a vec3 the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. A block with more members than an array gives the dtype of the whole block; length: that of the array of any length at its end.
-        Raises BindingError.
+        Return the NumPy dtype of one element of a buffer's array in the fp32 build. Structs have the shader's offsets, and a vec3 includes its padding (4 numbers), so numpy.zeros(n, dtype) has the right layout. A block with other members besides an array returns the dtype of the whole block.
+        length: length of the runtime-sized array at the end of the block.
+        Raise BindingError.
         """
     def run(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """
-        Runs the kernel once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=. The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it takes longer than all others.
+        Run the kernel once and wait. Takes arguments by name, and threads= or groups=. Arguments are Tensors, NumPy arrays (copied to the device, and back if the kernel writes them), Images, and push constants: numbers, sequences for vectors, matrices (by column) and arrays, dicts for structs.
+        timeout: in seconds; None: unlimited.
+        The first call with given array types is slower: it builds a kernel, which some drivers compile at its first dispatch.
         """
     def take_messages(self) -> list[Message]:
         """
-        The messages, which are then forgotten.
+        Return and clear the messages.
         """
     @property
     def messages(self) -> list[Message]:
         """
-        The messages that printf wrote in executions that were waited for, until take_messages(); the latest 100,000.
+        The printf messages of executions waited for since take_messages(), at most the latest 100,000.
         """
     @property
     def messages_lost(self) -> int:
         """
-        The number of messages that found no room, since take_messages().
+        Number of messages lost since take_messages() because the ring buffer was full.
         """
     @property
     def name(self) -> str:
@@ -1111,7 +1137,7 @@ class Kernel:
     @property
     def shader(self) -> Shader:
         """
-        The fp32 build (or that of the given options).
+        The fp32 build, or the one for the given options.
         """
     @property
     def source(self) -> str:
@@ -1119,11 +1145,11 @@ class Kernel:
     @property
     def variants(self) -> dict[str, Shader]:
         """
-        The builds so far: storage name -> Shader. A call makes the one that its arrays need.
+        The builds so far: storage name -> Shader. A call adds the one that its arrays need.
         """
 class BindingProperties:
     """
-    The numbers of descriptors and bytes that a dispatchable needs bound.
+    The numbers of descriptors and bytes that must be bound to a dispatchable.
     """
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
@@ -1148,23 +1174,23 @@ class Slot:
     @property
     def desc(self) -> TensorDesc | None:
         """
-        The TensorDesc; None for an optional tensor that is described as absent.
+        The TensorDesc; None for an omitted optional tensor.
         """
     @property
     def name(self) -> str:
         ...
 class Dispatchable:
     """
-    Compiled operators, compiled graphs and initializers.
+    Base class of compiled operators, compiled graphs and initializers.
     """
     def supports_in_place(self, input: typing.SupportsIndex = 0, output: typing.SupportsIndex = 0) -> bool:
         """
-        Whether that output may be bound to the range of that input, where both have one description.
+        Return whether this output may be bound to the range of this input, provided that both have the same description.
         """
     @property
     def binding_properties(self) -> BindingProperties:
         """
-        The BindingProperties, which a reset of an initializer changes.
+        The BindingProperties. Resetting an initializer changes them.
         """
     @property
     def context(self) -> Context:
@@ -1172,7 +1198,7 @@ class Dispatchable:
     @property
     def inputs(self) -> list[Slot]:
         """
-        The Slots in order; an initializer has one for each operator.
+        The input Slots in order; an initializer has one per operator.
         """
     @property
     def name(self) -> str:
@@ -1182,41 +1208,43 @@ class Dispatchable:
         ...
 class BindingTable:
     """
-    Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.
+    The bindings of a dispatchable. Checks every binding rule at the call; a failed call (BindingError) changes nothing. Not thread-safe.
     """
     def __init__(self, dispatchable: Dispatchable, descriptors: typing.SupportsIndex | None = None) -> None:
         """
-        A table for a dispatchable. descriptors: how many the table may use; None: as many as are needed. Raises BindingError (C10).
+        Create a table for a dispatchable.
+        descriptors: maximum number of descriptors; None: as many as required.
+        Raise BindingError (C10).
         """
     def __repr__(self) -> str:
         ...
     def bind(self, **kwargs: typing.Any) -> None:
         """
-        Binds all inputs and outputs at once, by the names of their slots; those not named are bound to nothing. Raises BindingError.
+        Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError.
         """
     def bind_inputs(self, bindings: typing.Any) -> None:
         """
-        Binds every input to None, a Tensor, a Buffer or a BufferRange; those of an initializer to a list of these for every operator. None or an empty list unbinds all. Raises BindingError.
+        Bind each input to None, a Tensor, a Buffer or a BufferRange, or for an initializer to a list of these per operator. None or an empty list unbinds all. Raise BindingError.
         """
     def bind_outputs(self, bindings: typing.Any) -> None:
         """
-        Binds every output, as bind_inputs does; those of an initializer are the persistent resources of the operators. Raises BindingError.
+        Bind each output like bind_inputs(). The outputs of an initializer are the operators' persistent resources. Raise BindingError.
         """
     def bind_persistent(self, binding: typing.Any) -> None:
         """
-        Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.
+        Bind the persistent resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.
         """
     def bind_temporary(self, binding: typing.Any) -> None:
         """
-        Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.
+        Bind the temporary resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.
         """
     def reset(self, dispatchable: Dispatchable, descriptors: typing.SupportsIndex | None = None) -> None:
         """
-        Unbinds all and serves another dispatchable. Raises BindingError.
+        Unbind everything and switch to another dispatchable. Raise BindingError.
         """
     def time_bindings(self, inputs: typing.Any, outputs: typing.Any, runs: typing.SupportsIndex) -> list[float]:
         """
-        Seconds of each of `runs` bindings of both lists, measured without Python in between; the lists are copied each time.
+        Return the seconds of each of `runs` bindings of both lists, measured in C++ without Python in between. The lists are copied each time.
         """
     def unbind(self) -> None:
         ...
@@ -1225,7 +1253,7 @@ class BindingTable:
         ...
 class Submission:
     """
-    One execution in flight or finished; int() gives its id on the context's timeline.
+    An execution in flight or finished. int() returns its id on the context's timeline.
     """
     def __index__(self) -> int:
         ...
@@ -1235,22 +1263,24 @@ class Submission:
         ...
     def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.
+        Wait until the execution has finished.
+        timeout: in seconds.
+        Raise TimeoutError, DeviceLostError, OutOfBoundsError.
         """
     @property
     def cold(self) -> bool:
         """
-        Whether a kernel ran for the first time in this execution, whose time may then include the driver's compilation.
+        Whether a kernel ran for the first time in this execution; its time may then include compilation by the driver.
         """
     @property
     def device_seconds(self) -> float | None:
         """
-        Time on the device; None unless committed with timing and finished.
+        Device time in seconds; None if not committed with timing or not finished.
         """
     @property
     def device_time(self) -> float | None:
         """
-        Time on the device, as device_seconds.
+        Same as device_seconds.
         """
     @property
     def done(self) -> bool:
@@ -1260,26 +1290,26 @@ class Submission:
         ...
 class DispatchTime:
     """
-    How long the device took for one dispatch.
+    Device time of one dispatch.
     """
     def __repr__(self) -> str:
         ...
     @property
     def cold(self) -> bool:
         """
-        Whether the dispatch's kernel ran for the first time; the time may then include the driver's compilation.
+        Whether the kernel ran for the first time; the time may then include compilation by the driver.
         """
     @property
     def label(self) -> str:
         """
-        The node's name, or the kernel's.
+        Name of the node, or of the kernel.
         """
     @property
     def seconds(self) -> float:
         ...
 class CommandList:
     """
-    A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.
+    A list of dispatches and copies: recorded, committed once, executed many times. Barriers are inserted automatically.
     """
     def __init__(self, context: Context) -> None:
         ...
@@ -1287,38 +1317,38 @@ class CommandList:
         ...
     def commit(self, timing: bool = False, profile: bool = False) -> None:
         """
-        Ends the recording. timing: the device time of an execution is measured. profile: that of every dispatch is.
+        End the recording.
+        timing: measure the device time of each execution.
+        profile: measure the device time of each dispatch.
         """
     def copy(self, source: typing.Any, target: typing.Any) -> None:
         ...
     @typing.overload
     def dispatch(self, dispatchable: Dispatchable, table: BindingTable) -> None:
         """
-        Records a dispatch. The table is read at once; where the dispatchable was compiled with DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.
+        Record a dispatch. The table is read now, or at every exec() if the dispatchable was compiled with DESCRIPTORS_VOLATILE. Raise BindingError.
         """
     @typing.overload
     def dispatch(self, kernel: BoundKernel) -> None:
         ...
     def exec(self) -> Submission:
         """
-        Submits the list once, and returns at once. The first dispatch of a kernel may have the driver's compilation in it, which
-        Submission.cold tells and warm_up() has done beforehand.
+        Submit the list once without waiting. The first dispatch of a kernel may include compilation by the driver: Submission.cold reports this, and warm_up() avoids it.
         """
     def time(self, runs: typing.SupportsIndex, warm_up: typing.SupportsIndex | None = None) -> list[float]:
         """
-        Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit
-        and wait. warm_up: executions before them that are not measured; None: one where a kernel of the list has not run yet,
-        which some drivers compile at its first dispatch.
+        Return the seconds from exec to result of each of `runs` executions, measured in C++ without Python in between.
+        warm_up: number of unmeasured executions before; None: one if a kernel of the list has not run yet, since some drivers compile it at its first dispatch.
         """
     def wait(self, id: typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,
-        DeviceLostError, OutOfBoundsError.
+        Wait for the execution with this id.
+        timeout: in seconds.
+        Raise StateError (L7) if no execution has this id, TimeoutError, DeviceLostError, OutOfBoundsError.
         """
     def warm_up(self, runs: typing.SupportsIndex = 1) -> None:
         """
-        Executes the list and waits, so that what a driver compiles at a first dispatch is not in later times. Raises as exec
-        and wait do.
+        Execute the list and wait, so that later times exclude compilation by the driver at the first dispatch. Raise the errors of exec and wait.
         """
     @property
     def barriers(self) -> int:
@@ -1329,7 +1359,7 @@ class CommandList:
     @property
     def dispatch_times(self) -> list[DispatchTime]:
         """
-        A DispatchTime of every dispatch of the last execution; needs commit(profile=True).
+        A DispatchTime for each dispatch of the last execution. Requires commit(profile=True).
         """
     @property
     def dispatches(self) -> int:
@@ -1343,12 +1373,12 @@ class PrecisionSupport:
     @property
     def lacks(self) -> list[str]:
         """
-        Features of the device and extensions of the shader compiler that native storage and matrix units would need.
+        Device features and shader compiler extensions missing for native storage and cooperative matrices.
         """
     @property
     def matrices(self) -> bool:
         """
-        Whether matrix units multiply numbers of this precision and sum in float32.
+        Whether cooperative matrices support this precision with float32 accumulation.
         """
     @property
     def precision(self) -> str:
@@ -1356,7 +1386,7 @@ class PrecisionSupport:
     @property
     def storage(self) -> str:
         """
-        The type that floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.
+        Internal storage type of floats: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.
         """
 class ValueRole:
     """
@@ -1367,7 +1397,7 @@ class ValueRole:
     @property
     def dtypes(self) -> list[str]:
         """
-        Element types that are supported; none: ONNX has the value, the engine does not.
+        Supported element types; empty if the value exists in ONNX but the engine does not support it.
         """
     @property
     def name(self) -> str:
@@ -1378,12 +1408,12 @@ class ValueRole:
     @property
     def type(self) -> str:
         """
-        A letter that the values of one element type share; empty for a type of its own.
+        Letter shared by values of the same element type; empty if its type is independent.
         """
     @property
     def variadic(self) -> bool:
         """
-        Whether any number of values may stand from here on.
+        Whether it stands for any number of values.
         """
 class AttributeSchema:
     """
@@ -1394,12 +1424,12 @@ class AttributeSchema:
     @property
     def choices(self) -> list[typing.Any]:
         """
-        The values that are supported; none: any.
+        Supported values; empty: any.
         """
     @property
     def default(self) -> typing.Any:
         """
-        The value of an attribute that is not given; None where it is required or may be left out.
+        Default value; None if the attribute is required or may be omitted.
         """
     @property
     def kind(self) -> str:
@@ -1414,7 +1444,7 @@ class AttributeSchema:
         ...
 class OperatorRow:
     """
-    One operator of the table, in the newest form of its ONNX operator.
+    A row of the operator table, for the newest version of its ONNX operator.
     """
     def __repr__(self) -> str:
         ...
@@ -1424,22 +1454,22 @@ class OperatorRow:
     @property
     def expression(self) -> str:
         """
-        The expression that an elementwise operator computes; empty for all others.
+        The expression computed by an elementwise operator; empty for others.
         """
     @property
     def host_inputs(self) -> list[int]:
         """
-        Inputs whose values have to be known on the host: axes, shapes, counts.
+        Inputs whose values must be known on the host: axes, shapes, counts.
         """
     @property
     def in_place(self) -> list[tuple[str, str]]:
         """
-        (input, output) pairs of which the output may be the input's memory, where the operator is one dispatch.
+        (input, output) pairs that may share memory if the operator is one dispatch.
         """
     @property
     def index_input(self) -> int | None:
         """
-        The input of indices or lengths, of which check_indices=True reports those that are out of range; None: there is none.
+        The input of indices or lengths that check_indices=True checks for out-of-range values; None if there is none.
         """
     @property
     def inputs(self) -> list[ValueRole]:
@@ -1453,7 +1483,7 @@ class OperatorRow:
     @property
     def ranks(self) -> tuple[int, int]:
         """
-        The least and the largest rank of the first input.
+        Minimum and maximum rank of the first input.
         """
     @property
     def skeleton(self) -> str:
@@ -1462,25 +1492,25 @@ class OperatorRow:
         """
 class Expression:
     """
-    A typed scalar expression over named parameters: the meaning of an elementwise operator.
+    A typed scalar expression over named parameters: the definition of an elementwise operator.
     """
     def __init__(self, text: str) -> None:
         """
-        Raises Error with the position for text that does not parse.
+        Parse an expression. Raise Error with the position of a syntax error.
         """
     def evaluate(self, values: dict[str, typing.Any]) -> int | float:
         """
-        Evaluates one element on the host: exact for integers, in double precision else.
+        Evaluate one element on the host: exactly for integers, otherwise in double precision.
         """
     def glsl(self, types: collections.abc.Mapping[str, str]) -> tuple[str, str]:
         """
-        (text, GLSL type of the result) for the dtypes of the names.
+        Return (source, GLSL type of the result) for these dtypes of the names.
         """
     def substitute(self, replacements: collections.abc.Mapping[str, Expression]) -> Expression:
         ...
     def weight(self, has_doubles: bool = False) -> int:
         """
-        The cost of compiling its GLSL: about the instructions that its functions expand to, of doubles or of floats.
+        Return the cost of compiling its GLSL: about the number of instructions its functions expand to, in double or float arithmetic.
         """
     @property
     def names(self) -> list[str]:
@@ -1493,32 +1523,31 @@ class CompiledOperator(Dispatchable):
     """
 class Initializer(Dispatchable):
     """
-    Initialises compiled operators: their owned weights go to the persistent resource, once.
+    Initializer of compiled operators: copies their owned weights to the persistent resource, once.
     """
     def __init__(self, context: Context, operators: collections.abc.Sequence[CompiledOperator]) -> None:
         ...
     def reset(self, operators: collections.abc.Sequence[CompiledOperator]) -> None:
         """
-        Makes it the initializer of other operators; tables and lists made before are void. Raises BindingError (I6) while an earlier initialisation is still running.
+        Switch to other operators; existing tables and lists become invalid. Raise BindingError (I6) while an earlier initialisation is running.
         """
 class Operator:
     """
-    One operator described by its name, tensors and attributes; no device is touched.
+    An operator described by name, tensors and attributes, independent of a device.
     """
     def __init__(self, name: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: collections.abc.Sequence[TensorDesc | None], activation: None | str | tuple[str, dict[str, typing.Any]] = None, **kwargs: typing.Any) -> None:
         """
-        inputs, outputs: a TensorDesc, or None for an optional tensor left out. An input that operators() lists among host_inputs (axes,
-        shapes, counts) is given by its values: an array, or a number or list of numbers, which are int64 or float32. Nothing is bound to
-        its slot. activation: what the kernel applies to each result before it is rounded and stored: the name of an elementwise
-        operator of one float ('Relu'), or a pair of it and its attributes, ('LeakyRelu', {'alpha': 0.1}). Further keywords are
-        attributes. Raises UnsupportedError, also from compile() for an operator whose kernels apply no activation, GraphError;
-        BindingError (K5) for an array of a dtype that no tensor has.
+        Describe an operator. Further keywords are attributes.
+        inputs, outputs: a TensorDesc, or None for an omitted optional tensor. Inputs listed in host_inputs by operators() (axes, shapes, counts) are given as values: an array, or a number or list of numbers (int64 or float32). Their slots are left unbound.
+        activation: applied to each result before it is rounded and stored: the name of an elementwise operator of one float ('Relu'), or a pair of name and attributes, ('LeakyRelu', {'alpha': 0.1}).
+        Raise UnsupportedError (in compile() if the kernels do not support an activation), GraphError, BindingError (K5) for arrays of a dtype that tensors do not support.
         """
     def compile(self, context: Context, precision: str | None = None, flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
-        Compiles the operator for a context.
-        precision: what floats of 16 and 32 bits are inside, "fp32", "fp16" or "bf16", summed in float32: bound tensors are as they are described, and are converted as they are read and written; owned ones are converted once, by the initializer. None: as they are described.
-        flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. DETERMINISTIC: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in their order. Raises UnsupportedError.
+        Compile the operator for a context.
+        precision: internal type of 16-bit and 32-bit floats, "fp32", "fp16" or "bf16", with float32 accumulation. Bound tensors keep their described dtypes and are converted on load and store; owned tensors are converted once, by the initializer. None: the described dtypes.
+        flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, at the cost of re-recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: no effect, since there are no vendor kernels. DETERMINISTIC: apply repeated updates of an element by ScatterElements, ScatterND or MaxUnpool in order.
+        Raise UnsupportedError.
         """
     @property
     def name(self) -> str:
@@ -1532,7 +1561,7 @@ class ProgramValue:
     @property
     def dimension_names(self) -> list[str]:
         """
-        Symbolic names of the sizes, empty where there is none.
+        Symbolic names of the sizes; empty for unnamed ones.
         """
     @property
     def dtype(self) -> str:
@@ -1543,11 +1572,11 @@ class ProgramValue:
     @property
     def shape(self) -> tuple[int | None, ...] | None:
         """
-        The sizes, None for unknown ones; None alone for an unknown rank.
+        The sizes, None for unknown ones; None if the rank is unknown.
         """
 class ProgramRun:
     """
-    One execution of a program in flight or finished, started by Program.run_async.
+    An execution of a program started by Program.run_async(), in flight or finished.
     """
     def __int__(self) -> int:
         ...
@@ -1555,26 +1584,28 @@ class ProgramRun:
         ...
     def result(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> tuple[np.typing.NDArray[typing.Any], ...]:
         """
-        Waits, and gives the outputs as new arrays in graph order.
+        Wait, and return the outputs as new arrays in graph order.
         """
     def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.
+        Wait until the execution has finished.
+        timeout: in seconds.
+        Raise TimeoutError, DeviceLostError.
         """
     @property
     def cold(self) -> bool:
         """
-        Whether a kernel ran for the first time in this execution, whose time may then include the driver's compilation.
+        Whether a kernel ran for the first time in this execution; its time may then include compilation by the driver.
         """
     @property
     def device_seconds(self) -> float | None:
         """
-        Time on the device; None where it was not measured or has not finished.
+        Device time in seconds; None if not measured or not finished.
         """
     @property
     def device_time(self) -> float | None:
         """
-        Time on the device, as device_seconds.
+        Same as device_seconds.
         """
     @property
     def done(self) -> bool:
@@ -1582,17 +1613,19 @@ class ProgramRun:
     @property
     def id(self) -> int:
         """
-        The execution's id on the context's timeline.
+        Id of the execution on the context's timeline.
         """
 class Program:
     """
-    A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.
+    A graph compiled once, bound per input shape, and executed many times. Thread-safe. Also a context manager.
     """
     def __call__(self, inputs: dict[str, typing.Any], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0, filled: bool = False) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that it is entered, at most 15; None: no limit. filled: temporary memory and results
-        are overwritten before the run, with bits that are NaN in all types of floats, so that a result which is not computed shows.
-        Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it was given.
+        Run the program on arrays by name and return arrays by name.
+        timeout: for the whole run, in seconds.
+        loop_timeout: seconds per WHILE each time it is entered, at most 15; None: unlimited.
+        filled: fill temporary memory and results with NaN bits (in every float type) before the run, to expose results that are not computed.
+        Raise TimeoutError, after which the program remains usable, or BindingError with the input, the expected and the given value.
         """
     def __enter__(self) -> Program:
         ...
@@ -1602,62 +1635,64 @@ class Program:
         ...
     def arena(self, shapes: collections.abc.Sequence[typing.Any]) -> dict[str, int]:
         """
-        Bytes of temporary memory for these input shapes, the least possible, and what is recorded.
+        Return statistics for these input shapes: bytes of temporary memory, their lower bound, and what is recorded.
         """
     def burst(self) -> Burst:
         """
-        A Burst of this program.
+        Create a Burst of this program.
         """
     def call(self, inputs: tuple[typing.Any, ...], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0, out: collections.abc.Sequence[np.typing.NDArray[typing.Any] | None] | None = None, filled: bool = False) -> tuple[np.typing.NDArray[typing.Any], ...]:
         """
-        Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written
-        to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. filled: see __call__. Raises BindingError.
+        Run the program on arrays in graph order and return arrays in graph order.
+        out: for each output a writable, C-contiguous array of its dtype and shape, not overlapping the others, or None.
+        filled: see __call__.
+        Raise BindingError.
         """
     def close(self) -> None:
         """
-        Frees the device memory. Idempotent.
+        Free the device memory. Idempotent.
         """
     def compiled(self, shapes: collections.abc.Sequence[typing.Any]) -> CompiledOperator:
         """
-        The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.
+        Return the operator for these input shapes, for binding tables. It shares the program's initialised persistent resource.
         """
     def execution(self, measure: bool = False, filled: bool = False) -> Execution:
         """
-        An Execution of this program; measure: its timing can be read; filled: see __call__.
+        Create an Execution of this program.
+        measure: measure times, for Execution.timing.
+        filled: see __call__.
         """
     def observe(self, inputs: tuple[typing.Any, ...], names: collections.abc.Set[str] | None = None, steps: typing.SupportsInt | typing.SupportsIndex | None = None) -> dict[str, typing.Any]:
         """
-        Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy after each
-        step that completes a tensor. Gives the outputs by name, and as tensors every tensor that a kernel stores: name, node and
-        kernel that stored it, reads, the tensors that the kernels of this node read, array, in the dtype that the program keeps it
-        in, its bytes, and additions, as in plan(). names: of the tensors that are copied; those of the others have no array.
-        steps: the run ends after so many steps of plan(), with no copy between them, and gives no outputs; the tensors that are
-        complete and in memory then have an array. Raises UnsupportedError for control flow and cuts, BindingError.
+        Run the program once on arrays in graph order, with its usual plan, arena and kernels, and copy each tensor after the step that completes it.
+        Return `outputs` by name and `tensors`, all tensors stored by kernels: name, node and kernel that stored it, reads (tensors read by this node's kernels), array (in the stored dtype), bytes, and additions, as in plan().
+        names: tensors to copy; others have no array.
+        steps: stop after this many steps of plan(), without copies in between and without outputs; tensors that are then complete and in memory have an array.
+        Raise UnsupportedError for control flow and host sync points, BindingError.
         """
     def observe_runs(self, inputs: tuple[typing.Any, ...], most: typing.SupportsInt | typing.SupportsIndex = 2, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, typing.Any]:
         """
-        The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives runs:
-        the first `most` of each region, with the name of its graph, number, inputs by name, tensors, as in observe(), and
-        differing, the outputs of the region that have other bits in the run without copies; outputs of the program by name;
-        regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and
-        branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, TimeoutError.
+        Do the same as observe() for a program with control flow or host sync points, which has one list of dispatches per region.
+        Return runs: the first `most` runs of each region, with graph (its name), number, inputs by name, tensors, as in observe(), and differing, the outputs whose bits differ from the run without copies; outputs by name; regions: graph, runs and observed of each; single_loops: loops that run in one kernel.
+        The host drives all other loops and branches. Each observed run is an extra run on the same inputs.
+        Raise UnsupportedError for a program with a single list, TimeoutError.
         """
     def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:
         """
-        Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its workgroups on each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is ('folded').
+        Return each dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, byte ranges of its operands, workgroups per axis ('groups'), and whether the grid was folded to fit the device's limits ('folded').
         """
     def profile(self, inputs: tuple[typing.Any, ...]) -> list[DispatchTime]:
         """
-        A DispatchTime, whose label is the node, of every dispatch of one execution. One before it is not measured: kernels that
-        run for the first time are compiled there.
+        Run once and return a DispatchTime for each dispatch, labelled with its node. An unmeasured run first compiles kernels that have not run yet.
         """
     def report(self) -> list[dict[str, typing.Any]]:
         """
-        A row for every node that says which kernel and precision run it, and why: node, op, kernel, precision, note.
+        Return a row per node with the kernel and precision that run it, and why: node, op, kernel, precision, note.
         """
     def run_async(self, inputs: tuple[typing.Any, ...], loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> ProgramRun:
         """
-        Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() does not wait for that. Arrays in graph order. loop_timeout: see __call__.
+        Start an execution on arrays in graph order and return immediately. A program with control flow or host sync points returns only when it has finished; execution().start() does not wait.
+        loop_timeout: see __call__.
         """
     @property
     def checks_indices(self) -> bool:
@@ -1673,7 +1708,7 @@ class Program:
     @property
     def has_control_flow(self) -> bool:
         """
-        Whether it is several lists of dispatches, between which the host decides or reads: also that of a program with cuts.
+        Whether the program has several lists of dispatches, between which the host branches or reads values.
         """
     @property
     def inputs(self) -> list[ProgramValue]:
@@ -1687,51 +1722,55 @@ class Program:
     @property
     def persistent(self) -> BufferRange:
         """
-        The range that holds the weights.
+        The buffer range of the weights.
         """
 class Event:
     """
-    The end of an execution that Execution.start has begun.
+    Completion of an execution started with Execution.start().
     """
     def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for at most `timeout` seconds; raises what the execution raised, TimeoutError.
+        Wait for at most `timeout` seconds. Raise TimeoutError, or the error of the execution.
         """
     @property
     def done(self) -> bool:
         ...
 class Execution:
     """
-    One execution of a program, used as often as wanted. What is called while it computes raises StateError; otherwise thread-safe.
+    A reusable execution of a program. Calls during a run raise StateError; otherwise thread-safe.
     """
     def __repr__(self) -> str:
         ...
     def compute(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        Runs the program, and gives the outputs by name. timeout: seconds for all of it. loop_timeout: see Program.__call__.
-        Raises StateError, BindingError, TimeoutError, OutputSizeError (an array of set_output is too small), GraphError.
+        Run the program and return the outputs by name.
+        timeout: for the whole run, in seconds.
+        loop_timeout: see Program.__call__.
+        Raise StateError, BindingError, TimeoutError, GraphError, or OutputSizeError if an array of set_output() is too small.
         """
     def output_shape(self, name: str) -> tuple[int, ...]:
         """
-        The true shape of an output, after OutputSizeError too. Raises StateError before the end and after another error.
+        Return the actual shape of an output, even after OutputSizeError. Raise StateError if the execution has not finished or has failed otherwise.
         """
     def set(self, name: str, array: typing.Any) -> None:
         """
-        Sets an input. An array that is contiguous is read when the execution computes, another one is copied. Raises BindingError (no such input, another dtype).
+        Set an input. A contiguous array is read when the execution runs; any other is copied now. Raise BindingError for an unknown input or a wrong dtype.
         """
     def set_output(self, name: str, array: np.typing.NDArray[typing.Any] | None) -> None:
         """
-        Sets the array that an output is written to, from its first element on: writable, contiguous and of the output's dtype. None: new arrays. Raises BindingError.
+        Set the array that an output is written to, starting at its first element. It must be writable, contiguous and of the output's dtype; None allocates new arrays. Raise BindingError.
         """
     def start(self, wait_for: collections.abc.Sequence[Event] = [], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, duration: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> Event:
         """
-        Returns an Event at once, and runs the program when all events of `wait_for` have ended. One of them that fails, or had failed, is this one's error. timeout: seconds from this call; duration: seconds from the end of the last event waited for.
-        Raises BindingError where an output's shape is unknown and it has no array.
+        Return an Event immediately, and run the program once all events in `wait_for` have ended. If one of them fails or has failed, this execution fails with its error.
+        timeout: seconds from this call.
+        duration: seconds from the end of the last event in `wait_for`.
+        Raise BindingError if an output has an unknown shape and no array.
         """
     @property
     def outputs(self) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        The outputs by name. Raises StateError before the end and after an error.
+        The outputs by name. Raises StateError if the execution has not finished or has failed.
         """
     @property
     def program(self) -> Program:
@@ -1739,7 +1778,7 @@ class Execution:
     @property
     def report(self) -> dict[str, typing.Any]:
         """
-        Counts of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to read elements that shapes depend on), and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
+        Counts of the last run: submissions, dispatches, host_syncs, and read_backs (the host_syncs that read elements which shapes depend on); per entered loop: node, kind, entries, trips, host_syncs, wasted_iterations.
         """
     @property
     def state(self) -> str:
@@ -1749,29 +1788,30 @@ class Execution:
     @property
     def timing(self) -> dict[str, float]:
         """
-        Seconds of the last computation: on_device, in_driver (the device's included), and both _after_fence: from the end of the last event waited for. Raises StateError where program.execution(measure=True) was not asked for.
+        Times of the last run in seconds: on_device, in_driver (includes on_device), and both with _after_fence, measured from the end of the last event waited for. Raises StateError without program.execution(measure=True).
         """
 class Burst:
     """
-    Executions of one program, one at a time.
+    A sequence of executions of one program, one at a time.
     """
     def compute(self, execution: Execution, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        Runs an execution, as Execution.compute does. Raises StateError while another execution of this burst runs, BindingError for another program's.
+        Run an execution like Execution.compute(). Raise StateError while another execution of this burst is running, BindingError if the execution belongs to another program.
         """
 class UploadMemory:
     """
-    The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are many it is made in the background, and Graph.compile waits for it. bytes: the size of the constants, as far as it is known yet. Not thread-safe.
+    Memory for a graph's constants: host staging memory and device memory. Large allocations run in the background, and Graph.compile() waits for them. Not thread-safe.
+    bytes: size of the constants as far as known.
     """
     def __init__(self, context: Context, bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
     def expect(self, device_bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        Says about how many bytes of constants there will be on the device.
+        Announce about how many bytes of constants the device will store.
         """
 class Value:
     """
-    A value of a Graph: an input, a constant or a node's output.
+    A value of a Graph: an input, a constant or the output of a node.
     """
     def __eq__(self, other: object) -> bool:
         ...
@@ -1799,12 +1839,12 @@ class Value:
     @property
     def scale(self) -> None | float | tuple[float, ...]:
         """
-        The scale of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one for each channel.
+        The scale of a quantised tensor, a number or one per channel: real = (integer - zero_point) * scale.
         """
     @property
     def shape(self) -> tuple[int | None, ...] | None:
         """
-        The sizes, None for unknown ones; None alone for an unknown rank.
+        The sizes, None for unknown ones; None if the rank is unknown.
         """
     @property
     def zero_point(self) -> int | None:
@@ -1823,7 +1863,7 @@ class Node:
     @property
     def inputs(self) -> list[Value | None]:
         """
-        The inputs; None for optional ones that are left out.
+        The inputs; None for omitted optional inputs.
         """
     @property
     def name(self) -> str:
@@ -1831,87 +1871,114 @@ class Node:
     @property
     def op(self) -> str:
         """
-        'Conv', 'If', 'While' ..
+        Operator name: 'Conv', 'If', 'While', ...
         """
     @property
     def outputs(self) -> list[Value]:
         ...
 class Graph:
     """
-    Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.
+    Values and nodes, checked when they are added. Compiles to a Program. Not thread-safe until finished.
     """
     def __init__(self, name: str | None = None) -> None:
         ...
     def __len__(self) -> int:
         """
-        The number of nodes.
+        Return the number of nodes.
         """
     def __repr__(self) -> str:
         ...
     def add(self, op: str, *args: typing.Any, outputs: typing.SupportsIndex = 1, name: str = '', output_names: collections.abc.Sequence[str] = [], **kwargs: typing.Any) -> typing.Any:
         """
-        Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's. 'nnapi::IF' takes a condition, two Graphs and their inputs, 'nnapi::WHILE' the Graphs of condition and body, then the carried values, of which there are as many as outputs, the body's states, and what does not change.
-        Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
+        Add a node by its ONNX operator name. Return a Value for one output, or a tuple for several.
+        inputs: Values, arrays (constants), or None for omitted optional inputs.
+        attributes: by name.
+        NNAPI operations ('nnapi::ADD') take NNAPI's operands in NNAPI's order: numbers and lists of numbers are int32, float32 or bool constants; scale, zero_point and dtype describe the output. 'nnapi::IF' takes a condition, two Graphs and their inputs. 'nnapi::WHILE' takes the condition and body Graphs, then the carried values (as many as outputs), the body's states, and the invariant values.
+        Raise UnsupportedError for an unknown operator or dtype, GraphError for wrong inputs, attributes or known shapes.
         """
     def compile(self, context: Context, precision: str | None = None, keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False, float32_nodes: collections.abc.Sequence[str] = [], measured: collections.abc.Mapping[str, str] | None = None, list_variants: bool = False) -> Program:
         """
-        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'; by default that of relaxed_precision. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with the work that is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same context, begun before. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read of them. measured: variants of steps by kind, as plan() names them, which steps take that can; report() says which. list_variants: plan() lists all variants of each step that has several. Raises UnsupportedError with all that is not supported, GraphError for a name that no node has.
+        Compile the graph to a Program.
+        precision: 'fp32', 'fp16' or 'bf16'; defaults to the one of relaxed_precision.
+        keep_all: make the outputs of all nodes outputs of the program, and fuse nothing.
+        fuse: whether to fuse nodes, or the names of the allowed fusions; see fusions().
+        progress: called regularly with the phase ('weights', 'kernels'), the amount done and the total.
+        memory: an UploadMemory of the same context, already allocating.
+        check_indices: raise IndexRangeError at calls if an index that only the device knows is out of range. Every call then waits, and the host drives all control flow.
+        deterministic: apply repeated updates of an element by ScatterElements, ScatterND and MaxUnpool in order, for bitwise reproducible results.
+        float32_nodes: names of nodes, as in report(), to compute in float32 at any precision, including the nodes in their IF and WHILE graphs. Other nodes round what they read from them.
+        measured: kind of step -> variant to use where possible, as named by plan(); report() shows the choice.
+        list_variants: plan() lists all variants of steps that have several.
+        Raise UnsupportedError listing everything unsupported, GraphError for an unknown node name.
         """
     def compile_operator(self, context: Context, precision: str | None = None, flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
-        Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
-        flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).
+        Compile the whole graph to one operator for binding tables, initializers and command lists, with a slot per input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All input sizes must be known.
+        flags: see Operator.compile.
+        Raise GraphError, or UnsupportedError naming the nodes that need the host.
         """
     def constant(self, array: np.typing.NDArray[typing.Any], name: str = '', scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None) -> Value:
         """
-        A constant with the array's elements. scale, zero_point, channel_axis: see input(). Raises GraphError.
+        Add a constant with the array's elements.
+        scale, zero_point, channel_axis: see input().
+        Raise GraphError.
         """
     def constant_bytes(self, raw: typing.Any, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], name: str = '') -> Value:
         """
-        A constant of bytes. raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. Raises GraphError.
+        Add a constant from bytes, without a copy. Large ones from a MappedFile are read only when they are uploaded.
+        raw: elements as in ONNX files: row-major, little-endian, 4-bit elements two per byte.
+        Raise GraphError.
         """
     def expect(self, value: Value, shape: collections.abc.Sequence[typing.SupportsIndex | None]) -> None:
         """
-        Tells the sizes that a value is likely to have, where they are not known (None: nothing more is known): a value of others is as good when the graph runs.
+        Suggest likely values for unknown sizes of a value (None: no suggestion). The graph still accepts other sizes at run time.
         """
     def finish(self) -> None:
         """
-        Ends the graph: later changes raise StateError. Idempotent.
+        Finish the graph: later changes raise StateError. Idempotent.
         """
     def graft(self, value: Value, inputs: collections.abc.Sequence[typing.Any], stem: str) -> Value:
         """
-        A copy of what makes a value of another Graph, without IF and WHILE, on these values in the place of that one's inputs; its nodes are named after stem. Raises GraphError where they cannot take them.
+        Copy the nodes that compute a value of another Graph (without IF and WHILE), with `inputs` in place of that graph's inputs. Node names are derived from `stem`. Raise GraphError if the nodes cannot take these inputs.
         """
     def if_(self, condition: typing.Any, then: typing.Any, orelse: typing.Any, inputs: collections.abc.Sequence[typing.Any] = [], name: str = '', output_names: collections.abc.Sequence[str] = []) -> tuple[Value, ...]:
         """
-        Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. Without a condition (None) it fails when it runs. A graph that it names is finished.
-        Raises GraphError and StateError with the rule's id (pumice.graph_rules()).
+        Add an IF node: run the Graph `then` if the condition (bool, shape [1]) is true, or else `orelse`. Both take the inputs and return the results; this call finishes them. With condition=None the node fails at run time.
+        Raise GraphError and StateError with the rule id (pumice.graph_rules()).
         """
     def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, assumed: bool = False) -> Value:
         """
-        An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: the sizes may turn out to be others when a node runs this graph. Raises GraphError.
+        Add an input to the graph.
+        shape: None or 0 for an unknown size; shape=None for an unknown rank.
+        dimension_names: symbolic names of the sizes.
+        owned: a weight that is read by the initializer of a compiled operator only, not by executions.
+        scale, zero_point: quantisation, real = (integer - zero_point) * scale; scale is a number, or one per channel of channel_axis.
+        assumed: sizes may differ when a node runs this graph.
+        Raise GraphError.
         """
     def node_names(self, first: typing.SupportsInt | typing.SupportsIndex) -> list[str]:
         """
-        The names of the nodes from that position on.
+        Return the names of the nodes from index `first` on.
         """
     def output(self, name: str, value: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex | None] | None = None, dtype: typing.Any | None = None, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None) -> None:
         """
-        Gives a value as an output. shape (None or 0 for any size), dtype, scale and zero_point declare what it is: sizes that are not known are taken to be the declared ones, and looked at when a program is bound. Raises GraphError, then too, where it is not.
+        Make a value an output of the graph.
+        shape, dtype, scale, zero_point: the declared type; None or 0 in shape means any size. Unknown sizes are assumed to be as declared and checked when a program is bound.
+        Raise GraphError, also at binding, if the value does not match.
         """
     def shape_sources(self, value: Value, elements: bool = False) -> list[Value] | None:
         """
-        The inputs whose elements decide about the shape of a value, or about its elements, beside the shapes of all inputs; None where what only a device or an IF or WHILE makes decides about it.
+        Return the inputs whose elements determine the shape of a value (or its elements, if `elements`), in addition to the shapes of all inputs. Return None if it also depends on results of a device-only operator, IF or WHILE.
         """
     def while_(self, condition: typing.Any, body: typing.Any, carried: collections.abc.Sequence[typing.Any], state: collections.abc.Sequence[typing.Any] = [], invariant: collections.abc.Sequence[typing.Any] = [], name: str = '', output_names: collections.abc.Sequence[str] = []) -> tuple[Value, ...]:
         """
-        Runs the Graph `body` as long as the Graph `condition` gives true (bool, shape [1]), asked before every iteration. Both take carried, state and invariant values in this order; the body gives the next carried and state values. The results are the carried ones, after no iteration as they were given.
-        Raises GraphError and StateError with the rule's id (pumice.graph_rules()).
+        Add a WHILE node: run the Graph `body` while the Graph `condition` returns true (bool, shape [1]), evaluated before every iteration. Both take the carried, state and invariant values in this order; the body returns the next carried and state values. The results are the final carried values, or the initial ones after zero iterations.
+        Raise GraphError and StateError with the rule id (pumice.graph_rules()).
         """
     @property
     def exact(self) -> bool:
         """
-        Whether all sizes are known, and none depends on what only a device knows.
+        Whether all sizes are known and none depends on results of the device.
         """
     @property
     def finished(self) -> bool:
@@ -1925,7 +1992,7 @@ class Graph:
     @property
     def nodes(self) -> list[Node]:
         """
-        The nodes, in an order in which they can run.
+        The nodes in topological order.
         """
     @property
     def outputs(self) -> dict[str, Value]:
@@ -1933,30 +2000,30 @@ class Graph:
     @property
     def relaxed_precision(self) -> bool:
         """
-        Whether floats may be computed in 16 bits where compile() is told no precision: it is 'fp16' then, else 'fp32'. The graphs that an IF or WHILE runs follow the one that is compiled.
+        Whether compile() without a precision uses 'fp16' instead of 'fp32'. Graphs of IF and WHILE nodes follow the compiled graph.
         """
     @relaxed_precision.setter
     def relaxed_precision(self, arg1: bool) -> None:
         ...
 class NnapiOperand(ValueRole):
     """
-    An operand of an operation of NNAPI.
+    An operand of an NNAPI operation.
     """
     @property
     def kind(self) -> str:
         """
-        'tensor', 'list' (a vector of int32), 'pairs' (a matrix of two columns), 'scalar' (one constant number of rank 0) or 'graph' (what IF and WHILE run).
+        'tensor', 'list' (int32 vector), 'pairs' (two-column matrix), 'scalar' (constant number of rank 0) or 'graph' (run by IF and WHILE).
         """
 class NnapiOperation:
     """
-    An operation of NNAPI, with its operands in that system's order.
+    An NNAPI operation, with operands in NNAPI's order.
     """
     def __repr__(self) -> str:
         ...
     @property
     def implicit(self) -> list[NnapiOperand]:
         """
-        The inputs with a padding scheme in place of four paddings; empty where there is no such form.
+        The inputs of the form with a padding scheme instead of four paddings; empty if there is no such form.
         """
     @property
     def inputs(self) -> list[NnapiOperand]:
@@ -1964,7 +2031,7 @@ class NnapiOperation:
     @property
     def level(self) -> int:
         """
-        The feature level that brought it; 2**31 - 1 where it is experimental.
+        The feature level that introduced it; 2**31 - 1 if experimental.
         """
     @property
     def name(self) -> str:
@@ -1987,11 +2054,11 @@ class DvContext:
         ...
     def close(self) -> None:
         """
-        Releases the object; whatever is made of it keeps it alive. Idempotent.
+        Release the object. Objects created from it keep it alive. Idempotent.
         """
     def device_exists(self, dev_type_id: typing.SupportsInt | typing.SupportsIndex) -> bool:
         """
-        Whether there is a device of that kind. Raises BindingError for an unknown kind.
+        Return whether a device of this kind exists. Raise BindingError for an unknown kind.
         """
     @property
     def closed(self) -> bool:
@@ -1999,7 +2066,7 @@ class DvContext:
     @property
     def device(self) -> Context:
         """
-        The engine's context.
+        The underlying Context.
         """
     @property
     def info(self) -> dict[str, int]:
@@ -2012,16 +2079,16 @@ class DvContext:
     @property
     def last_error(self) -> str:
         """
-        The text of the last error of its memories and lists; empty at first.
+        Text of the last error in its memories and lists; initially empty.
         """
     @property
     def strict(self) -> bool:
         """
-        Whether lists refuse what the vendor's hardware does not take.
+        Whether lists reject commands that the vendor's hardware does not support.
         """
 class DvMemory:
     """
-    Whole pages of memory that commands name and the host maps.
+    Page-granular memory that commands refer to and the host can map.
     """
     def __enter__(self) -> typing.Any:
         ...
@@ -2029,35 +2096,37 @@ class DvMemory:
         ...
     def __init__(self, context: DvContext, size: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        size in bytes; content undefined. Raises BindingError for 0, OutOfMemoryError.
+        Allocate memory with undefined content.
+        size: in bytes.
+        Raise BindingError if it is 0, OutOfMemoryError.
         """
     def close(self) -> None:
         """
-        Releases the object; whatever is made of it keeps it alive. Idempotent.
+        Release the object. Objects created from it keep it alive. Idempotent.
         """
     def map(self) -> np.typing.NDArray[np.uint8]:
         """
-        Maps the memory, and gives all of it as a NumPy array of uint8; the same memory every time until unmap().
+        Map the memory and return all of it as a uint8 NumPy array. Repeated calls return the same memory until unmap().
         """
     def sync_end(self) -> None:
         """
-        Ends access by the host: what the host wrote is seen by the device.
+        End host access and make host writes visible to the device.
         """
     def sync_start(self, read: bool = True, write: bool = True) -> None:
         """
-        Begins access by the host: what the device made is seen. Raises BindingError where it is not mapped, or for neither.
+        Begin host access and make device writes visible to the host. Raise BindingError if the memory is not mapped, or if neither read nor write is requested.
         """
     def to_cpu(self, offset: typing.SupportsInt | typing.SupportsIndex, size: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        Shows the host a range of bytes that the device wrote, at once. Raises BindingError past the end and where the memory is not mapped.
+        Make a byte range written by the device visible to the host immediately. Raise BindingError if it is out of range or the memory is not mapped.
         """
     def to_device(self, offset: typing.SupportsInt | typing.SupportsIndex, size: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        Shows the device a range of bytes that the host wrote, at once. Raises BindingError past the end and where the memory is not mapped.
+        Make a byte range written by the host visible to the device immediately. Raise BindingError if it is out of range or the memory is not mapped.
         """
     def unmap(self) -> None:
         """
-        Ends a sync and the mapping. Idempotent.
+        End any sync and unmap the memory. Idempotent.
         """
     @property
     def closed(self) -> bool:
@@ -2065,7 +2134,7 @@ class DvMemory:
     @property
     def handle(self) -> int:
         """
-        The number that stands for the memory in a raw command.
+        Handle of the memory in raw commands.
         """
     @property
     def mapped(self) -> bool:
@@ -2077,7 +2146,7 @@ class DvMemory:
         """
 class DvCommandList:
     """
-    Commands that are checked as they are added, committed once, executed many times.
+    A list of commands: checked when added, committed once, executed many times.
     """
     def __enter__(self) -> typing.Any:
         ...
@@ -2089,23 +2158,26 @@ class DvCommandList:
         ...
     def add_raw(self, raw: bytes) -> None:
         """
-        Checks a raw command and keeps its memories. Raises BindingError naming the run and the field.
+        Check and add a raw command, and keep its memories alive. Raise BindingError naming the run and the field.
         """
     def close(self) -> None:
         """
-        Releases the object; whatever is made of it keeps it alive. Idempotent.
+        Release the object. Objects created from it keep it alive. Idempotent.
         """
     def commit(self) -> None:
         """
-        Prepares the list: weights are unpacked. An execution unpacks them again where their memory was published since (sync_end, to_device, unmap); weights that the device writes, by a command of this list or of another, are unpacked by the device at every execution. Raises StateError when called twice, BindingError for an empty list.
+        Prepare the list for execution and unpack weights. Executions unpack them again if the host has published their memory since (sync_end, to_device, unmap). Weights written by device commands, in this list or another, are unpacked on the device at every execution.
+        Raise StateError if called twice, BindingError if the list is empty.
         """
     def exec(self) -> int:
         """
-        Queues one execution and returns its id. Raises StateError before commit().
+        Enqueue one execution and return its id. Raise StateError before commit().
         """
     def wait(self, exec_id: typing.SupportsInt | typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.
+        Wait for an execution.
+        timeout: in seconds.
+        Raise TimeoutError, DeviceLostError, BindingError for an unknown id.
         """
     @property
     def closed(self) -> bool:
@@ -2116,59 +2188,59 @@ class DvCommandList:
     @property
     def dispatch_count(self) -> int:
         """
-        Kernels that an execution runs.
+        Number of kernels in an execution.
         """
     @property
     def last_exec_seconds(self) -> float:
         """
-        Time on the device of the execution that was waited for last; 0 before that.
+        Device time in seconds of the execution waited for last; initially 0.
         """
     @property
     def last_exec_time(self) -> int:
         """
-        last_exec_seconds in whole microseconds, as the vendor's function of this name gives it.
+        last_exec_seconds in whole microseconds, like the vendor's function of this name.
         """
 class UnpackedWeights:
     """
-    The parts of a layer's packed weights.
+    The unpacked weights of a layer.
     """
     @property
     def bias(self) -> np.typing.NDArray[typing.Any]:
         """
-        Biases: float16, one for each output.
+        float16 biases, one per output.
         """
     @property
     def indices(self) -> np.typing.NDArray[typing.Any] | None:
         """
-        Indices into the table: uint8; None without a table.
+        uint8 indices into the table; None without a table.
         """
     @property
     def prelu(self) -> np.typing.NDArray[typing.Any] | None:
         """
-        Slopes: float16, one for each kernel, or None.
+        float16 PReLU slopes, one per kernel; None if there are none.
         """
     @property
     def table(self) -> np.typing.NDArray[typing.Any] | None:
         """
-        The table: float16 of shape (256,), or None.
+        The table, float16 [256]; None if there is none.
         """
     @property
     def weights(self) -> np.typing.NDArray[typing.Any]:
         """
-        Weights: float16, with the table applied.
+        float16 weights, with the table applied.
         """
 class TimeoutError(Error, builtins.TimeoutError):
     """
-    A wait, loop or execution ran out of time; transient: trying again may succeed.
+    A wait, loop or execution timed out. Attribute: transient, whether a retry may succeed.
     """
     transient: bool
 def _is_profiling() -> bool:
     """
-    Whether a profile is on.
+    Return whether a profile is active.
     """
 def _profile_event(kind: str, name: str, begin: typing.SupportsInt | typing.SupportsIndex, end: typing.SupportsInt | typing.SupportsIndex, bytes: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
     """
-    Adds a span of the host's time, in whole units of the finest of Python's performance counters.
+    Add a host event; times are integers in the unit of Python's finest performance counter.
     """
 def _set_trial_sizes(sizes: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(8)"] | None = None, batches: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(8)"] | None = None) -> None:
     """
@@ -2176,74 +2248,81 @@ def _set_trial_sizes(sizes: typing.Annotated[collections.abc.Sequence[typing.Sup
     """
 def _start_profile(level: str, every: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
-    Executions are stamped from now on: the first of each recording, and every so many, at this level, others as a whole. Raises StateError where that is so already.
+    Start a profile: timestamp the first and every `every`th execution of each recording at this level, and all others as a whole. Raise StateError if a profile is active.
     """
 def _stop_profile() -> dict[str, typing.Any]:
     """
-    Ends it: host, the spans of the host's time, and runs, the executions with their stamps.
+    Stop the profile and return its `host` events and its `runs`, the executions with timestamps.
     """
 def another_context(context: Context, without: collections.abc.Sequence[str] = []) -> Context:
     """
-    Another context of the same device with the same options (without, limits, quirks), which does without these features and extensions as well.
+    Create another context of the same device with the same options (without, limits, quirks), and disable these features and extensions too.
     """
 def begin_order(ready: SharedTimeline, value: typing.SupportsInt | typing.SupportsIndex, done: SharedTimeline) -> None:
     """
-    From here on the calling thread's submissions come after `ready` has the value, and `done` gets the id of each.
+    Begin an order: until end_order(), submissions of this thread wait for `ready` to reach the value and signal `done` with their ids.
     """
 def binding_rules() -> dict[str, str]:
     """
-    The rules of operators, initializers, binding tables, kernels and the dv interface by their ids, as BindingError.rule names them.
+    Return the rules of operators, initializers, binding tables, kernels and the dv interface by id; BindingError.rule contains the id.
     """
 def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsIndex] | None = None) -> int:
     """
-    Bytes from element 0 to the last one reached, rounded up to 4; 0 where a size is 0, one element for rank 0. Raises GraphError
-    (rule R8) on overflow of 64 bits, a rank over 8, over 2**32 - 1 elements, negative strides.
+    Return the bytes from element 0 to the last element reached, rounded up to 4; 0 if any size is 0, one element for rank 0.
+    Raise GraphError (R8) on 64-bit overflow, a rank above 8, more than 2**32 - 1 elements, or negative strides.
     """
 def cache_directory() -> str | None:
     """
-    The folder `pumice` in PUMICE_CACHE_DIR, else in XDG_CACHE_HOME, else in ~/.cache; None if PUMICE_NO_CACHE is set (and not "0").
+    Return the cache folder: `pumice` in PUMICE_CACHE_DIR, or else in XDG_CACHE_HOME, or else in ~/.cache; None if PUMICE_NO_CACHE is set (and not "0").
     """
 def cache_entries(kind: str, folder: str = '') -> list[str]:
     """
-    The names of the entries of a kind, sorted; folder: only those in this folder of a nested kind.
+    Return the sorted names of the entries of a kind.
+    folder: return only those in this folder of a nested kind.
     """
 def cache_state() -> CacheState | None:
     """
-    The state of the cache on disk; None if PUMICE_NO_CACHE is set.
+    Return the state of the on-disk cache; None if PUMICE_NO_CACHE is set.
     """
 def choose_device(devices: collections.abc.Sequence[DeviceInfo], variables: collections.abc.Mapping[str, str], nvml: str, kfd: str, wanted: str, environment: str) -> tuple[int, str]:
     """
-    Which of the given devices a Context takes, as a place in the list, and why. environment: PUMICE_DEVICE. Raises DeviceError.
+    Return the index of the device that a Context would choose, and the reason.
+    environment: value of PUMICE_DEVICE.
+    Raise DeviceError.
     """
 def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None, include_dirs: collections.abc.Sequence[str] = [], local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> Shader:
     """
-    Compiles GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own.
-    local_size: invocations of a workgroup, one to three numbers, for a text that declares none; extra invocations are guarded, unless the text has shared memory, barriers or subgroup operations. A text without any local size is compiled as it stands, with a local size of 1.
-    Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).
+    Compile GLSL source to a Shader.
+    macros: names (with parameters) -> text.
+    includes: paths -> source.
+    include_dirs: folders searched after `includes`.
+    profile: device macros that replace those of the options.
+    local_size: workgroup size, one to three numbers, for a source that declares none. Excess invocations are guarded, unless the source uses shared memory, barriers or subgroup operations. A source without any local size is compiled as is, with a local size of 1.
+    Raise ShaderCompileError, UnsupportedError, BindingError (K2: local_size).
     """
 def compile_counts() -> CompileCounts:
     """
-    How many shaders this process compiled and how many it found in the caches.
+    Return how many shaders this process compiled and how many it found in the caches.
     """
 def device_list() -> tuple[list[DeviceInfo], list[DeviceInfo], str]:
     """
-    devices(), the devices that CUDA_VISIBLE_DEVICES and its like hide, and why they do in words.
+    Return devices(), the devices hidden by CUDA_VISIBLE_DEVICES and similar variables, and the reason as text.
     """
 def device_macros(context: Context) -> dict[str, str]:
     """
-    The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for compile() and ShaderOptions.
+    Return the device macros of the GLSL extension, ncnn_<name> -> text, for extensions, features, properties and limits. Use them as the profile of compile() and ShaderOptions.
     """
 def devices() -> list[DeviceInfo]:
     """
-    The Vulkan devices that the environment leaves to this process; empty where there is no loader or no driver.
+    Return the Vulkan devices that the environment makes visible to this process; empty if there is no loader or driver.
     """
 def distinct_pipelines() -> list[str]:
     """
-    A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.
+    Return a key for each distinct pipeline (shader, constants, subgroup size) that this process has created, i.e. that a driver had to compile.
     """
 def dv_constants() -> dict[str, int]:
     """
-    Numbers that fields of commands take, by name.
+    Return the constants used in command fields, by name.
     """
 def dv_required_bytes(raw: bytes, strict: bool = False) -> list[tuple[str, int]]:
     ...
@@ -2251,11 +2330,11 @@ def dv_run_outputs(raw: bytes, strict: bool = False) -> list[tuple[int, int, int
     ...
 def dv_structures() -> dict[str, tuple[int, dict[str, tuple[int, str, int]]]]:
     """
-    By the name of each raw structure its size and its fields: by name their offsets, formats and counts.
+    Return the size and fields of each raw structure by name; each field has an offset, format and count.
     """
 def dv_total_size() -> int:
     """
-    Bytes of all dv memories of the process.
+    Return the total bytes of all dv memories in this process.
     """
 def dv_version_string() -> str:
     ...
@@ -2263,215 +2342,231 @@ def embedded_shader(path: str) -> str:
     ...
 def embedded_shaders() -> list[str]:
     """
-    Paths of the shaders that the engine contains.
+    Return the paths of the engine's embedded shaders.
     """
 def empty(shape: typing.Any, dtype: typing.Any, context: Context) -> Tensor:
     """
-    A tensor of undefined content.
+    Allocate a tensor with undefined content.
     """
 def empty_host(shape: typing.Any, dtype: typing.Any, context: Context) -> np.typing.NDArray[typing.Any]:
     """
-    An array of undefined content in memory that the device reaches by itself.
+    Allocate a NumPy array with undefined content in device-accessible host memory.
     """
 def empty_shared(shape: typing.Any, dtype: typing.Any, context: Context) -> Tensor:
     """
-    A tensor of undefined content in memory that can be exported. Raises UnsupportedError naming what is missing.
+    Allocate a tensor with undefined content in exportable memory. Raise UnsupportedError naming the missing feature.
     """
 def end_order() -> int:
     """
-    Ends the innermost order of the thread: the id of its last submission, 0 where there was none.
+    End the thread's innermost order and return the id of its last submission, 0 if there was none.
     """
 def evaluate_on_host(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[np.typing.NDArray[typing.Any]] | None:
     """
-    The outputs' values as arrays; None where the host does not compute them.
+    Return the values of the outputs as arrays; None if the host cannot compute them.
     """
 def forward_log() -> None:
     """
-    Hands what the engine has logged since the last call to the logger "pumice".
+    Forward the engine's log messages since the last call to the logger "pumice".
     """
 def from_dlpack(array: typing.Any, context: Context, copy: bool | None = None) -> Tensor:
     ...
 def from_host(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
     """
-    A tensor on the array's memory itself.
+    Create a tensor on the array's memory, without a copy.
     """
 def from_whc8(values: np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str | None = None) -> np.typing.NDArray[typing.Any]:
     """
-    The inverse of to_whc8: a new array of this shape, whose axes layout names. Raises as to_whc8.
+    Convert WHC8 values to a new array of this shape, with axes as in layout. Inverse of to_whc8(), with the same errors.
     """
 def fusions() -> dict[str, str]:
     """
-    The fusions that a program may make of several nodes, by the names that `fuse` takes, with what each does.
+    Return the fusions that compile() can apply: name, as accepted by `fuse`, -> summary.
     """
 def glslang_accepts(extension: str) -> bool:
     """
-    Whether the shader compiler knows a GLSL extension.
+    Return whether the shader compiler supports a GLSL extension.
     """
 def glslang_version() -> str:
     """
-    Version of the shader compiler; nothing is loaded.
+    Return the version of the shader compiler, without loading anything.
     """
 def graph_rules() -> dict[str, str]:
     """
-    The rules of IF and WHILE and what each says, by id: what GraphError.rule names.
+    Return the rules of IF and WHILE by id; GraphError.rule contains the id.
     """
 def has_operator(name: str, domain: str = '') -> bool:
     """
-    Whether the table has an operator of this name in this domain, by default ONNX's own.
+    Return whether the operator table has this operator in this domain (by default ONNX's).
     """
 def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
     """
-    Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.
+    Return the paths of all files that the shader file `name` includes, even conditionally, and of those that were not found.
     """
 def json_text(value: typing.Any, *, sort_keys: bool = False) -> str:
     """
-    The text of JSON for a value, as json.dumps makes it. Raises TypeError for values that JSON does not have.
+    Serialise a value to JSON like json.dumps(). Raise TypeError for unsupported types.
     """
 def keep_spare(context: Context, spare: Context) -> None:
     """
-    Keeps a context, with which its user is done, idle with another one until take_spare() asks for it. Closing that one closes the spare. One is kept, the latest: another one is closed, and so is a spare where one of both cannot be used any more. Raises StateError where both are the same context.
+    Keep an idle context as a spare until take_spare() returns it or `context` is closed, which closes the spare too. Only the latest spare is kept; a replaced or unusable one is closed, and so is the spare of an unusable context. Raise StateError if both contexts are the same.
     """
 def lose_device_after(context: Context, submissions: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
-    The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what is done then.
+    Simulate a lost device: the queue reports it lost after this many further submissions. For tests.
     """
 def nnapi_operations() -> list[NnapiOperation]:
     """
-    All operations of NNAPI that there are, by name.
+    Return all supported NNAPI operations, sorted by name.
     """
 def nnapi_rules() -> dict[str, str]:
     """
-    The rules of NNAPI's operations and what each says, by id: what GraphError.rule names.
+    Return the rules of NNAPI operations by id; GraphError.rule contains the id.
     """
 def onnx_skeleton(data: typing.Any, location: str) -> bytes | None:
     """
-    An ONNX file's bytes with the elements of large tensors as external data at `location`; None where they are no ModelProto, or a very small one. Raises Error where the file has become shorter.
+    Return the bytes of an ONNX file with the elements of large tensors replaced by external data at `location`; None if it is not a ModelProto or is very small. Raise Error if the file has been truncated.
     """
 def operators() -> list[OperatorRow]:
     """
-    All operators that there are, by name.
+    Return all operators, sorted by name.
     """
 def output_descs(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[TensorDesc | None]:
     """
-    The TensorDescs of an operator's outputs, packed, as Operator takes them; None for an output that is left out.
-    inputs: for each a TensorDesc, an array (its values are known), or None for an optional one left out. outputs: how many are
-    wanted. Attributes by name. Raises GraphError, UnsupportedError.
+    Return the packed TensorDescs of an operator's outputs, as Operator expects them; None for an omitted output.
+    inputs: for each a TensorDesc, an array (known values), or None if omitted.
+    outputs: number of outputs.
+    attributes: by name.
+    Raise GraphError, UnsupportedError.
     """
 def pack_conv_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None, prelu: np.typing.NDArray[typing.Any] | None = None) -> bytes:
     """
-    The packed weights of a convolution or deconvolution.
-    weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,
-    float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have
-    index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).
+    Pack the weights of a convolution or deconvolution.
+    weights: float16 [kernels, channels, ky, kx] with kernel sides of 1 to 7 and 1 channel if depthwise; with `table`, uint8 indices.
+    table: float16 [256]. Entry 0 should be 0.0, since padding has index 0.
+    bias, prelu: float16 [kernels]; bias=None means zeros.
+    Raise BindingError (D1, D3).
     """
 def pack_dil_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None, prelu: np.typing.NDArray[typing.Any] | None = None) -> bytes:
     """
-    The packed weights of a dilated convolution.
-    weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,
-    float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have
-    index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).
+    Pack the weights of a dilated convolution.
+    weights: float16 [kernels, channels, ky, kx] with kernel sides of 1 to 7 and 1 channel if depthwise; with `table`, uint8 indices.
+    table: float16 [256]. Entry 0 should be 0.0, since padding has index 0.
+    bias, prelu: float16 [kernels]; bias=None means zeros.
+    Raise BindingError (D1, D3).
     """
 def pack_fc_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None) -> bytes:
     """
-    The packed weights of a fully connected layer. weights: float16, or uint8 indices into a table of shape (256,), of shape
-    (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w); outputs and inputs get the order WHC8. bias (None: zeros): float16 of
-    shape (outputs,), whose order stays. Raises BindingError (D1, D3).
+    Pack the weights of a fully connected layer.
+    weights: float16, or uint8 indices if there is a table, [outputs, inputs], [outputs, c, h, w] or [c, h, w, c, h, w]; outputs and inputs are reordered to WHC8.
+    table: float16 [256].
+    bias: float16 [outputs], not reordered; None: zeros.
+    Raise BindingError (D1, D3).
     """
 def parse_json(text: bytes) -> typing.Any:
     """
-    The value of a text of JSON, as json.loads makes it. Raises ValueError for text that is none.
+    Parse JSON like json.loads(). Raise ValueError if it is invalid.
     """
 def precision_support(device: DeviceInfo) -> list[PrecisionSupport]:
     """
-    How a device of devices(), or a context's info, runs operators at each precision.
+    Return how a device runs operators at each precision.
+    device: from devices(), or the info of a context.
     """
 def prune_cache() -> None:
     """
-    Remove the least recently used entries of a cache above its limit, and temporary files of killed writers. Files that pumice has not written stay.
+    Remove the least recently used entries if the cache exceeds its limit, and temporary files of killed writers. Keep files that pumice has not written.
     """
 def quantize_weights(weights: np.typing.NDArray[typing.Any]) -> tuple[np.typing.NDArray[typing.Any], np.typing.NDArray[typing.Any]]:
     """
-    (indices, table): uint8 of the weights' shape and float16 of shape (256,), as the packers take them. The 255 values from
-    entry 1 on, ascending, are those with the least sum of squared errors (k-means on a line, exact), rounded to float16, and
-    each weight takes the nearest; entry 0 is 0.0, which weights of exactly 0 take. At most 255 distinct float16 values stay as
-    they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D7 for what float16 does not hold, NaN
-    and infinity).
+    Quantise weights to (indices, table) as the packers expect them: uint8 indices of the weights' shape and a float16 table [256].
+    Table entries from 1 on, ascending, are the 255 values that minimise the sum of squared errors (exact 1D k-means), rounded to float16; each weight maps to the nearest one. Entry 0 is 0.0, for weights of exactly 0. Up to 255 distinct float16 values are preserved.
+    weights: float16, or float32, which is rounded.
+    Raise BindingError (D3; D7 for NaN, infinity and values out of float16 range).
     """
 def read_cache_entry(kind: str, name: str) -> bytes | None:
     """
-    The payload of an entry; None if it is missing, truncated, corrupt, owned by another user, or writable by others.
+    Return the payload of an entry; None if it is missing, truncated, corrupt, owned by another user, or writable by others.
     """
 def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """
-    The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.
+    Return the interface of a SPIR-V module. Raise ShaderCompileError if it is malformed or stripped.
     """
 def sha256(*args: typing.Any) -> str:
     """
-    The SHA-256 of the parts one after the other, as 64 hexadecimal digits.
+    Return the SHA-256 of the concatenated parts, as 64 hexadecimal digits.
     """
 def shared_tensor(context: Context, address: typing.SupportsInt | typing.SupportsIndex, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Tensor | None:
     """
-    The tensor at an address of the other interface, in shared memory of this context; None where the address is in none.
+    Return the tensor at an address of the other API in this context's shared memory; None for any other address.
     """
 def spills_of(statistics: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]]) -> tuple[int | None, int | None]:
     """
-    The amount and the bytes that a driver with these statistics has spilled, as the engine reads them: for tests.
+    Return the number and bytes of the spills that the engine reads from these driver statistics. For tests.
     """
 def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """
-    Strides in elements of a layout by name: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of letters of NCDHW, or of the letters
-    from 'a' on, which name the axes in order ('acb'). shape is in logical order. broadcast marks axes that are of size 1 in memory:
-    they have stride 0. Raises GraphError. TensorDesc.layout is the inverse.
+    Return the strides of a layout in elements. Inverse of TensorDesc.layout.
+    shape: in logical order.
+    layout: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of the letters of NCDHW, or of the letters from 'a' on, which name the axes in order ('acb').
+    broadcast: marks axes of size 1 in memory, which get stride 0.
+    Raise GraphError.
     """
 def take_log() -> list[tuple[int, str]]:
     """
-    The messages that the engine has logged since the last call: (level of the logging module, text).
+    Return the engine's log messages since the last call: (level of the logging module, text).
     """
 def take_spare(context: Context) -> Context:
     """
-    The second context of the device that is kept idle with this one, which is the caller's from then on; None where there is none that can be used. Raises StateError where the context is closed, and DeviceLostError where its device is lost.
+    Return the spare context kept for this device and hand over its ownership; None if there is no usable spare. Raise StateError if the context is closed, DeviceLostError if its device is lost.
     """
 def take_validation_messages() -> list[str]:
     """
-    Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).
+    Return the messages of the Khronos validation layer since the last call (needs PUMICE_VALIDATION=1).
     """
 def tensor(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
     """
-    A tensor with a copy of the array's elements, row-major.
+    Create a row-major tensor from a copy of the array's elements.
     """
 def to_whc8(array: np.typing.NDArray[typing.Any], layout: str | None = None) -> np.typing.NDArray[typing.Any]:
     """
-    The elements of activations in the order of WHC8, images one after the other: an array of one axis and the same dtype.
-    layout: the array's axes, the letters C, H and W and for a batch N in any order; None: 'CHW' or 'NCHW' by rank. Raises
-    BindingError (D6), UnsupportedError for elements of other than 1, 2, 4 or 8 bytes.
+    Return activations in WHC8 order, one image after another, as a 1D array of the same dtype.
+    layout: axes of the array, the letters C, H, W and, for a batch, N in any order; None: 'CHW' or 'NCHW' by rank.
+    Raise BindingError (D6), UnsupportedError for elements that are not 1, 2, 4 or 8 bytes.
     """
 def unpack_conv_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False, prelu: bool = False) -> UnpackedWeights:
     """
-    The weights, biases and slopes that pack_conv_weights packed.
-    packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises
-    BindingError (D1, D2, D3).
+    Unpack the weights, biases and slopes packed by pack_conv_weights().
+    packed: bytes, or a uint8 array; bytes after the packed weights are not read.
+    shape: (kernels, channels, ky, kx).
+    Raise BindingError (D1, D2, D3).
     """
 def unpack_dil_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False, prelu: bool = False) -> UnpackedWeights:
     """
-    The weights, biases and slopes that pack_dil_weights packed.
-    packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises
-    BindingError (D1, D2, D3).
+    Unpack the weights, biases and slopes packed by pack_dil_weights().
+    packed: bytes, or a uint8 array; bytes after the packed weights are not read.
+    shape: (kernels, channels, ky, kx).
+    Raise BindingError (D1, D2, D3).
     """
 def unpack_fc_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False) -> UnpackedWeights:
     """
-    The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises
-    BindingError (D1, D2, D3).
+    Unpack the weights and biases packed by pack_fc_weights().
+    packed: as in unpack_conv_weights().
+    shape: the shape of the weights, as in pack_fc_weights().
+    Raise BindingError (D1, D2, D3).
     """
 def visible_places(devices: collections.abc.Sequence[DeviceInfo], variables: collections.abc.Mapping[str, str], nvml: str, kfd: str) -> tuple[list[int], str]:
     """
-    Which of the given devices variables of the environment leave, as places in the list in the order of devices(), and why in words. nvml: the file of NVIDIA's management library. kfd: the folder of the nodes of the kernel's compute topology.
+    Return the indices of the devices that environment variables leave visible, in the order of devices(), and the reason as text.
+    nvml: path of NVIDIA's management library.
+    kfd: folder with the nodes of the kernel's compute topology.
     """
 def whc8_index(shape: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], channel: typing.SupportsInt | typing.SupportsIndex, y: typing.SupportsInt | typing.SupportsIndex, x: typing.SupportsInt | typing.SupportsIndex) -> int:
     """
-    Where an element of one image stands in WHC8; shape: (channels, height, width). Raises BindingError (D6).
+    Return the index of an element of one image in WHC8.
+    shape: (channels, height, width).
+    Raise BindingError (D6).
     """
 def write_cache_entry(kind: str, name: str, payload: bytes) -> bool:
     """
-    Replace an entry atomically. False if the file could not be written.
+    Replace an entry atomically. Return False if the file could not be written.
     """
 __version__: str = '0.1.0'

@@ -385,7 +385,7 @@ FAULTS = [
         41,
         "transposed weight of a tile",
         "conv_tiled.comp",
-        "p.tap_column == 1u) return depth;  // all taps, in their order\n  const Place place = place_in(depth);",
+        "p.tap_column == 1u) return depth;  // all taps, in order\n  const Place place = place_in(depth);",
         "p.tap_column == 0u) return depth;\n  Place place = place_in(depth);\n  place.th = place.tw, place.tw = place_in(depth).th;",
         "conv",
         "conv",
@@ -407,7 +407,7 @@ FAULTS = [
         43,
         "half accumulation in a tile",
         "conv_tiled.comp",
-        "    barrier();  // nobody reads this stretch any more: the next one takes its place",
+        "    barrier();  // wait until no invocation is still reading the K tile",
         "    for (uint i = 0u; i < REGISTERS_P * FOURS_C; ++i)\n"
         "      for (uint k = 0u; k < 4u; ++k) sums[i][k] = unpackHalf2x16(packHalf2x16(vec2(sums[i][k], 0.0))).x;\n"
         "    barrier();",
