@@ -387,7 +387,7 @@ def test_a_driver_that_ends_long_loops_is_known_by_its_trial(context: pumice.Con
 def test_sums_that_are_not_the_nearest_numbers_are_refused_by_name(made: Callable[[list[str]], pumice.Context]) -> None:
     x = np.ones(4, F32)
     with pytest.raises(
-        pumice.UnsupportedError, match=r"driver '.*': A sum, a product or a conversion is not the nearest"
+        pumice.UnsupportedError, match=r"driver '.*': Does not round a sum, a product or a conversion to nearest"
     ):
         compute(made(["inexact_arithmetic"]), "Add", x, x)
 
