@@ -110,9 +110,8 @@ def test_variants_of_a_convolution_are_right(device: pumice.Context, name: str, 
         notes = {row["node"]: row["note"] for row in model.report()}
     assert skip is None or conv.groups > 1 or notes["sum"] == notes["relu"] == "fused into conv"
     kernels = {variant.split()[0] for variant in choice["variants"]}
-    first = [*CONVS].index(name) * 2 + (
-        precision == "fp16"
-    )  # different variants for each case, so that all are covered
+    # Different variants for each case, so that all are covered.
+    first = [*CONVS].index(name) * 2 + (precision == "fp16")
     step = 1 if every else max(len(choice["variants"]) // AT_ONCE, 1)
     for variant in [choice["own"], *choice["variants"][first % step :: step]]:
         tuned = StepVariants.listing({choice["kind"]: variant})

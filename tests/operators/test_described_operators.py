@@ -20,7 +20,7 @@ HOST_INPUTS = {row.name: row.host_inputs for row in pumice.operators()}
 
 
 def cases() -> Iterator[Any]:
-    """All cases of operators with host inputs, one of every other operator; the rest are slow."""
+    """Yield all cases of operators with host inputs, one of every other operator; the rest are slow."""
     seen = set(OF_THE_HOST)
     for case in CASES:
         if case.op in OF_THE_HOST:
@@ -53,7 +53,7 @@ def test_every_operator_can_be_described(case: Case, context: pumice.Context) ->
 
 
 def first_cases() -> Iterator[Case]:
-    """Return the first case of every operator that is bound to a rank-2 tensor."""
+    """Yield the first case of every operator that is bound to a rank-2 tensor."""
     seen: set[str] = set()
     for case in CASES:
         given = case.inputs[0] if case.inputs else None
