@@ -119,9 +119,7 @@ def test_h7_outputs_do_not_overlap(context: pumice.Context, memory: Buffer) -> N
     table = BindingTable(operator(context, "Split", [F64], [half, half], axis=0))
     table.bind_outputs(parts(memory, 0, 128, size=128))
     refused("H7", table.bind_outputs, parts(memory, 0, 112, size=128))
-    table.bind_outputs(
-        [BufferRange(memory, 0, 192), BufferRange(memory, 128, 128)]
-    )  # overlaps only the slack after the tensor
+    table.bind_outputs([BufferRange(memory, 0, 192), BufferRange(memory, 128, 128)])  # overlaps the slack only
 
 
 def test_h8_persistent_memory_is_no_output(multiply: pumice.CompiledOperator, memory: Buffer) -> None:

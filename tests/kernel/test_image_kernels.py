@@ -109,9 +109,7 @@ def test_samplers_filter_and_address(
     y = np.zeros(len(points), "float32")
     pumice.Kernel(SAMPLE, context)(t=image, p=given.astype("float32"), y=y, threads=len(points))
     expected = sampled(picture.astype("float64"), points.astype("float64"), filter, address)
-    np.testing.assert_allclose(
-        y, expected, rtol=1e-6, atol=2e-2 if filter == "linear" else 0
-    )  # filter weights have 8 bits
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=2e-2 if filter == "linear" else 0)  # 8-bit weights
 
 
 def test_a_dispatch_waits_for_the_image_that_another_writes(context: pumice.Context) -> None:

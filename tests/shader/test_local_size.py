@@ -179,9 +179,7 @@ def test_a_local_size_is_within_what_the_device_takes(pumice_context: pumice.Con
 
 
 def test_a_kernel_that_was_never_made_can_be_shown() -> None:
-    assert (
-        repr(pumice.Kernel.__new__(pumice.Kernel)) == "<Kernel, not made>"
-    )  # as in a traceback of its failed constructor
+    assert repr(pumice.Kernel.__new__(pumice.Kernel)) == "<Kernel, not made>"  # as in a constructor traceback
     assert repr(pumice.dv.Context.__new__(pumice.dv.Context)) == "<dv.Context, not made>"
 
 
