@@ -36,7 +36,7 @@ class Case:
     ahead: int = 1
     turns: int = 1
     held: bool = False  # the row of x is prefetched together with the weights
-    spared: bool = False  # single iteration: no reads past the end
+    spared: bool = False  # skips the prefetch after the last iteration
 
     @property
     def whole(self) -> bool:
