@@ -1,4 +1,4 @@
-"""Operators that several tests of binding tables bind."""
+"""Operators shared by the binding table tests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from binding_tables import F64, OWNED, ROWS, operator
 
 @pytest.fixture
 def relu(context: pumice.Context) -> pumice.CompiledOperator:
-    """An operator without temporary and persistent resources."""
+    """Return an operator without temporary or persistent resources."""
     return operator(context, "Relu", [F64], [F64])
 
 
 @pytest.fixture
 def multiply(context: pumice.Context) -> pumice.CompiledOperator:
-    """An operator with an owned input, and so with a persistent resource."""
+    """Return an operator with an owned input, which needs a persistent resource."""
     return operator(context, "MatMul", [ROWS, OWNED], [ROWS])

@@ -1,4 +1,4 @@
-"""The list of the binding rules is whole, each has a test of its name, and refusals come in order and change nothing."""
+"""Tests that every binding rule has a test of its name, and that errors come in rule order and change nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from binding_tables import F64, execute, initialise, operator, parts, refused, r
 from pumice import BindingTable, Buffer, BufferRange, TensorDesc
 
 ROOT = Path(__file__).resolve().parents[2]
-BINDINGS = "CIORMTHPLG"  # families with a test of each rule's name
-FAMILIES = BINDINGS + "KD"  # arguments of kernels and programs, the dv interface
+BINDINGS = "CIORMTHPLG"  # families whose rules each have a test named after the rule
+FAMILIES = BINDINGS + "KD"  # K: arguments of kernels and programs, D: the dv interface
 RULES = pumice.binding_rules()
 
 
@@ -39,7 +39,7 @@ def test_every_rule_that_an_error_can_name_is_in_the_list_and_the_list_has_no_ot
 
 
 def test_every_refusal_of_tables_lists_and_buffers_names_its_rule() -> None:
-    """A call in the wrong state breaks a rule like any other; what is left out is no rule of bindings (threads, forks, mapping)."""
+    """Check that calls in the wrong state name a rule. Only state errors that are no binding rules are exempt (threads, forks, mapping)."""
     files = [
         *(ROOT / "cpp/dispatch").rglob("*.cpp"),
         ROOT / "cpp/operators/compiled/initializer.cpp",
@@ -62,7 +62,7 @@ def test_every_rule_is_told_in_a_sentence() -> None:
 
 
 def test_rules_are_checked_in_order(context: pumice.Context) -> None:
-    """Each binding below breaks a rule and all that follow it in the list."""
+    """Each bindings list below breaks its own rule and all later rules in the list."""
     memory, upload = Buffer(context, 4096), Buffer(context, 4096, "upload")
     aligned = TensorDesc("float32", [64], alignment=64)
     table = BindingTable(operator(context, "Softmax", [aligned], [F64]))
@@ -105,7 +105,7 @@ def test_a_refused_call_changes_nothing(context: pumice.Context, by_name: bool) 
     table.bind(a=a, b=b, y=y)
     short, upload = pumice.empty(63, "float32", context), Buffer(context, 256, "upload")
     if by_name:
-        refused("R2", lambda: table.bind(a=b, b=b, y=short))  # the inputs alone would do
+        refused("R2", lambda: table.bind(a=b, b=b, y=short))  # the inputs alone would be accepted
         refused("C5", lambda: table.bind(a=b, y=y))
         refused("C6", lambda: table.bind(a=b, b=b, z=y))
     else:
@@ -120,7 +120,7 @@ def test_a_refused_call_changes_nothing(context: pumice.Context, by_name: bool) 
 
 
 def test_names_bind_all_at_once(context: pumice.Context) -> None:
-    """Inputs and outputs are exchanged without a moment in which they overlap."""
+    """Inputs and outputs are swapped in one call, without an intermediate overlap."""
     softmax = operator(context, "Softmax", [F64], [F64])
     initialise(context, softmax)
     values = [pumice.tensor(np.arange(64, dtype="float32"), context), pumice.empty(64, "float32", context)]
@@ -145,7 +145,7 @@ def test_slots_have_names_and_descriptions(context: pumice.Context) -> None:
 
 
 def test_after_every_refusal_a_valid_bind_and_run_succeeds(context: pumice.Context) -> None:
-    """One table goes through many refusals, each followed by work."""
+    """One table gets many invalid bindings, each followed by a valid bind and run."""
     relu = operator(context, "Relu", [F64], [F64])
     initialise(context, relu)
     table, foreign = BindingTable(relu), Buffer(context, 256, "readback")

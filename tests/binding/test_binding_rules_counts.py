@@ -1,4 +1,4 @@
-"""Families C, I and O: how many bindings of which kind, initializers, owned tensors. Rule ids are those of pumice.binding_rules()."""
+"""Families C, I and O: number and kind of bindings, initializers, owned tensors. Rule ids are from pumice.binding_rules()."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_i5_an_operator_is_initialised_once_before_it_runs(
     refused("I5", lambda: initialise(context, add))
     twice = operator(context, "Add", [F64, F64], [F64])
     refused("I5", Initializer, context, [twice, twice])
-    initialise(context, twice)  # the refused list changed nothing
+    initialise(context, twice)  # the rejected list changed nothing
 
 
 def test_i5_an_operator_stands_in_an_initializer_once(
@@ -270,7 +270,7 @@ def test_i5_an_operator_stands_in_an_initializer_once(
     assert (error.slot, error.given) == ("operators[2]", "that of operators[0]")
     initializer = Initializer(context, [add, conv])
     refused("I5", initializer.reset, [conv, conv])
-    assert len(initializer.inputs) == 2  # a refused reset changes nothing
+    assert len(initializer.inputs) == 2  # a rejected reset changes nothing
     initializer.reset([conv, add])
 
 

@@ -1,4 +1,4 @@
-"""Random tables of random ranges: the engine refuses what the oracle refuses, by the same rule, and nothing else."""
+"""Fuzz test of binding tables: the engine and the oracle reject the same random ranges, by the same rule."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def model_of(compiled: pumice.CompiledOperator, in_place: set[tuple[int, int]]) 
 
 @dataclass
 class World:
-    """Buffers by the oracle's names, and dispatchables with their models."""
+    """Buffers by their names in the oracle, and dispatchables with their models."""
 
     buffers: dict[str, Buffer]
     memories: list[Memory]
@@ -100,7 +100,7 @@ def world(pumice_context: pumice.Context) -> Iterator[World]:
 
 
 def ranges(world: World, slot: Described | None, resource: int, empty: bool = False) -> Strategy[Range | None]:
-    """Mostly what the slot takes, and now and then what it does not."""
+    """Draw mostly valid ranges for the slot, and sometimes invalid ones."""
     if empty:
         return st.one_of(*[st.none()] * 7, ranges(world, slot, resource))
     size = resource or (slot.bytes or 0 if slot else 0)
@@ -139,7 +139,7 @@ def tensors(world: World, slot: Described) -> Strategy[Range | None]:
 def lists(
     world: World, slots: tuple[Described, ...], resources: tuple[int, ...], empty: tuple[bool, ...] = ()
 ) -> Strategy[Any]:
-    """A binding for every slot; now and then one more or less, or an array among them."""
+    """Draw a binding for every slot, sometimes one too many or too few, or a nested list."""
     empty = empty or (False,) * len(slots)
     right = st.tuples(*(ranges(world, *one) for one in zip(slots, resources, empty, strict=True))).map(list)
     odd = st.lists(st.one_of(ranges(world, None, 256), st.lists(ranges(world, None, 256), max_size=2)), max_size=4)
@@ -174,7 +174,7 @@ def calls(world: World, model: Model) -> Strategy[list[tuple[str, Any]]]:
 
 
 def outcome(call: Callable[[], object]) -> str | None:
-    """The rule by which it was refused."""
+    """Return the rule of the error, if any."""
     try:
         call()
     except pumice.BindingError as error:
@@ -241,7 +241,7 @@ GUARD = 0xA5
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_accepted_tables_write_their_outputs_and_nothing_else(context: pumice.Context, data: st.DataObject) -> None:
-    """Random operators, dtypes and ranges of one buffer that is full of guard bytes; a refused table is bound anew and runs."""
+    """Bind random operators, dtypes and ranges in one buffer filled with guard bytes. Rejected tables are bound again and run."""
     dtype = data.draw(st.sampled_from(["float32", "float16", "int64", "int32", "uint8"]))
     size = data.draw(st.integers(1, 70))
     name, function = data.draw(st.sampled_from([("Add", np.add), ("Mul", np.multiply), ("Sub", np.subtract)]))

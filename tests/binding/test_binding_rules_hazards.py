@@ -1,4 +1,4 @@
-"""Family H: what may share memory with what."""
+"""Family H: which bindings may share memory."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_h5_overlapping_ranges_are_identical(
     refused("H5", table.bind_outputs, [BufferRange(memory, 64, 176)])
     same = bound(relu, parts(memory, 0))
     refused("H5", same.bind_outputs, parts(memory, 0, size=272))
-    same.bind_outputs(parts(memory, 256))  # they only touch
+    same.bind_outputs(parts(memory, 256))  # adjacent ranges do not overlap
     softmax = bound(operator(context, "Softmax", [F40], [F40]), [BufferRange(memory, 0, 208)])
     refused("H5", softmax.bind_outputs, [BufferRange(memory, 64, 176)])
 
 
 def test_an_overlap_is_told_by_the_users_buffers_and_offsets(context: pumice.Context) -> None:
-    """Each buffer is a part of a larger block of the engine's; numbers of that block say nothing to its user."""
+    """Buffers are suballocated from larger blocks, but errors use the offsets within the user's buffer."""
     for _ in range(3):
         memory = Buffer(context, 1024)
         table = bound(operator(context, "Relu", [F40], [F40]), [BufferRange(memory, 0, 208)])
@@ -119,7 +119,7 @@ def test_h7_outputs_do_not_overlap(context: pumice.Context, memory: Buffer) -> N
     table = BindingTable(operator(context, "Split", [F64], [half, half], axis=0))
     table.bind_outputs(parts(memory, 0, 128, size=128))
     refused("H7", table.bind_outputs, parts(memory, 0, 112, size=128))
-    table.bind_outputs([BufferRange(memory, 0, 192), BufferRange(memory, 128, 128)])  # slack behind a tensor
+    table.bind_outputs([BufferRange(memory, 0, 192), BufferRange(memory, 128, 128)])  # overlaps the slack only
 
 
 def test_h8_persistent_memory_is_no_output(multiply: pumice.CompiledOperator, memory: Buffer) -> None:
@@ -179,7 +179,7 @@ def test_h12_persistent_resources_of_two_operators_are_apart(context: pumice.Con
 
 
 def test_h13_conflicts_are_those_of_memory(relu: pumice.CompiledOperator, context: pumice.Context) -> None:
-    """Small buffers may lie in one allocation without conflict; two views of one tensor are the same memory."""
+    """Small buffers may share an allocation without conflict; two views of one tensor are the same memory."""
     buffers = [Buffer(context, 256) for _ in range(4)]
     for one, other in pairwise(buffers):
         bound(relu, parts(one, 0)).bind_outputs(parts(other, 0))

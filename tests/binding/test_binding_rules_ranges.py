@@ -1,4 +1,4 @@
-"""Families M, R and T: memory, ranges, sizes and alignment, descriptions of Tensors."""
+"""Families M, R and T: memory, ranges, sizes, alignment and tensor descriptions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_m5_a_buffer_has_no_bytes_or_more(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("heap", ["default", "upload", "readback"])
 def test_m4_shaders_read_and_write_every_buffer(context: pumice.Context, heap: str) -> None:
-    """Copies are kernels; the validation layer would tell of a buffer without the usage."""
+    """Copies are kernels; the validation layer would report a buffer without the storage usage."""
     source, buffer, target = (
         pumice.tensor(np.arange(64, dtype="float32"), context),
         Buffer(context, 256, heap),
@@ -242,7 +242,7 @@ def test_t1_a_tensor_has_the_described_dtype(relu: pumice.CompiledOperator, cont
     assert (error.slot, error.tensor, error.expected, error.given) == ("inputs[0]", "x", "float32[64]", "int32[64]")
     refused("R2", table.bind_inputs, [pumice.empty(64, "float16", context)])
     bits = pumice.empty(64, "int32", context)
-    table.bind_inputs([BufferRange(bits.buffer)])  # bytes are bytes
+    table.bind_inputs([BufferRange(bits.buffer)])  # a range has no dtype
 
 
 def test_t2_a_tensor_has_the_described_shape(relu: pumice.CompiledOperator, context: pumice.Context) -> None:
@@ -267,7 +267,7 @@ def test_t3_a_tensor_has_the_described_strides(context: pumice.Context) -> None:
     assert (error.expected, error.given) == told
     row = TensorDesc("float32", [1, 64], strides=[1000, 1])
     flat = BindingTable(operator(context, "Relu", [row], [row]))
-    flat.bind_inputs([pumice.empty((1, 64), "float32", context)])  # the stride of an axis of 1 says nothing
+    flat.bind_inputs([pumice.empty((1, 64), "float32", context)])  # the stride of an axis of size 1 is ignored
 
 
 def test_t2_owned_tensors_are_compared_too(multiply: pumice.CompiledOperator, context: pumice.Context) -> None:

@@ -17,7 +17,7 @@ X, W, Y = (TensorDesc("float32", shape) for shape in ([1, 3, 9, 7], [5, 3, 3, 3]
 
 @pytest.fixture
 def conv(context: pumice.Context) -> pumice.CompiledOperator:
-    """Packs its weights at every execution: has a temporary resource."""
+    """Return a Conv that packs its weights at every execution, which needs a temporary resource."""
     compiled = operator(context, "Conv", [X, W, None], [Y])
     assert compiled.binding_properties.temporary_bytes > 0
     return compiled
@@ -69,7 +69,7 @@ def test_p3_nothing_is_bound_where_no_resource_is_needed(
     refused("P3", BindingTable(conv).bind_persistent, memory)
     x, y = pumice.tensor(np.ones(64, "float32"), context), pumice.empty(64, "float32", context)
     initialise(context, relu)
-    execute(context, relu, [x], [y])  # the device is as well as before
+    execute(context, relu, [x], [y])  # the device still works
 
 
 def test_p4_temporary_memory_needs_no_content_and_is_shared(
@@ -84,7 +84,7 @@ def test_p4_temporary_memory_needs_no_content_and_is_shared(
     commands = CommandList(context)
     for compiled, w, y in zip((conv, other), weights, results, strict=False):
         initialise(context, compiled)
-        execute(context, compiled, [x, w, None], [y])  # execute() makes temporary memory for each
+        execute(context, compiled, [x, w, None], [y])  # execute() allocates temporary memory for each
     for compiled, w, y in zip((conv, other), weights, results[2:], strict=True):
         table = BindingTable(compiled)
         table.bind_inputs([x, w, None])
@@ -106,7 +106,7 @@ def test_p5_persistent_memory_is_known_by_identity(multiply: pumice.CompiledOper
     copy = Buffer(context, size)
     early.bind_inputs([x, None])
     early.bind_outputs([y])
-    early.bind_persistent(copy)  # nobody knows yet
+    early.bind_persistent(copy)  # accepted, since the operator is not initialized yet
     persistent = initialise(context, multiply, [None, w])
     assert persistent
     commands = CommandList(context)
@@ -148,7 +148,7 @@ def test_l1_a_list_keeps_what_it_uses(relu: pumice.CompiledOperator, context: pu
     gc.collect()
     commands.commit()
     for value in range(20):
-        Buffer(context, 256)  # would take the memory of the buffer that is gone
+        Buffer(context, 256)  # would reuse the memory if the buffer were freed
         commands.exec().wait()
         assert (y.numpy() == 0).all(), value
 

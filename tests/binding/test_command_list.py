@@ -1,4 +1,4 @@
-"""Kernels by name, command lists, barriers, waits, and what happens when a process ends in the middle."""
+"""Tests of kernels by name, command lists, barriers, waits, and processes that exit during a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ layout(push_constant) uniform parameter { float factor; int offset; } p;
 void main() { uint i = gl_GlobalInvocationID.x; x[i] = x[i] * p.factor + float(p.offset); }
 """
 
-# A second and more of it on a software device, as on a GPU, which runs many workgroups at once.
+# Runs for at least a second, both on a software device and on a GPU, which runs many workgroups in parallel.
 KEEP_BUSY = f"""
 def keep_busy(context, groups):
     import numpy as np, pumice

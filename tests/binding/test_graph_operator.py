@@ -21,7 +21,7 @@ def random(*shape: int) -> np.ndarray:
 
 
 def network(owned: bool = True) -> tuple[pumice.Graph, dict[str, np.ndarray]]:
-    """Two convolutions and a residual; the weights of one are owned, those of the other constant."""
+    """Build two convolutions with a residual; one has owned weights, the other constant weights."""
     arrays = {"x": random(1, 5, 9, 7), "w": random(5, 5, 3, 3), "b": random(5), "s": random(5, 1, 1)}
     graph = pumice.Graph("network")
     x = graph.input("x", "float32", arrays["x"].shape)
@@ -79,7 +79,7 @@ def test_it_computes_what_the_program_does(context: pumice.Context, precision: s
 
 
 def test_temporary_memory_is_planned_by_lifetime(context: pumice.Context) -> None:
-    """Tensors are of 1 MiB: below that, steps may run side by side whatever they hold."""
+    """Tensors are 1 MiB: below that size, steps may run concurrently regardless of memory use."""
     graph = pumice.Graph()
     value = x = graph.input("x", "float32", [512, 512])
     for _ in range(12):
@@ -91,7 +91,7 @@ def test_temporary_memory_is_planned_by_lifetime(context: pumice.Context) -> Non
 
 
 def test_owned_inputs_through_views_and_as_outputs(context: pumice.Context) -> None:
-    """No node here reads the weight in a form of its own."""
+    """No node here packs the weight."""
     w = random(6, 4)
     graph = pumice.Graph()
     owned = graph.input("w", "float32", w.shape, owned=True)
@@ -125,13 +125,13 @@ def test_c8_a_graph_counts_its_own_inputs(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match="C2"):
         table.bind_outputs([BufferRange(memory, 1024, 256), None])
     table.bind_outputs([BufferRange(memory, 1024, 256)])
-    assert not compiled.supports_in_place(0, 0)  # the graph is more than one dispatch, or a fused one
+    assert not compiled.supports_in_place(0, 0)  # in-place needs a single, unfused dispatch
     with pytest.raises(pumice.BindingError, match="H4"):
         table.bind_outputs([BufferRange(memory, 0, 256)])
 
 
 def test_o6_the_flag_is_the_graph_inputs(context: pumice.Context) -> None:
-    """All nodes that one owned input feeds read it from the persistent resource; programs have no initializer to bind it."""
+    """All nodes that read an owned input read it from the persistent resource. Programs have no initializer to bind it."""
     graph = pumice.Graph()
     x, w = graph.input("x", "float32", [4, 4]), graph.input("w", "float32", [4, 4], owned=True)
     graph.output("y", graph.add("Add", graph.add("MatMul", x, w), w))
@@ -157,7 +157,7 @@ def test_g1_every_input_is_connected_and_there_are_no_cycles() -> None:
         assert caught.value.rule == "G1"
     other = pumice.Graph().input("x", "float32", [4])
     with pytest.raises(pumice.GraphError, match="another graph"):
-        graph.add("Add", x, other)  # a node can read what there is already, and nothing else
+        graph.add("Add", x, other)  # a node can only read existing values
     graph.output("y", graph.add("Relu", x))
     graph.finish()
 
@@ -284,7 +284,7 @@ def test_unknown_sizes_and_flags_are_refused_by_name(context: pumice.Context) ->
 
 
 def test_several_graphs_and_operators_in_one_initializer(context: pumice.Context) -> None:
-    """Their persistent resources lie in one buffer, their temporary ones are shared."""
+    """Their persistent resources share one buffer, and they share temporary memory."""
     graphs = [network() for _ in range(2)]
     compiled = [graph.compile_operator(context, precision="fp16") for graph, _ in graphs]
     relu = pumice.Operator("Relu", [pumice.TensorDesc("float32", [64])], [pumice.TensorDesc("float32", [64])])

@@ -1,4 +1,4 @@
-"""Names of a kernel's arguments: block instances, members, and names that mean two things."""
+"""Names of kernel arguments: block instances, members, and ambiguous names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ layout(binding = 1) writeonly buffer B { float data[]; } dst;
 layout(push_constant) uniform P { uint n; } p;
 void main() { uint i = gl_GlobalInvocationID.x; if (i < p.n) dst.data[i] = src.data[i] + 1.0; }
 """
-# A block with an instance name and one without, each with its own member name.
+# One block with an instance name and one without; their member names differ.
 MIXED = """
 layout(binding = 0) readonly buffer A { float x[]; } source;
 layout(binding = 1) writeonly buffer B { float y[]; };
@@ -112,7 +112,7 @@ def test_a_module_whose_blocks_share_a_member_is_refused(context: pumice.Context
 
 
 def test_a_member_without_an_instance_is_meant_by_its_name(context: pumice.Context) -> None:
-    """As in the text: `k` is B's, and A's is `a.k`."""
+    """As in GLSL, `k` is B's member and `a.k` is A's."""
     text = """
 layout(binding = 0) uniform A { vec2 v; float k; } a;
 layout(binding = 1) uniform B { vec2 w; float k; };
@@ -131,7 +131,7 @@ def test_dtype_takes_every_name_of_an_argument(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("name", ["all", "lessThan", "min", "uvec"])
 def test_a_member_may_have_the_name_of_a_function(name: str, context: pumice.Context) -> None:
-    """The guard of invocations beyond `threads` is compiled in the same scope."""
+    """The guard for invocations beyond `threads` is compiled in the same scope."""
     kernel = pumice.Kernel(
         f"#version 450\nlayout(binding=0) buffer B {{ float {name}[]; }};\nvoid main() {{ {name}[gl_GlobalInvocationID.x] += 2.0; }}",
         context=context,

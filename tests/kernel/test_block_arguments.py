@@ -1,4 +1,4 @@
-"""Blocks of several members and uniform blocks, given by member, as a dict or whole; arrays without the shader's padding."""
+"""Blocks with several members and uniform blocks, passed by member, as a dict or whole; arrays without padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks with members by chance, in every layout: NumPy's numbers against those that the kernel reads and writes."""
+"""Random blocks in every layout: NumPy values against the values that a kernel reads and writes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ LAYOUTS = ["uniform", "std140 buffer", "std430 buffer", "scalar buffer", "push"]
 
 
 class Type(NamedTuple):
-    """A type of numbers, or of a structure."""
+    """A scalar, vector, matrix or structure type."""
 
     glsl: str
     scalar: str
-    shape: tuple[int, ...]  # of the vector or matrix, as memory has it
+    shape: tuple[int, ...]  # of the vector or matrix, in memory order
     is_matrix: bool = False
-    is_row_major: bool = False  # of a structure: its matrices are
+    is_row_major: bool = False  # row-major, or a structure with row-major matrices
     members: tuple[Member, ...] = ()
 
 
 class Member(NamedTuple):
     name: str
     type: Type
-    sizes: tuple[int, ...]  # of the array
+    sizes: tuple[int, ...]  # array dimensions
 
     @property
     def declaration(self) -> str:
@@ -48,7 +48,7 @@ class Member(NamedTuple):
 
 
 def by_rows(kind: Type) -> Type:
-    """The type with its matrices in rows."""
+    """Return the type with row-major matrices."""
     members = tuple(one._replace(type=by_rows(one.type)) for one in kind.members)
     is_row_major = kind.is_matrix or bool(members)
     return kind._replace(
@@ -73,7 +73,7 @@ def member(random: Random, name: str, type_of: Type, most_axes: int = 2) -> Memb
 
 
 class Block(NamedTuple):
-    """A block, and the structures that it needs."""
+    """A block and the structures that it needs."""
 
     declarations: str
     members: tuple[Member, ...]
@@ -97,7 +97,7 @@ def block(random: Random, scalars: list[str], count: int, may_be_rows: bool = Tr
 
 
 def dtype_of(kind: Type) -> Any:
-    """The dtype without any gap."""
+    """Return the dtype without padding."""
     if kind.members:
         return np.dtype([(m.name, dtype_of(m.type), m.sizes) for m in kind.members])
     return np.dtype((DTYPES[kind.scalar], kind.shape))
@@ -111,7 +111,7 @@ def value_of(random: Random, one: Member) -> Any:
 
 
 def leaves(one: Member, array: Any, path: str = "") -> Iterator[tuple[Any, list[str], str]]:
-    """(numbers, the expressions of GLSL for them in the order of memory, their scalar type)."""
+    """Yield (values, their GLSL expressions in memory order, their scalar type)."""
     for index in itertools.product(*map(range, array.shape[: len(one.sizes)])):
         here = f"{path}{one.name}{''.join(f'[{i}]' for i in index)}"
         element = array[(*index, ...)]
@@ -125,7 +125,7 @@ def leaves(one: Member, array: Any, path: str = "") -> Iterator[tuple[Any, list[
 
 
 def as_dicts(one: Member, array: Any) -> Any:
-    """Structures as dicts, and arrays of them as lists."""
+    """Return structures as dicts and arrays of structures as lists."""
     if not one.type.members:
         return array
     if array.ndim:
@@ -154,7 +154,7 @@ void main() {{
 
 
 def reading(values: dict[str, Any], made: Block) -> tuple[str, Any]:
-    """The text that copies every number to `y`, and what is there then."""
+    """Return a shader body that copies all values to `y`, and the expected `y`."""
     lines: list[str] = []
     expected: list[float] = []
     for one in made.members:
@@ -166,7 +166,7 @@ def reading(values: dict[str, Any], made: Block) -> tuple[str, Any]:
 
 
 def scalars_of(random: Random, layout: str) -> list[str]:
-    """A push constant has 128 bytes at most, and types of 4 alone."""
+    """Choose scalar types. Push constants are limited to 128 bytes and use 4-byte types only."""
     few = ["float", "int", "uint"]
     return few if layout == "push" or random.integers(2) else [*few, "double", "float16_t", "int8_t", "int64_t"]
 
@@ -199,7 +199,7 @@ def test_members_arrive(context: pumice.Context, layout: str, seed: int) -> None
 def test_results_come_back(context: pumice.Context, layout: str, seed: int) -> None:
     random = np.random.default_rng([100 + seed, LAYOUTS.index(layout)])
     made = block(random, scalars_of(random, layout), int(random.integers(1, 6)))
-    if random.integers(2) and not made.members[-1].type.members:  # an array of any length at the end
+    if random.integers(2) and not made.members[-1].type.members:  # an unsized array at the end
         last = made.members[-1]
         made = Block(made.declarations, (*made.members[:-1], last._replace(sizes=(3, *last.sizes[1:]))))
     values = {one.name: value_of(random, one) for one in made.members}
@@ -247,7 +247,7 @@ def test_an_array_alone_in_its_block_needs_no_gaps(
     body = "\n".join(f"y[{i}] = x{place};" for i, place in enumerate(places))
     text = f"layout({layout} X {{ {kind} x{sizes}; }};\nlayout(binding = 0) buffer Y {{ float y[]; }};\nvoid main() {{ {body} }}"
     kernel = pumice.Kernel(text, context)
-    whole = np.zeros(shape[0], kernel.dtype("x"))  # with the gaps, as it lies in memory
+    whole = np.zeros(shape[0], kernel.dtype("x"))  # with padding, in the memory layout
     whole[tuple(slice(n) for n in shape) + (0,) * (whole.ndim - len(shape))] = array
     for given in (array, whole):
         y = np.zeros(array.size, "float32")
@@ -273,7 +273,7 @@ void main() { x[gl_GlobalInvocationID.x] += 1.0; atomicAdd(n, 1u); }
 
 
 def test_rows_that_are_no_padding_are_refused(context: pumice.Context) -> None:
-    """Numbers of a vec4 are not made up, and those of a vec3 not dropped."""
+    """Missing components of a vec4 are not filled in, and extra components of a vec3 are not dropped."""
     text = """
 struct S { vec4 v[2]; };
 layout(binding = 0) uniform A { vec4 v[2]; vec3 w[2]; float f[2]; } a;
@@ -305,7 +305,7 @@ void main() { y[0] = a.v[1].w + a.w[1].z + a.f[1] + s[0].v[1].w; }
 def test_gaps_of_the_storage_type_are_filled_or_refused(
     context: pumice.Context, kind: str, dtype: str, storage: str
 ) -> None:
-    """Gaps of halves are others than those of floats: no element is read at the other's place."""
+    """Padding differs between fp16 and fp32; no element is read at an offset of the other type."""
     components = {"sfp": 1, "sfpvec2": 2, "sfpvec4": 4}[kind]
     text = f"""
 layout(std140, binding = 0) readonly buffer X {{ {kind} x[]; }};

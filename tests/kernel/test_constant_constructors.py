@@ -1,6 +1,6 @@
-"""Constructors of 8- and 16-bit types with and without arithmetic on them: constants convert as variables do.
+"""Constructors of 8- and 16-bit types with and without arithmetic on them: constants convert like variables.
 
-glslang folds float16_t(72) to 0 and int8_t(7.5) to 0 if the source has the storage extension alone.
+glslang folds float16_t(72) to 0 and int8_t(7.5) to 0 if the source enables only the storage extension.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VECTORS = {"f16vec": "float16", "i8vec": "int8", "u8vec": "uint8", "i16vec": "in
 
 
 def stored(kind: str, value: str, dtype: str, options: dict[str, bool]) -> np.ndarray:
-    """Return an array whose first element or vector a kernel stored."""
+    """Return an array after a kernel stored `value` in its first element or vector."""
     before = "const int K = 9;" if "K" in value else ""
     y = np.full(4, 99, dtype)
     try:

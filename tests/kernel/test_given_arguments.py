@@ -1,4 +1,4 @@
-"""Arguments of kernels that stand for others: a launch by the name of an array, structures as dicts."""
+"""Shorthand kernel arguments: an array name as launch size, dicts as structures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of images: what is uploaded, what a kernel reads and stores, and what is refused."""
+"""Image formats: uploads, reads and stores in kernels, and rejected formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 
-# By format: the dtype of its array, channels, and the prefix of the shader's types.
+# Format: dtype of its array, channels, and type prefix in GLSL.
 FORMATS: dict[str, tuple[str, int, str]] = {
     "r32f": ("float32", 1, ""), "rg32f": ("float32", 2, ""), "rgba32f": ("float32", 4, ""),
     "r16f": ("float16", 1, ""), "rg16f": ("float16", 2, ""), "rgba16f": ("float16", 4, ""),
@@ -20,7 +20,7 @@ FORMATS: dict[str, tuple[str, int, str]] = {
     "r16i": ("int16", 1, "i"), "r8i": ("int8", 1, "i"),
 }  # fmt: skip
 EXTENDED = {"rg32f", "r16f", "rg16f", "r8", "rg8", "rg32ui", "r16ui", "r8ui", "rg32i", "r16i", "r8i"}
-SHAPE = (3, 5)  # rows whose bytes are no whole words
+SHAPE = (3, 5)  # the bytes of a row are not a multiple of 4
 
 
 def texels(name: str, seed: int = 0) -> Any:

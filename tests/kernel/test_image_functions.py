@@ -1,4 +1,4 @@
-"""The image functions of the older GLSL extension against a model of them, bit for bit."""
+"""Image functions of the 2024 GLSL extension against a NumPy model, bit for bit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ EXTENTS = {1: (8192,), 2: (128, 1024), 3: (16, 64, 128)}
 
 
 def image_formats(mode: str) -> tuple[str, str]:
-    """The image formats of single elements and of vectors."""
+    """Return the image formats for scalars and for vectors."""
     storage = storage_of(mode)
     return ("r16f" if storage == "fp16" else "r32f", "rgba16f" if storage.startswith("fp16") else "rgba32f")
 
@@ -97,7 +97,7 @@ def test_image_functions(mode: str, dimensions: int, context: pumice.Context) ->
     found = {name: image.numpy().ravel() for name, image in written.items()}
 
     def assert_same_single(values: Array, expected: Array, what: str) -> None:
-        """`unfp` is mediump with fp16_packed: a device may make halves of the texels of r32f."""
+        """Compare single texels. With fp16_packed, `unfp` is mediump, so a device may convert r32f texels to fp16."""
         if format1 == "r32f" and storage_of(mode) == "fp16_packed":
             halves = convert(convert(expected, np.float16), np.float32)
             values = np.where(values.view("uint32") == halves.view("uint32"), expected, values)
@@ -123,8 +123,9 @@ void main() { const uint i = gl_GlobalInvocationID.x; image2d_st4(y, ivec2(i, 0)
 
 
 def test_numbers_beyond_halves_are_stored_by_way_of_one_just_beyond(context: pumice.Context) -> None:
-    """The answer to a driver that makes NaN of them: others make infinity or the largest half of that number. A NaN, for which one stands
-    of which such a driver alone makes NaN, is left out here."""
+    """Test the workaround for a driver that stores NaN for values above the fp16 maximum; other drivers store infinity or that maximum.
+    NaN inputs are excluded, because they are correct only on the affected driver.
+    """
     x = np.array([np.inf, 1.5, -np.inf, 0.0, 1e6, 65504.0, -3e38, -0.0, 65520.0, 131071.0, -65536.0, 6e-8], "float32")
     options = pumice.ShaderOptions(generation="2024", image_storage=True, storage="fp16_packed")
     with pumice.Context(f"uuid:{context.info.uuid}", quirks=["texel_overflow"]) as assumed:

@@ -1,4 +1,4 @@
-"""Images that kernels read and write: samplers, hazards, refusals."""
+"""Images in kernels: sampling, loads and stores, hazards, rejected arguments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ void main() { uint i = gl_GlobalInvocationID.x; if (i < p.length()) y[i] = textu
 
 
 def sampled(picture: Array, points: Array, filter: str, address: str) -> Array:
-    """The values that a sampler gives at points (x, y) in texels."""
+    """Return the expected samples at points (x, y), in texel units."""
 
     def texel(y: Array, x: Array) -> Array:
         h, w = picture.shape
@@ -109,7 +109,7 @@ def test_samplers_filter_and_address(
     y = np.zeros(len(points), "float32")
     pumice.Kernel(SAMPLE, context)(t=image, p=given.astype("float32"), y=y, threads=len(points))
     expected = sampled(picture.astype("float64"), points.astype("float64"), filter, address)
-    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=2e-2 if filter == "linear" else 0)  # weights have 8 bits
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=2e-2 if filter == "linear" else 0)  # 8-bit weights
 
 
 def test_a_dispatch_waits_for_the_image_that_another_writes(context: pumice.Context) -> None:
@@ -300,7 +300,7 @@ def test_formats_that_need_a_feature_are_refused_without_it() -> None:
             pumice.UnsupportedError, match="shaderStorageImageExtendedFormats .StorageImageExtendedFormats"
         ):
             pumice.Kernel(spelled(IN_PLACE, f="r16f"), masked)
-        image = pumice.image(np.ones((4, 4), "float16"), "r16f", masked)  # sampling it is fine
+        image = pumice.image(np.ones((4, 4), "float16"), "r16f", masked)  # it can still be sampled
         y = np.zeros(1, "float32")
         pumice.Kernel(SAMPLE, masked)(t=image, p=np.ones((1, 2), "float32"), y=y, threads=1)
         assert y[0] == 1

@@ -1,4 +1,4 @@
-"""Images and their texels: what they hold, convert and count, how they end."""
+"""Images and their texels: round trips, conversion, memory accounting, lifetime."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_elements_that_convert_exactly_are_taken_and_others_refused(context: pum
     ],
 )
 def test_images_that_cannot_be_are_refused(context: pumice.Context, arguments: dict[str, Any], text: str) -> None:
-    gc.collect()  # images that earlier tests left in cycles
+    gc.collect()  # frees images that earlier tests left in reference cycles
     before = context.memory.images
     with pytest.raises(pumice.UnsupportedError, match=text):
         pumice.Image(context, **arguments)
@@ -119,7 +119,7 @@ def test_an_image_of_too_many_bytes_is_refused(context: pumice.Context) -> None:
 
 
 def test_images_are_counted_closed_and_freed(context: pumice.Context) -> None:
-    gc.collect()  # frees images that errors of other tests hold
+    gc.collect()  # frees images held by errors of other tests
     before = context.memory.images, context.memory.image_bytes
     held = [pumice.Image(context, "r32f", (n, n)) for n in range(1, 40)]
     assert context.memory.images == before[0] + 39 and context.memory.image_bytes > before[1]

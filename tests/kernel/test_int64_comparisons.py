@@ -1,4 +1,4 @@
-"""Comparisons of 64-bit integers with constants: Mesa 22's lavapipe gets those of converted int32s wrong (quirk int64_comparison)."""
+"""Comparisons of 64-bit integers with constants: Mesa 22's lavapipe miscompiles them for converted int32 (quirk int64_comparison)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOURCES = {"int8_t": "int8", "int16_t": "int16", "int": "int32", "uint": "uint32
 
 
 def comparisons(kind: str) -> list[tuple[str, Any]]:
-    """Return GLSL conditions on y, and what they are of VALUES."""
+    """Return GLSL conditions on y, and their expected results for VALUES."""
     y = VALUES.astype(SOURCES[kind]).astype("int64")
     listed = []
     for symbol, compare in COMPARISONS.items():
@@ -80,7 +80,7 @@ void main() {{
 
 @pytest.mark.parametrize("op", ["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 def test_a_model_compares_what_it_converts(op: str, pumice_context: pumice.Context) -> None:
-    """Cast to int64 and the comparison become one kernel."""
+    """The cast to int64 and the comparison are fused into one kernel."""
     nodes = [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.INT64), helper.make_node(op, ["y", "c"], ["z"])]
     for constant in (0, 5, -5):
         graph = helper.make_graph(

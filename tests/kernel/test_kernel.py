@@ -80,7 +80,7 @@ void main() { uint i = gl_GlobalInvocationID.x; y[i] += x[i] * p.factor; }
 
 
 def test_calls_with_arrays_are_right_again_and_again(context: pumice.Context) -> None:
-    """Sizes, numbers and contents change; what was kept for one call must not show in another."""
+    """Sizes, values and contents change; nothing cached for one call may affect another."""
     kernel = pumice.Kernel(SCALE, context)
     random = np.random.default_rng(0)
     for n in [*range(1, 14), 5, 5, 7, 1000, 5]:
@@ -106,7 +106,7 @@ def test_a_read_only_array_that_would_be_written_is_refused_at_every_call(contex
         with pytest.raises(pumice.BindingError, match="read-only") as caught:
             kernel(x=x, y=y, factor=1, threads=4)
         assert caught.value.rule == "K9"
-    kernel(x=x, y=np.zeros(4, "float32"), factor=1, threads=4)  # reading it is fine
+    kernel(x=x, y=np.zeros(4, "float32"), factor=1, threads=4)  # it can still be read
 
 
 def test_threads_may_share_a_kernel(context: pumice.Context) -> None:
@@ -131,7 +131,7 @@ def test_what_a_kernel_keeps_for_its_calls_goes_with_it() -> None:
         before = own.memory.buffers
         for n in range(1, 40):
             kernel(x=np.ones(n, "float32"), y=np.zeros(n, "float32"), factor=1, threads=n)
-        assert own.memory.buffers - before <= 8 * 2 * 3  # eight calls of two arrays, each with its host's part
+        assert own.memory.buffers - before <= 8 * 2 * 3  # eight cached calls of two arrays, each with a staging buffer
         del kernel
         gc.collect()
         assert own.memory.buffers == before
@@ -287,7 +287,7 @@ def test_macros_may_be_numbers(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_an_array_holds_at_least_what_its_block_declares(context: pumice.Context, dtype: str) -> None:
-    """Whatever the storage: six elements, one `sfp` each."""
+    """Six elements of type `sfp`, whatever the storage."""
     kernel = pumice.Kernel(
         "layout(local_size_x = 6) in;\nlayout(binding = 0) buffer X { sfp x[6]; };\n"
         "void main() { buffer_st1(x, gl_LocalInvocationIndex, buffer_ld1(x, gl_LocalInvocationIndex) + afp(1)); }",

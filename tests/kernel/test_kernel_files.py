@@ -1,4 +1,4 @@
-"""Kernels from files: includes, folders, reloading."""
+"""Kernels from files: includes, search paths, reloading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ void main() { y[gl_GlobalInvocationID.x] *= scale(); }
 
 
 def write(path: Path, text: str) -> Path:
-    """A file that is surely newer than the one it replaces."""
+    """Write a file with a strictly newer modification time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.stat().st_mtime_ns if path.exists() else None
     path.write_text(text)

@@ -1,6 +1,4 @@
-"""Features and limits that kernels need of a device: refused with names and numbers before the driver sees the
-shader.
-"""
+"""Device features and limits required by kernels: errors name them before the driver sees the shader."""
 
 from __future__ import annotations
 
@@ -104,7 +102,7 @@ def test_a_kernel_names_the_features_it_needs_and_is_refused_without(context: pu
 
 
 def module(*capabilities: int) -> bytes:
-    """A shader that does nothing and declares these capabilities."""
+    """Return an empty shader that declares these capabilities."""
     words = struct.unpack(
         f"<{len(plain := pumice.compile('layout(local_size_x = 1) in; void main() {}').spirv) // 4}I", plain
     )
@@ -113,7 +111,7 @@ def module(*capabilities: int) -> bytes:
 
 
 def test_each_feature_has_one_name_in_the_reflection_and_on_the_device() -> None:
-    """A feature that the engine can turn on has the same name everywhere; others are refused by name."""
+    """Reflection and device use the same feature names. Features that the engine cannot enable are named in the error."""
     interface = pumice.reflect(module(*range(1, 100), *range(4400, 6300)))
     known = set(pumice.devices()[0].features)
     used = [feature for feature in interface["features"] if not feature.startswith("capability ")]
@@ -231,7 +229,7 @@ def test_sizes_that_double_at_each_level_take_no_time(context: pumice.Context) -
 
 
 def test_types_that_double_at_each_level_take_no_time() -> None:
-    """The types are nested as no compiler writes them."""
+    """Such deep nesting never comes from a compiler."""
     plain = pumice.compile(
         f"layout(local_size_x = 1) in;\n{HEAD}shared float s;\nvoid main() {{ s = y[0]; y[1] = s; }}"
     ).spirv
@@ -300,7 +298,7 @@ def test_arguments_past_the_device_are_refused(context: pumice.Context, limit: s
 
 
 def test_a_large_workgroup_may_exchange_within_subgroups(context: pumice.Context) -> None:
-    """Full subgroups are asked for only where the device takes so many of them in a workgroup."""
+    """Full subgroups are only requested if the device allows that many subgroups in a workgroup."""
     most = min(512, context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"))
     source = f"""#version 450
     #extension GL_KHR_shader_subgroup_basic : require

@@ -1,4 +1,4 @@
-"""Numbers for push constants and specialization constants: every type, its range, shapes, and what is no number."""
+"""Values of push constants and specialization constants: every type, its range, shapes, and invalid values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEATURES = {
 
 
 def echo(context: pumice.Context, glsl: str) -> pumice.Kernel:
-    """Writes its push constant as the words that it has."""
+    """Return a kernel that writes the bits of its push constant."""
     bits = {"float16_t": "float16BitsToUint16", "float": "floatBitsToUint", "double": "doubleBitsToUint64"}
     word = f"uint64_t({bits.get(glsl, '')}(p.v))"
     text = (
@@ -66,7 +66,7 @@ def test_integers_have_their_whole_range(context: pumice.Context, glsl: str) -> 
 def test_floats_are_rounded_once_and_never_overflow(context: pumice.Context, glsl: str) -> None:
     kernel, dtype = echo(context, glsl), np.dtype(FLOATS[glsl])
     info = np.finfo(dtype)
-    between = 1 + float(info.eps) / 2 + (2**-40 if glsl == "float16_t" else 0)  # a float would round it to the tie
+    between = 1 + float(info.eps) / 2 + (2**-40 if glsl == "float16_t" else 0)  # float32 would round it to the tie
     for value in (0.1, -0.0, between, float(info.max), np.inf, -np.inf, 3, np.float16(1.5), np.longdouble(2), np.int8(-3), True,
                   np.array(2.5), Fraction(1, 3), ml_dtypes.bfloat16(1.25), np.longdouble("-inf")):  # fmt: skip
         expected = np.array(float(value)).astype(dtype)

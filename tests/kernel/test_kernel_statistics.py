@@ -1,4 +1,4 @@
-"""What a driver tells of the programs that it makes of kernels, and what is said where it tells nothing."""
+"""Driver statistics of compiled kernels, and errors on drivers without them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_driver_tells_of_its_programs(context: pumice.Context, scale: pumice.K
         assert 0 < told.registers < 1024
 
 
-# Of a kernel of attention on an H200, driver 580.159.04: the names and their order are the driver's.
+# An attention kernel on an H200, driver 580.159.04. Names and order are the driver's.
 OF_NVIDIA = {
     "Register Count": 192,
     "Binary Size": 39552,
@@ -84,7 +84,7 @@ OF_NVIDIA = {
 
 
 def record(**statistics: object) -> KernelStatistics:
-    """Statistics as a driver with these numbers tells them."""
+    """Return statistics as reported by a driver with these values."""
     numbers = [{"name": name, "description": "", "value": value} for name, value in statistics.items()]
     forms = [
         {"name": "asm", "description": "", "content": "MOV R1"},

@@ -1,4 +1,4 @@
-"""How 16-bit arrays are stored, and what a kernel says about it."""
+"""Storage of 16-bit arrays, and the log messages about it."""
 
 from __future__ import annotations
 

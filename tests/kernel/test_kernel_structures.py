@@ -1,4 +1,4 @@
-"""Structures in buffers: NumPy's dtypes against the layouts that the shader has."""
+"""Structures in buffers: NumPy dtypes against shader layouts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ void main() {
 """
 NATURAL = [("position", "f4", 3), ("mass", "f4")]
 VECTORS = "layout(binding = 0) buffer B { vec3 x[]; };\nvoid main() { x[gl_GlobalInvocationID.x] += vec3(1, 2, 3); }"
-# A header, gaps, matrices, arrays of arrays, a structure in a structure.
+# A header, padding, matrices, nested arrays, a nested structure.
 BLOCK = """
 layout(local_size_x = 1) in;
 struct Inner { ivec2 at[2][2]; uint tag; };
@@ -102,7 +102,7 @@ def test_a_disagreement_names_the_field(context: pumice.Context, dtype: Any, sai
 
 
 def test_a_refusal_does_not_depend_on_the_calls_before(context: pumice.Context) -> None:
-    """Calls of the same bytes share nothing but these."""
+    """Equal bytes do not make calls equal: dtypes and shapes are checked each time."""
     kernel = pumice.Kernel(PARTICLES, context)
     kernel(p=np.zeros(4, NATURAL), threads=4)
     refused(kernel, p=np.zeros(4, [("position", "i4", 3), ("mass", "f4")]), threads=4)

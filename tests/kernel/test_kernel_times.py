@@ -1,4 +1,4 @@
-"""Times of a kernel on the device."""
+"""Kernel timing on the device."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def scaled_arguments() -> dict[str, Any]:
 
 
 def test_arrays_are_timed_as_a_call_takes_them(context: pumice.Context) -> None:
-    """Without the shader's gaps, as members and as structures; they stay as they are."""
+    """Arrays without padding, members and structures are accepted, and remain unchanged."""
     given = scaled_arguments()
     assert len(pumice.Kernel(SCALED, context).time(given, threads="x", runs=2).seconds) == 2
     for name, value in scaled_arguments().items():

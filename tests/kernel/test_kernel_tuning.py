@@ -1,4 +1,4 @@
-"""Tuning of kernels: what is measured, what is rejected, and what is chosen."""
+"""Kernel tuning: which variants are measured, rejected and chosen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ void main() {
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of the test's own."""
+    """Use a separate tuning store for each test."""
     monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "pumice" / "tuning"
@@ -48,7 +48,7 @@ def call(size: int = 256) -> dict[str, Any]:
 
 
 def doubled(x: Any, y: Any) -> Any:
-    x *= 2  # the arrays of a reference are its own
+    x *= 2  # the reference gets copies of the arrays
     return x
 
 

@@ -1,4 +1,4 @@
-"""What tuning keeps on disk: for later processes, beside other writers and beside files that are not its own."""
+"""The on-disk tuning store: reuse by later processes, concurrent writers, damaged and foreign files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from process import output_of
 from pumice.device import tuning_exchange, tuning_store
 from pumice.tools.cli import main
 
-# The process says how many of eight variants it measured, and the best one.
+# Prints how many of eight variants were measured, and the best.
 PROGRAM = """
 import json, sys
 import numpy as np
@@ -56,7 +56,7 @@ def test_a_later_process_measures_nothing(empty_store: Path) -> None:
 
 
 def test_a_later_process_imports_little(empty_store: Path) -> None:
-    """What measures and what makes files for people is not imported where all variants are known; json is not either."""
+    """If all variants are known, neither the measurement and file-writing modules nor json are imported."""
     program = PROGRAM.replace("json, sys", "sys").replace("found = ", "before = {*sys.modules}\nfound = ")
     program = program[: program.index("print(")] + "found.kernel\nprint(*sorted({*sys.modules} - before))\n"
     assert "pumice.device.tuning_measurement" in output_of("-c", program, "2").split()
@@ -100,7 +100,7 @@ def test_a_file_that_is_not_whole_is_measured_anew(context: pumice.Context, empt
                 "flipped": flipped,
                 "empty": b"",
                 "foreign": b"#!/bin/sh\n",
-                "swapped": other.read_bytes(),  # whole, but of another variant
+                "swapped": other.read_bytes(),  # intact, but of another variant
             }[damage]
         )
     assert len(list(tuning_store.records())) == 2

@@ -1,4 +1,4 @@
-"""What a kernel's options change alone, and what a variant leaves out: bindings that it does not use, the engine's push constants."""
+"""Single overridden options of a kernel, bindings unused by a variant, and shaders without the engine's push constants."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_none_is_refused_by_name_where_the_variant_uses_the_binding(context: pum
         kernel(context, macros={"SHIFT": 1})(x=x, shift=None, y=x.copy(), threads=4)
     assert (found.value.rule, found.value.tensor) == ("K3", "shift")
     with pytest.raises(pumice.BindingError, match=r"\[K3\].*'shift'.*given nothing"):
-        kernel(context)(x=x, y=x.copy(), threads=4)  # nothing is left out in silence
+        kernel(context)(x=x, y=x.copy(), threads=4)  # arguments cannot be omitted silently
 
 
 def test_a_bound_kernel_takes_none_too(context: pumice.Context) -> None:
@@ -83,7 +83,7 @@ def test_the_interface_says_which_bindings_are_used(context: pumice.Context) -> 
 
 
 def test_a_dict_of_options_keeps_what_it_does_not_name(context: pumice.Context) -> None:
-    """The arrays' dtype chooses the build all the same, as without options."""
+    """The variant still depends on the dtype of the arrays, as without options."""
     made = kernel(context, DOUBLED, options={"fp16_arithmetic": False, "shader_local_memory": True})
     for dtype in ("float32", "float16"):
         x = np.arange(5, dtype=dtype)
@@ -141,7 +141,7 @@ def test_a_shader_without_a_guard_has_no_push_constants_of_the_engine(local_size
     assert names_of_push_constants(plain) == [] and plain.interface["push_bytes"] == 0
     assert plain.interface["local_size"] == ((8, 4, 1) if local_size else (1, 1, 1))
     assert pumice.reflect(plain.spirv)["push_constants"] == []
-    assert pumice.compile(DOUBLED, local_size=local_size).spirv == guarded.spirv  # the caches tell the two apart
+    assert pumice.compile(DOUBLED, local_size=local_size).spirv == guarded.spirv  # the caches distinguish the two
 
 
 def test_a_kernel_without_a_guard_checks_its_own_bounds(context: pumice.Context) -> None:
@@ -153,7 +153,7 @@ def test_a_kernel_without_a_guard_checks_its_own_bounds(context: pumice.Context)
     assert names_of_push_constants(made.shader) == []
 
 
-# Comforts that hold
+# Convenience conversions
 
 
 def test_one_array_is_two_bindings_of_scalars_and_vectors(context: pumice.Context) -> None:
@@ -169,7 +169,7 @@ def test_one_array_is_two_bindings_of_scalars_and_vectors(context: pumice.Contex
 
 
 def test_halves_are_passed_to_a_packed_kernel_without_views(context: pumice.Context) -> None:
-    """Five of them: the last one shares its word with nothing."""
+    """With five elements, the last word is only half used."""
     x = np.array([1, 2, 3, 4, 5], "float16")
     kernel(context, DOUBLED)(x=x, threads="x")
     assert x.tolist() == [2, 4, 6, 8, 10]

@@ -1,4 +1,4 @@
-"""Workgroups that the device reads from a tensor when a kernel starts."""
+"""Indirect dispatch: the device reads the number of workgroups from a tensor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 
-# The number of workgroups of four that `n` elements need, as an earlier kernel finds it.
+# Computes the number of workgroups of four for `n` elements, like a preceding kernel.
 COUNT = """
 layout(binding = 0) readonly buffer N { uint n[]; };
 layout(binding = 1) buffer G { uint g[]; };
@@ -62,7 +62,7 @@ def test_calls_read_the_tensor_anew(context: pumice.Context, mark: pumice.Kernel
 def test_a_list_runs_what_an_earlier_kernel_counts(
     context: pumice.Context, mark: pumice.Kernel, first: int, is_shared: bool
 ) -> None:
-    """At any offset, in a tensor of its own and in one that has the kernel's elements too."""
+    """At any offset, in a separate tensor and in one shared with the kernel's data."""
     count = pumice.Kernel(COUNT, context)
     n, memory = tensor(context, 0, 0), pumice.tensor(np.zeros(128, "uint32"), context)
     y = memory[64:] if is_shared else pumice.tensor(np.zeros(64, "uint32"), context)
@@ -80,7 +80,7 @@ def test_a_list_runs_what_an_earlier_kernel_counts(
 
 
 def test_counts_change_between_two_kernels_of_a_list(context: pumice.Context, mark: pumice.Kernel) -> None:
-    """Each kernel reads what the one before it wrote, and none what a later one writes."""
+    """Each kernel reads the counts of the kernel before it, never those of a later one."""
     count = pumice.Kernel(COUNT, context)
     counts = tensor(context, 9, 9, 9)
     results = [pumice.tensor(np.zeros(64, "uint32"), context) for _ in range(6)]

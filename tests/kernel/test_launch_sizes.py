@@ -1,4 +1,4 @@
-"""Numbers of invocations: exactly those that are asked for, whatever local size a source declares."""
+"""Invocation counts: exactly the requested number, whatever local size the source declares."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_push_constants_that_leave_no_room_for_a_guard(context: pumice.Context, 
 
 
 def test_invocations_that_work_together_are_whole_workgroups(context: pumice.Context) -> None:
-    """None may be left out before a barrier: such a source checks its own bounds."""
+    """No invocation may be skipped before a barrier, so such a source checks its own bounds."""
     text = declared((64, 1, 1)) + COUNT.replace("PUSH", "shared uint s[64];").replace(
         "uvec3 g", "s[gl_LocalInvocationID.x] = 1u; barrier(); uvec3 g"
     )

@@ -1,4 +1,4 @@
-"""Drivers that end loops silently: users' kernels raise in place of wrong results, however they run."""
+"""Drivers that end long loops silently: user kernels raise an error instead of returning wrong results, however they run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from custom_models import X, loaded, model, node
 
 BUFFERS = "layout(binding = 0) readonly buffer X { float x[]; };\nlayout(binding = 1) buffer Y { float y[]; };\n"
 PUSH = "layout(push_constant) uniform P { uint n, m; };\n"
-# Loops that run n times m iterations in an invocation, of all kinds.
+# Loops of all kinds with n * m iterations in an invocation.
 LOOPS = {
     "one": "for (uint i = 0u; i < n * m; ++i) s += x[0];",
     "nested": "for (uint r = 0u; r < n; ++r) for (uint c = 0u; c < m; ++c) s += x[0];",
@@ -25,7 +25,7 @@ LOOPS = {
     "in a function": "s = summed();",
     "with continue": "for (uint i = 0u; i < 2u * n * m; ++i) { if (i % 2u == 0u) continue; s += x[0]; }",
     "with return": "for (uint i = 0u; ; ++i) { if (i == n * m) { y[gl_GlobalInvocationID.x] = s; return; } s += x[0]; }",
-    # Invocations that take turns: none has too many iterations of its own.
+    # Divergent lanes: none exceeds the limit by itself.
     "divergent": "uint p = gl_GlobalInvocationID.x & 1u; if (p == 0u) { for (uint i = 0u; i < n * m; ++i) s += x[0]; }"
     " else { for (uint i = 0u; i < n * m; ++i) s += x[0]; }",
 }
@@ -36,7 +36,7 @@ def source(loop: str) -> str:
     return f"{BUFFERS}{PUSH}{FUNCTION}void main() {{ float s = 0.0;\n{LOOPS[loop]}\ny[gl_GlobalInvocationID.x] = s; }}"
 
 
-# Loops of n times m iterations in all, of a text without push constants.
+# Loops with n * m iterations in total, without push constants.
 FIXED = (
     BUFFERS
     + """
@@ -72,7 +72,7 @@ def test_results_are_right_or_refused(context: pumice.Context, loop: str, m: int
         assert y.tolist() == [200.0 * m] * 5
         assert m < 400 or loop == "constant inside" or not has_limit(context)  # the driver may unroll a loop
     y[:] = 0
-    kernel(x=np.ones(1, "float32"), y=y, n=3, m=4, threads=5)  # the kernel goes on
+    kernel(x=np.ones(1, "float32"), y=y, n=3, m=4, threads=5)  # the kernel still works
     assert y.tolist() == [12.0] * 5
 
 
@@ -125,7 +125,7 @@ def operands(n: int) -> tuple[Any, Any]:
 
 
 def kernel_to_tune(context: pumice.Context, folder: Path, monkeypatch: pytest.MonkeyPatch) -> pumice.Kernel:
-    """The kernel of FIXED, with a tuning store of its own. Skips where no loop is ended."""
+    """Return the kernel of FIXED with a separate tuning store. Skip if the driver ends no loop."""
     needs_limit(context)
     monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(folder))
@@ -135,7 +135,7 @@ def kernel_to_tune(context: pumice.Context, folder: Path, monkeypatch: pytest.Mo
 def test_tune_rejects_the_variants_whose_loops_end(
     context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With and without a check, and again where the store knows the variants of other sizes."""
+    """With and without a check, and again if the store has results of other sizes."""
     kernel = kernel_to_tune(context, tmp_path, monkeypatch)
     x, y = operands(200)
     for check in (None, lambda x, y: np.full(2, 200 * 20, "float32")):
@@ -157,7 +157,7 @@ def test_tune_rejects_the_variants_whose_loops_end(
 def test_a_variant_that_is_checked_again_may_not_run(
     context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call of the same class of sizes has more iterations than the call that was measured."""
+    """A call of the same size class has more iterations than the measured call."""
     kernel = kernel_to_tune(context, tmp_path, monkeypatch)
 
     def tuned(n: int, threads: int) -> pumice.Tuning:

@@ -1,4 +1,4 @@
-"""Kernels of SPIR-V modules that another compiler made."""
+"""Kernels from SPIR-V modules of another compiler."""
 
 from __future__ import annotations
 

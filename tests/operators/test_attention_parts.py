@@ -1,4 +1,4 @@
-"""Attention whose keys come in parts, which the workgroup that is the last to finish puts together."""
+"""Split-K attention, whose partial results are merged by the last workgroup to finish."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SIZE, RUNS = 8, 6
 
 @pytest.fixture(scope="module", params=["lanes", "teams"])
 def either(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """Without shuffles software devices take the form of the kernel that GPUs do."""
+    """A device with its default kernels, and with those of GPUs: software devices without shuffles select the GPU form."""
     without = [] if request.param == "lanes" else ["subgroupShuffle"]
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
         yield made
 
 
 def expected(q: Array, k: Array, v: Array, is_causal: bool) -> Array:
-    """softmax(q k^T / sqrt(size)) v in float64, where heads of q share those of k; the last row sees the last key."""
+    """Return softmax(q k^T / sqrt(size)) v in float64 for grouped-query heads. With is_causal, row i sees keys 0 to i."""
     group = q.shape[1] // k.shape[1]
     keys, values = (np.repeat(one.astype("float64"), group, axis=1) for one in (k, v))
     scores = q.astype("float64") @ keys.transpose(0, 1, 3, 2) / np.sqrt(SIZE)
@@ -50,7 +50,7 @@ def program(
 
 
 def parts_of(made: pumice.Program, given: tuple[Array, Array, Array]) -> int:
-    """Parts of the keys; the attention is one dispatch, whatever they are."""
+    """Return the number of key splits. Attention must be a single dispatch."""
     (step,) = made.plan([array.shape for array in given])
     assert step["kernel"] == "attention_rows.comp"
     return int(step["groups"][2])
@@ -69,10 +69,10 @@ def arrays(heads: tuple[int, int], rows: int, keys: int, seed: int = 0) -> tuple
 def test_each_run_gives_the_same_bits_and_they_are_right(
     heads: tuple[int, int], rows: int, keys: int, then: str, context: pumice.Context
 ) -> None:
-    """A run that left something behind for the next one would show in the second; one of other values stands between."""
+    """State left over from a run would show in the next run; runs with other inputs are interleaved."""
     made = program(context, heads, rows, keys, then=then)
     given, others = arrays(heads, rows, keys), arrays(heads, rows, keys, seed=1)
-    assert parts_of(made, given) > 1 or keys < 30_000  # subgroups of 8 cut long keys alone
+    assert parts_of(made, given) > 1 or keys < 30_000  # subgroups of 8 split long keys only
     wanted = expected(*given, is_causal=False)
     first = made.call(given)[0]
     assert_close(first, np.maximum(wanted, 0) if then else wanted, rtol=1e-4, atol=1e-4)
@@ -82,7 +82,7 @@ def test_each_run_gives_the_same_bits_and_they_are_right(
 
 
 def test_parts_that_no_row_sees_a_key_of_are_left_out(context: pumice.Context) -> None:
-    """Of 30,011 keys the three rows see one, two and three, all of them in the first part."""
+    """Of 30,011 keys the three rows see one, two and three, all in the first split."""
     given = arrays((4, 2), 3, 30_011)
     wanted = expected(*given, is_causal=True)
     made = program(context, (4, 2), 3, 30_011, is_causal=True)
@@ -92,7 +92,7 @@ def test_parts_that_no_row_sees_a_key_of_are_left_out(context: pumice.Context) -
 
 @pytest.mark.parametrize("counts", [(30_011, 7), (0, 4097), (1, 129)])
 def test_what_counts_of_a_cache_is_shared_out(counts: tuple[int, int], either: pumice.Context) -> None:
-    """The same program has all of its keys in use in one run, and a few of them in the next."""
+    """Runs alternate between a full and a mostly empty KV cache with the same program."""
     graph = pumice.Graph()
     q = graph.input("q", "float32", [2, 8, 1, SIZE])
     k, v = (graph.input(name, "float32", [2, 2, 30_011, SIZE]) for name in "kv")
@@ -109,7 +109,7 @@ def test_what_counts_of_a_cache_is_shared_out(counts: tuple[int, int], either: p
 
 
 def test_runs_of_several_threads_do_not_take_each_others_parts(context: pumice.Context) -> None:
-    """All of them count the same program's parts, one run after the other."""
+    """All threads share the split counters of one program, one run at a time."""
     made = program(context, (8, 2), 1, 30_011)
     cases = [arrays((8, 2), 1, 30_011, seed) for seed in range(4)]
     alone = [made.call(case)[0] for case in cases]

@@ -1,5 +1,5 @@
-"""Rows of keys and values past the length that an image has are no part of what attention reads, in any of its kernels: nothing that they
-hold, NaN neither, changes a bit. (Keys that a mask or a row's place hides are: in ONNX's formula their weight of zero times NaN is NaN.)
+"""No attention kernel reads keys and values past a sequence's length: their contents, even NaN, change no bit. (Keys hidden by a mask or
+by causality do: in ONNX's formula their weight of zero times NaN is NaN.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 @dataclass(frozen=True)
 class Case:
-    """counts: keys of each image that count; mask: its dtype."""
+    """counts: KV length of each sequence; mask: its dtype."""
 
     rows: int
     counts: tuple[int, ...]
@@ -35,7 +35,7 @@ class Case:
     in_int8: bool = False
 
     def given(self, precision: str, behind: float) -> list[Array]:
-        """behind: what keys, values, scales and the mask hold past the length."""
+        """Return random inputs. behind: fill value of keys, values, scales and mask past the length."""
         random, dtype = np.random.default_rng(0), numpy_dtype(STORED[precision])
         batch, shape = len(self.counts), (len(self.counts), self.groups, self.keys)
         q = random.standard_normal((batch, self.heads, self.rows, self.size)).astype(dtype)
@@ -81,7 +81,7 @@ INT8 = [replace(one, in_int8=True) for one in (FEW[0], FEW[2], MANY[0])]
 
 
 def kernels(case: Case, context: pumice.Context, precision: str) -> set[str]:
-    """Those of the plan, once the bits are compared."""
+    """Compare the results bit for bit and return the kernels of the plan."""
     program = case.program(context, precision)
     zeros, *others = (program.call(tuple(case.given(precision, behind)))[0] for behind in (0, np.nan, np.inf, 7.0))
     bits = np.uint32 if precision == "fp32" else np.uint16
@@ -105,7 +105,7 @@ def test_nor_in_the_kernels_of_gpus(case: Case, precision: str, gpu_kernels: pum
     assert found & {"attention_rows.comp", "attention_tiled.comp"}
 
 
-# The driver compiles what stands for matrix units for ten seconds or more.
+# The driver needs ten seconds or more to compile the emulation of cooperative matrices.
 QUADS = [FEW[0], INT8[0], *(pytest.param(one, marks=pytest.mark.slow) for one in (FEW[2], *MASKED[:2], INT8[1]))]
 
 
@@ -118,7 +118,7 @@ def test_nor_on_matrix_units(case: Case, emulating: pumice.Context) -> None:
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("case", [*FEW, *MANY, *MASKED, *INT8], ids=str)
 def test_nor_on_real_matrix_units(case: Case, precision: str, keys: int, pumice_context: pumice.Context) -> None:
-    """The same, with keys that are cut into parts; on devices without such units there is nothing to run."""
+    """The same with split-K on real cooperative matrices; skipped on devices without."""
     if not pumice_context.info.matrices:
         pytest.skip("needs matrix units")
     long = replace(case, keys=keys, counts=(keys, *case.counts[1:], keys - 40))

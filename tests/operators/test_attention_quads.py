@@ -1,5 +1,5 @@
-"""Attention of many rows by each way of sharing it out among subgroups, on matrix units or where they are emulated: strips of rows that no
-tile is filled by, keys around a turn's, windows, masks, counts, heads that go together, and scores that grow from key to key.
+"""Prefill attention with every tiling, on real or emulated cooperative matrices: partial row tiles, key counts around the K tile,
+windows, masks, KV lengths, grouped heads, and scores that grow from key to key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CASES = [
     (SHARED, Case(2, 1, 37, 70, 24, 40, causal=True)),
     (SHARED, Case(2, 1, 33, 37, 16, batch=2, mask="float16", mask_axes="hk", mask_keys=19)),
     (SHARED_WIDE, Case(3, 1, 34, 65, 32, causal=True, before=20)),
-    (PLAIN, Case(2, 1, 70, 64, 24, 40)),  # keys that fill all turns, and are seen by all rows
+    (PLAIN, Case(2, 1, 70, 64, 24, 40)),  # keys fill all K tiles and are visible to all rows
     (STRIPS, Case(2, 2, 33, 48, 40, 24, mask="float16", mask_axes="bk")),
 ]
 MORE = [
@@ -67,12 +67,12 @@ def told(case: Case, way: Way) -> dict[str, str]:
 
 
 def check(case: Case, way: Way, context: pumice.Context) -> None:
-    """The kernel is taken, right, and gives the same bits in each run."""
+    """Check that the kernel is selected, accurate and deterministic."""
     program, given, others = case.program(context, measured=told(case, way)), case.given(), case.given(seed=1)
     step, *more = program.plan([array.shape for array in given])
     assert step["kernel"] == KERNEL
     assert step["choice"]["refused"] == ""
-    # The engine may share out the keys of its own way among several workgroups, whose parts meet.
+    # The engine may choose split-K for its default tiling.
     assert [one["kernel"] for one in more] in (
         [],
         ["attention_combine.comp"] * (step["choice"]["taken"] == step["choice"]["own"]),
@@ -108,7 +108,7 @@ def test_all_ways_that_are_measured_are_right(case: Case, units: pumice.Context)
 def test_scores_that_grow_are_taken_relative_to_the_largest_so_far(
     growth: float, way: Way, emulating: pumice.Context
 ) -> None:
-    """By so many powers of e from key to key: within a turn, over several turns, or from the first key down."""
+    """Scores grow by this exponent per key: within a K tile, across K tiles, or falling from the first key."""
     case = Case(1, 1, 20, 90, 8, scale=1.0)
     q, k, v = case.given()
     q[...] = 0
@@ -119,7 +119,7 @@ def test_scores_that_grow_are_taken_relative_to_the_largest_so_far(
 
 
 def test_parts_of_the_keys_that_no_row_sees_have_no_share(units: pumice.Context) -> None:
-    """The first rows see no key of the last parts; all scores are so low that their exponentials vanish beside a score of zero."""
+    """The first rows see no key of the last splits; all scores are so low that their exponentials vanish next to a score of zero."""
     case = Case(1, 1, 512, 512, 64, causal=True)
     q, k, v = case.given()
     q[...], k[...] = 4.25, -4.25
@@ -140,7 +140,7 @@ def test_a_way_that_there_is_no_room_for_is_named(emulating: pumice.Context) -> 
 def test_subgroups_have_two_strips_where_rows_fill_the_device(
     heads: int, rows: int, strips: int, units: pumice.Context
 ) -> None:
-    """With heads of 64, in one dispatch, the keys in one part."""
+    """Head size 64, one dispatch, no split-K."""
     case = Case(heads, heads, rows, rows, 64)
     plan = case.program(units, measured={f"attention of {rows} rows": "nothing"}).plan(
         [list(shape) for shape in case.shapes]
@@ -154,7 +154,7 @@ def test_subgroups_have_two_strips_where_rows_fill_the_device(
 
 
 def test_causal_heads_go_together_where_their_keys_fit_the_cache(units: pumice.Context) -> None:
-    """All heads of 2,048 keys of 128 do, and four of 16,384; where all rows see all keys each head is for itself."""
+    """All heads are grouped with 2,048 keys of size 128, four with 16,384 keys, and none without a causal mask."""
     for keys, causal, together in ((2048, True, 32), (16384, True, 4), (2048, False, 1)):
         case = Case(32, 32, keys, keys, 128, causal=causal)
         kind = {f"attention of {keys} rows": "nothing"}

@@ -1,5 +1,5 @@
-"""Attention of few rows on matrix units, which are emulated where the device has none: windows, caps, masks, counts, sizes that fill no
-matrix, and parts of the keys that follow from what the device finds to be there.
+"""Decode attention (few queries) on real or emulated cooperative matrices: windows, softcap, masks, KV lengths, partial tiles, and
+split-K chosen from lengths on the device.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MORE = [
 
 
 def check(case: Case, context: pumice.Context) -> None:
-    """Right, and the same bits in each run: one of other values stands between two of the same."""
+    """Check accuracy and determinism; a run with other inputs is interleaved."""
     program, given, others = case.program(context), case.given(), case.given(seed=1)
     (step,) = program.plan([array.shape for array in given])
     assert step["kernel"] == KERNEL
@@ -49,7 +49,7 @@ def check(case: Case, context: pumice.Context) -> None:
     np.testing.assert_array_equal(program.call(tuple(given))[0], first)
 
 
-# The driver compiles what stands for the units for ten seconds or more.
+# The driver needs ten seconds or more to compile the emulation.
 EMULATED = [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)]
 
 
@@ -72,7 +72,7 @@ LONG = [
 
 @pytest.mark.parametrize("case", CASES + MORE + LONG, ids=str)
 def test_rows_are_right_on_the_units_themselves(case: Case, units: pumice.Context) -> None:
-    """The same on a device that has such units; on others there is nothing to run."""
+    """The same on a device with cooperative matrices; skipped on others."""
     check(case, units)
 
 
@@ -84,17 +84,17 @@ EMULATED = [
 
 @pytest.mark.parametrize("way", EMULATED, ids=str)
 def test_ways_that_are_only_measured_are_right(way: attention_rows.Quads, pumice_context: pumice.Context) -> None:
-    """Parts that are uneven."""
+    """Splits of unequal size."""
     shape = attention_rows.Shape(2, 4, 2, 250, 32)
     assert attention_rows.error_of(way, shape, 8, pumice_context) < 4e-3
 
 
 def test_small_weights_are_not_lost(emulating: pumice.Context) -> None:
-    """One key has a weight of a half's smallest, and there are so many of the others' that they make half of the result."""
+    """All keys but the first have weights that underflow in fp16, and only their values are nonzero."""
     case = Case(1, 1, 1, 2048, 8, scale=1.0)
     q, k, v = (np.zeros(shape, np.float16) for shape in case.shapes)
     q[..., 0] = 1
-    k[:, :, 1:, 0] = -16.0  # e^-16 is below half of the smallest half, 2^-24
+    k[:, :, 1:, 0] = -16.0  # e^-16 is below half of the smallest fp16 number, 2^-24
     v[:, :, 1:] = 1.0
     expected = 2047 * np.exp(-16.0) / (1 + 2047 * np.exp(-16.0))
     made = case.program(emulating).call((q, k, v))[0].astype(np.float64)
@@ -128,7 +128,7 @@ def test_few_rows_take_the_kernel_of_many_where_they_are_told_to(units: pumice.C
 
 
 def test_a_kernel_that_cannot_be_taken_is_named(emulating: pumice.Context) -> None:
-    """Nobody knows one of them, and on a device without matrix units there are none for that of many rows."""
+    """The first name is unknown; software devices lack the prefill kernel."""
     for name in ("nothing", *(["attention_quads"] if emulating.info.kind == "software" else [])):
         case = Case(6, 2, 3, 70, 40, 24)
         program = case.program(emulating, measured={"attention of 3 rows": name})

@@ -1,4 +1,4 @@
-"""Products of a few rows with matrices in blocks of 4 and 8 bits, by the kernels of GPUs: sums of small integers, exact in any order."""
+"""GPU GEMM for small M with 4- and 8-bit block-quantised weights: sums of small integers, exact in any order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pumice
 ROWS, COLUMNS = (1, 2, 5, 8, 9, 16, 17), (1, 7, 33, 4097)
 
 
-Sizes = tuple[int, int, int, int, int]  # rows, columns, depth, block, bits
+Sizes = tuple[int, int, int, int, int]  # M, N, K, block size, bits
 
 
 def parts_of(sizes: Sizes, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes, zero points and scales; kind: of the points."""
+    """Return codes, zero points and scales. kind: kind of zero points."""
     rows, columns, depth, block, bits = sizes
     chance = np.random.default_rng(rows * 1000 + columns)
     codes = chance.integers(0, 1 << bits, (columns, depth)).astype(np.uint8)
@@ -24,7 +24,7 @@ def parts_of(sizes: Sizes, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def weights(graph: pumice.Graph, sizes: Sizes, points: str, turned: bool = False) -> pumice.Value:
-    """The matrix [depth, columns] as it is dequantised in a graph. turned: its columns in the opposite order."""
+    """Add the dequantised weights [K, N] to the graph. turned: with reversed columns."""
     codes, zeros, scales = (part[:: -1 if turned else 1] for part in parts_of(sizes, points))
     *_, block, bits = sizes
 
@@ -44,7 +44,7 @@ def weights(graph: pumice.Graph, sizes: Sizes, points: str, turned: bool = False
 
 
 def given_and_made(sizes: Sizes, points: str) -> tuple[np.ndarray, np.ndarray]:
-    """x, and its product with the matrix."""
+    """Return x and its product with the weights."""
     rows, _, depth, block, _ = sizes
     x = np.random.default_rng(rows).integers(-3, 4, (rows, depth)).astype(np.float32)
     codes, zeros, scales = parts_of(sizes, points)
@@ -58,7 +58,7 @@ def given_and_made(sizes: Sizes, points: str) -> tuple[np.ndarray, np.ndarray]:
 def test_products_are_exact(
     bits: int, depth: int, block: int, points: str, precision: str, gpu_kernels: pumice.Context
 ) -> None:
-    """In fp16 the result is rounded once."""
+    """fp16 results are rounded once."""
     tolerance = {"fp32": 0, "fp16": 2.0**-10}[precision]
     for rows in ROWS:
         sizes = rows, COLUMNS[rows % len(COLUMNS)], depth, block, bits
@@ -94,7 +94,7 @@ def test_a_second_tensor_is_added_as_the_product_is_stored(
 
 
 def halves(sizes: Sizes) -> np.ndarray:
-    """Rows of 1 and -1."""
+    """Return rows of 1 and -1."""
     rows, _, depth, *_ = sizes
     return (np.random.default_rng(rows).integers(0, 2, (rows, depth)) * 2 - 1).astype(np.float32)
 
@@ -102,9 +102,9 @@ def halves(sizes: Sizes) -> np.ndarray:
 def gated(
     graph: pumice.Graph, sizes: Sizes, points: str, normed: bool, is_shared: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Adds relu(x gate) * (x up), of which the gate is the same matrix in the opposite order; gives x and the result.
+    """Add relu(x @ gate) * (x @ up), with gate the reversed columns of up. Return x and the result.
 
-    normed: of RMSNormalization of x, whose squares are 1: with 3 for epsilon each element is halved, which is exact.
+    normed: with RMSNormalization of x. All squares are 1, so epsilon 3 halves each element exactly.
     """
     x = halves(sizes)
     given = graph.input("x", "float32", list(x.shape))
@@ -136,7 +136,7 @@ def test_a_gate_and_a_norm_are_parts_of_the_product(
     gpu_kernels: pumice.Context,
     context: pumice.Context,
 ) -> None:
-    """Integers and powers of two: the same bits whatever the order of sums."""
+    """Integers and powers of two: the same bits for any order of summation."""
     for rows in (1, 3, 9, 16, 17, 150):
         sizes = rows, columns, depth, block, bits
         graph = pumice.Graph("gated")
@@ -151,11 +151,11 @@ def test_a_gate_and_a_norm_are_parts_of_the_product(
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_a_gated_product_is_rounded_once(precision: str, gpu_kernels: pumice.Context) -> None:
-    """Where the gate is stored on the way its rounding is there too; here the result's alone."""
+    """A stored gate would be rounded as well; in the fused kernel only the result is."""
     sizes = 2, 65, 96, 32, 4
     graph = pumice.Graph("gated")
     x, expected = gated(graph, sizes, "each", False)
-    scale = np.float32(2.0 ** -np.ceil(np.log2(np.abs(expected).max())))  # within float16
+    scale = np.float32(2.0 ** -np.ceil(np.log2(np.abs(expected).max())))  # within the fp16 range
     given = x * np.sqrt(scale).astype(np.float32) if np.log2(scale) % 2 == 0 else x * np.sqrt(scale / 2)
     made = graph.compile(gpu_kernels, precision)({"x": given})["y"]
     wanted = expected * (scale if np.log2(scale) % 2 == 0 else scale / 2)
@@ -175,7 +175,7 @@ def test_a_norm_that_others_read_stays_apart(gpu_kernels: pumice.Context) -> Non
 
 
 def test_gates_of_another_form_stay_apart(gpu_kernels: pumice.Context) -> None:
-    """One kernel reads both matrices alike, so that blocks of other sizes are products of their own."""
+    """One kernel reads both matrices with the same layout, so other block sizes are not fused."""
     graph = pumice.Graph("gated")
     x = halves((2, 33, 96, 32, 4))
     given = graph.input("x", "float32", [2, 96])

@@ -1,5 +1,5 @@
-"""Products of rows with a matrix in blocks on matrix units: block_pack.comp's layout, and block_quads.comp with the units emulated, so that
-what lies where is tested on any device. Integers and powers of two: exact in any order.
+"""GEMM with block-quantised weights on cooperative matrices: the layout of block_pack.comp, and block_quads.comp with emulated matrices
+so that layouts are tested on any device. Integers and powers of two: exact in any order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Case:
-    """A product of x [rows, depth] with codes [columns, depth] of `bits`, in blocks."""
+    """A GEMM of x [M, K] with codes [N, K] of `bits` bits, block-quantised."""
 
     rows: int
     columns: int
@@ -28,24 +28,24 @@ class Case:
     block: int
     bits: int = 4
     signed: bool = False
-    points: bool = True  # a zero point for each block, else one for all
+    points: bool = True  # a zero point per block, else one for all
     gated: bool = False
     normed: bool = False
     subgroups: int = 2
     tiles: int = 1
     ahead: int = 1
     turns: int = 1
-    held: bool = False  # the row is read beside the matrix
-    spared: bool = False  # of one turn, nothing is read past the last
+    held: bool = False  # the row of x is prefetched together with the weights
+    spared: bool = False  # skips the prefetch after the last iteration
 
     @property
     def whole(self) -> bool:
-        """Whether the subgroups have as many chunks, all full."""
+        """Whether all subgroups have the same number of full chunks."""
         return self.depth % (128 * self.subgroups * self.ahead) == 0
 
     @property
     def parts(self) -> int:
-        """Eights of a row that an invocation normalises: of its subgroup's chunks."""
+        """Vec8s of a row that an invocation normalises, of the chunks of its subgroup."""
         own = -(-self.depth // (128 * self.subgroups * self.ahead)) * self.ahead
         return -(-own * 16 // 32)
 
@@ -86,7 +86,7 @@ def matrix_of(case: Case, seed: int) -> Matrix:
 
 
 def in_words(codes: Array, bits: int) -> Array:
-    """Integers of 4 or 8 bits, low ones first, in whole words."""
+    """Pack integers of 4 or 8 bits into uint32 words, low bits first."""
     flat = (codes.reshape(-1) & ((1 << bits) - 1)).astype(np.uint32)
     each = 32 // bits
     flat = np.append(flat, np.zeros(-flat.size % each, np.uint32)).reshape(-1, each)
@@ -100,7 +100,7 @@ def kernel(context: pumice.Context, file: str, **options: object) -> pumice.Kern
 
 
 def packed(context: pumice.Context, case: Case, x: Array, count: int, **macros: str) -> Array:
-    """What block_pack.comp makes: `count` words."""
+    """Run block_pack.comp and return `count` words."""
     pack = kernel(context, "block_pack.comp", macros={**case.macros, "LOCAL_SIZE": "64", **macros})
     made = pumice.tensor(np.zeros(count, np.uint32), context)
     numbers = {"depth": case.depth, "columns": case.columns, "block": case.block, "blocks": case.blocks}
@@ -188,7 +188,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def with_units(pumice_context: pumice.Context) -> pumice.Context:
-    """A device that has such units; on others there is nothing to run."""
+    """A device with cooperative matrices; skipped on others."""
     quirks = {quirk.name for quirk in pumice_context.driver_quirks}
     has_units = bool(pumice_context.info.matrices) and pumice_context.info.limits["subgroupSize"] == 32
     if not has_units or "other_matrix_layout" in quirks:
@@ -246,7 +246,7 @@ def test_rows_are_normalised_on_the_units_themselves(case: Case, with_units: pum
 
 @pytest.mark.parametrize("size", [0.0, 2.0**-20, 60000.0])
 def test_rows_of_any_size_are_normalised(size: float, context: pumice.Context) -> None:
-    """Products with the gain are past what a half holds, or below what is normal in one, or nothing."""
+    """Products with the gain overflow fp16, are subnormal in fp16, or are zero."""
     check_normalised(Case(2, 24, 352, 32, normed=True), context, True, size)
 
 
@@ -257,7 +257,7 @@ def test_one_element_of_a_row_is_far_larger_than_others(context: pumice.Context)
 def check_normalised(
     case: Case, context: pumice.Context, emulated: bool, size: float = 1.0, first: float | None = None
 ) -> None:
-    """size: what the elements of x are multiplied by, as far as halves go; first: the first one of each row instead of its own."""
+    """Check the normalised GEMM. size: factor on x, clipped to the fp16 range; first: replaces the first element of each row."""
     chance = np.random.default_rng(2)
     x, gain = chance.standard_normal((case.rows, case.depth)), chance.uniform(0.5, 2, case.depth)
     x = np.clip(x * size, -65504, 65504).astype(np.float16)
@@ -267,14 +267,14 @@ def check_normalised(
     rows = rows / np.sqrt((rows**2).mean(1, keepdims=True) + 1e-5) * gain
     matrices = [matrix_of(case, seed) for seed in range(2 if case.gated else 1)]
     parts = [rows @ matrix.floats(case.block).T for matrix in matrices]
-    # Each row is rounded to halves once, and so is the result.
+    # The normalised row and the result are each rounded to fp16 once.
     slack = [np.abs(rows) @ np.abs(matrix.floats(case.block)).T * 2.0**-11 for matrix in matrices]
     expected, bound = parts[0], slack[0]
     if case.gated:
         expected, gate = parts[0] * (parts[1] + 1) / 128, np.abs(parts[1] + 1)
         bound = (slack[0] * gate + np.abs(parts[0]) * slack[1] + slack[0] * slack[1]) / 128
     made = product(context, case, x, gain, matrices, emulated)
-    np.testing.assert_array_equal(made, product(context, case, x, gain, matrices, emulated))  # the same bits each time
+    np.testing.assert_array_equal(made, product(context, case, x, gain, matrices, emulated))  # deterministic
     assert (np.abs(made - expected) <= bound * 1.01 + np.abs(expected) * 2.0**-10).all()
 
 
@@ -295,7 +295,7 @@ def dequantized(graph: pumice.Graph, case: Case, matrix: Matrix, name: str) -> p
     return graph.add("Transpose", made, perm=[1, 0])
 
 
-# The driver compiles what stands for the units for ten seconds or more in the larger ones.
+# The larger ones take the driver ten seconds or more to compile with emulated matrices.
 PROGRAMS = [
     pytest.param(case, normed, id=f"{case}{' normed' * normed}", marks=[] if case.rows < 8 else [pytest.mark.slow])
     for case in CASES
@@ -326,7 +326,7 @@ def test_programs_are_right_on_the_units_themselves(case: Case, normed: bool, wi
     ids=str,
 )
 def test_floats_lie_as_a_product_takes_them(case: Case, fragments: bool, pumice_context: pumice.Context) -> None:
-    """Prompts make floats of the whole matrix; nothing packs them again on devices of which a lane has no column of its own."""
+    """Prefill dequantises the whole matrix, without repacking it on devices with GPU kernels."""
     quirks = ["emulated_fragments"] if fragments else []
     device = f"uuid:{pumice_context.info.uuid}"
     with pumice.Context(device, quirks=quirks, without=["subgroupShuffle"]) as plain:
@@ -337,7 +337,7 @@ def test_floats_lie_as_a_product_takes_them(case: Case, fragments: bool, pumice_
 
 
 def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Context) -> None:
-    """Where every multiprocessor has at least 48 tiles to do, by the number that is taken for devices that do not tell theirs."""
+    """If every multiprocessor gets at least 48 tiles; a default count is assumed for devices that do not report it."""
     multiprocessors = emulating.info.limits.get("shaderSMCount") or 132
     case = Case(1, multiprocessors * 48 * 16 + 20, 32, 32)
     program = check_program(case, False, emulating)
@@ -350,7 +350,7 @@ INSIDE, BEFORE = "normalised inside", "normalised before"
 
 @pytest.mark.parametrize(("case", "own"), [(Case(1, 40, 160, 32), INSIDE), (Case(2, 32, 128, 32), BEFORE)], ids=str)
 def test_a_row_is_normalised_inside_a_product_and_more_before(case: Case, own: str, emulating: pumice.Context) -> None:
-    """By a kernel of their own, in place of each workgroup of the product. What was measured is taken in place of either."""
+    """Several rows are normalised by a separate kernel instead of in each GEMM workgroup. A measured choice overrides either."""
     kind = f"block product of {case.rows} normalised rows"
     for measured in ({}, {kind: INSIDE}, {kind: BEFORE}):
         program = check_program(case, True, emulating, measured=measured)
@@ -362,7 +362,7 @@ def test_a_row_is_normalised_inside_a_product_and_more_before(case: Case, own: s
 
 
 def test_a_row_without_room_in_shared_memory_is_normalised_before(emulating: pumice.Context) -> None:
-    depth = emulating.info.limits["maxComputeSharedMemorySize"] // 256 * 128  # halves
+    depth = emulating.info.limits["maxComputeSharedMemorySize"] // 256 * 128  # fp16 elements
     program = check_program(Case(1, 16, depth, 32), True, emulating)
     assert len(program.plan([[1, depth]])) == 2
 
@@ -374,7 +374,9 @@ def check_program(
     fragments: bool = True,
     measured: dict[str, str] | None = None,
 ) -> pumice.Program:
-    """Few rows by the kernel of fragments, many by floats that are made of them. Squares of 1 with 3 for epsilon: halves, exactly."""
+    """Check that small M uses the fragment kernel and large M dequantised weights. With squares of 1 and epsilon 3, normalisation halves
+    exactly.
+    """
     graph = pumice.Graph("blocks")
     x = (np.random.default_rng(3).integers(0, 2, (40, case.depth)) * 2 - 1).astype(np.float16)
     gain = (2.0 ** np.random.default_rng(4).integers(-1, 2, case.depth)).astype(np.float16)

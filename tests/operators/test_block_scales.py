@@ -1,4 +1,6 @@
-"""Matrices in blocks with float32 scales at fp16: rounded to halves where matrix units read them, which the report says."""
+"""Block-quantised weights with fp32 scales in fp16 programs: kernels on cooperative matrices round the scales to fp16, and the report
+notes it.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ NOTE = "scales rounded to float16"
 
 @pytest.fixture(scope="module")
 def units() -> pumice.Context:
-    """A device with matrix units, which are emulated."""
+    """A device with emulated cooperative matrices."""
     return pumice.Context(quirks=["emulated_fragments"])
 
 
 def n_bits(bits: int, scales: Array, codes: Array) -> onnx.ModelProto:
-    """com.microsoft::MatMulNBits."""
+    """Return a model with com.microsoft::MatMulNBits."""
     each = 8 // bits
     words = sum(codes[:, k::each].astype(np.uint8) << (k * bits) for k in range(each))
     packed = np.asarray(words, np.uint8).reshape(COLUMNS, DEPTH // BLOCK, -1)
@@ -37,7 +39,7 @@ def n_bits(bits: int, scales: Array, codes: Array) -> onnx.ModelProto:
 
 
 def dequantized(bits: int, scales: Array, codes: Array) -> onnx.ModelProto:
-    """DequantizeLinear in blocks, and MatMul."""
+    """Return a model with blocked DequantizeLinear and MatMul."""
     signed = (codes - (1 << bits - 1)).T.astype("int8")
     if bits == 4:
         q = helper.make_tensor("q", TensorProto.INT4, signed.shape, signed.reshape(-1).tolist())
@@ -64,7 +66,7 @@ by_form = pytest.mark.parametrize(
 
 
 def made(form: Any, bits: int, scales: Array) -> tuple[onnx.ModelProto, Array]:
-    """The model, and the codes without their zero point."""
+    """Return the model, and the codes minus their zero point."""
     codes = np.random.default_rng(bits).integers(0, 1 << bits, (COLUMNS, DEPTH), dtype=np.uint8)
     return form(bits, scales, codes), codes.astype(float) - (1 << bits - 1)
 
@@ -72,7 +74,7 @@ def made(form: Any, bits: int, scales: Array) -> tuple[onnx.ModelProto, Array]:
 def run(
     proto: onnx.ModelProto, context: pumice.Context, x: Array, precision: Any = "fp16"
 ) -> tuple[Array, list[str], str]:
-    """The result, the kernels, and what the report notes of the product."""
+    """Return the result, the kernels, and the report's note on the GEMM."""
     with pumice.load(proto, context, precision, progress=False) as loaded:
         y = loaded(x)
         notes = [row["note"] for row in loaded.program.report() if row["op"] == "MatMul"]
@@ -105,7 +107,7 @@ def test_results_are_those_of_onnx_runtime(units: pumice.Context, bits: int) -> 
 
 @by_form
 def test_a_scale_becomes_the_nearest_half(units: pumice.Context, form: Any, bits: int) -> None:
-    """One element of x alone is not zero, and a power of two: the result is a code times the scale, rounded once."""
+    """Only one element of x is nonzero, a power of two: the result is a code times the scale, rounded once."""
     ties = np.array(
         [1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-11 + 2.0**-20, 1 - 2.0**-12, 2.0**-14, 32767.9, 0], "float32"
     )
@@ -137,7 +139,7 @@ def test_other_scales_stay_float32(units: pumice.Context, form: Any, bits: int, 
     x = np.random.default_rng(1).standard_normal((2, DEPTH)).astype("float32") * np.float32(1e-3)
     y, kernels, note = run(proto, units, x)
     assert "block_quads.comp" not in kernels
-    if scale == 1e5:  # the node computes in float32
+    if scale == 1e5:  # the node stays in fp32
         assert note.startswith("float32: ") and note.endswith(" holds 100000, which float16 does not")
     else:
         assert note.startswith("float32 scales, no matrix units: ") and note.endswith(" is no normal number of float16")

@@ -1,4 +1,4 @@
-"""Every operator with tensors larger than a device binds, on contexts whose ranges are small, against the same device's own."""
+"""Every operator with tensors larger than the maximum buffer range, on contexts with small ranges, against the unlimited device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 SMALLER = [1 << bits for bits in range(12, 17)]
 
-# Operators that do not cut an operand, and why; other operators refuse no operand larger than a range.
+# Operands that an operator does not split. All other operators accept operands larger than a range.
 WHOLE = {
     "ArgMax": "a row",
     "ArgMin": "a row",
@@ -48,13 +48,13 @@ WHOLE = {
 
 @pytest.fixture(scope="module")
 def shorter(pumice_context: pumice.Context) -> Iterator[dict[int, pumice.Context]]:
-    """Contexts by the size of their ranges."""
+    """Contexts keyed by their maximum buffer range."""
     with ExitStack() as stack:
         yield {size: stack.enter_context(lesser(pumice_context, {"maxStorageBufferRange": size})) for size in SMALLER}
 
 
 def on_device(case: Case, context: pumice.Context, precision: str) -> tuple[list[Array], list[Array], int]:
-    """A case's inputs and results, and the bytes of the largest of its tensors."""
+    """Return a case's inputs, results, and the bytes of its largest tensor."""
     program, given = compiled(case, context, precision)
     made = list(program(given).values())
     constants = [array for array in case.arrays() if array is not None]
@@ -63,7 +63,7 @@ def on_device(case: Case, context: pumice.Context, precision: str) -> tuple[list
 
 def check_same(case: Case, context: pumice.Context, given: list[Array], expected: list[Array], precision: str) -> None:
     program, _ = compiled(case, context, precision)
-    rtol, atol = (max(bound, 1e-5) for bound in case.tolerance(precision))  # sums in other orders
+    rtol, atol = (max(bound, 1e-5) for bound in case.tolerance(precision))  # the order of summation differs
     for made, wanted in zip(results(program, given, expected), expected, strict=True):
         assert made.shape == wanted.shape and made.dtype == wanted.dtype
         if wanted.dtype.kind == "f":
@@ -87,7 +87,7 @@ def test_tensors_larger_than_a_range_are_cut(
 def test_recurrent_weights_are_cut_where_bindings_begin_at_coarse_boundaries(
     case: Case, context: pumice.Context
 ) -> None:
-    """The halves of a block of 16 units are a multiple of 128 bytes, and a device may bind at multiples of 256 alone."""
+    """Half of a block of 16 units is a multiple of 128 bytes, but a device may require 256-byte aligned bindings."""
     given, expected, _ = on_device(case, context, "fp16")
     with lesser(context, {"maxStorageBufferRange": SHORT_RANGE, "minStorageBufferOffsetAlignment": 256}) as coarse:
         check_same(case, coarse, given, expected, "fp16")
@@ -105,7 +105,7 @@ def test_each_of_these_cases_has_a_tensor_larger_than_the_range(case: Case, cont
 
 
 def by_operator() -> dict[str, list[Case]]:
-    """The cases of the operators' test table, and those with much work."""
+    """Group the cases of the operator test table and those with large workloads."""
     cases: dict[str, list[Case]] = {}
     for case in (*CASES, *grids.grids()):
         if not case.large:
@@ -121,8 +121,8 @@ def has_integer_units(context: pumice.Context) -> bool:
 def test_operators_are_cut_or_name_what_is_too_large(
     op: str, shorter: dict[int, pumice.Context], context: pumice.Context
 ) -> None:
-    """Each case on the largest range that is below three quarters of its largest tensor."""
-    # Products on matrix units of integers are not cut, unlike those of the kernels that other devices run.
+    """Run each case with the largest range below three quarters of its largest tensor."""
+    # Integer GEMMs are not split on cooperative matrices, unlike on other devices.
     whole = WHOLE | ({"MatMulInteger": "the result"} if has_integer_units(context) else {})
     refused = 0
     for case in by_operator()[op]:
@@ -147,7 +147,7 @@ def test_operators_are_cut_or_name_what_is_too_large(
 def test_networks_with_fused_parts_and_other_layouts_are_cut(
     channels: int, precision: str, short: pumice.Context, context: pumice.Context
 ) -> None:
-    """Convolutions with what follows them, a residual, channels last between them, a view and a reduction."""
+    """Convolutions with epilogue, residual, channels-last layout in between, a view and a reduction."""
     random = np.random.default_rng(channels)
 
     def weights(*shape: int) -> Array:
@@ -179,7 +179,7 @@ def test_networks_with_fused_parts_and_other_layouts_are_cut(
 
 
 def test_tensors_that_are_computed_with_are_cut(short: pumice.Context) -> None:
-    """Views too, whose rows are apart."""
+    """Includes views with gaps between rows."""
     x = (np.arange(301 * 203) % 129 / 64 - 1).astype("float32").reshape(301, 203)
     row = x[0].copy()
     one = pumice.tensor(x, short)

@@ -1,5 +1,5 @@
-"""InstanceNormalization of tensors whose channels are their fastest axis, as convolutions make them, by the kernels of GPUs: held in
-registers where they fit, and otherwise in stretches whose statistics meet: in every workgroup where they are few, else in a kernel.
+"""InstanceNormalization of channels-last tensors, as convolutions produce them, with GPU kernels: in registers if a plane fits, else in
+chunks. Chunk statistics are merged in every workgroup if there are few chunks, else in a separate kernel.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ EPSILON = 1e-3
 
 @dataclass(frozen=True)
 class Case:
-    """offset: the mean of all elements, beside deviations of about one; kernel: what has to be there; then: what follows, Add: of the
-    input, and a Relu.
+    """offset: mean of all elements, with a standard deviation of about one; kernel: the expected kernel; then: the epilogue, Add meaning
+    a residual and Relu.
     """
 
     images: int
@@ -39,14 +39,14 @@ class Case:
         return [self.images, self.channels, self.height, self.width]
 
     def numbers(self) -> tuple[Array, Array, Array]:
-        """What is normalised, before its offset, and scale and bias."""
+        """Return the input before the offset is added, scale and bias."""
         random = np.random.default_rng(self.channels)
         x = random.standard_normal(self.shape).astype(np.float16)
         scale, bias = random.standard_normal((2, self.channels)).astype(np.float32)
         return x, scale, bias
 
     def program(self, context: pumice.Context, precision: str) -> pumice.Program:
-        """A convolution that passes its input and the offset on, the normalisation of that, and a convolution that passes it on."""
+        """Build an identity convolution that adds the offset, the normalisation, and another identity convolution."""
         _, scale, bias = self.numbers()
         graph = pumice.Graph(str(self))
         x = graph.input("x", "float32", self.shape)
@@ -79,12 +79,12 @@ CASES = [
     Case(1, 6, 9, 11, STRETCHES),
     Case(1, 10, 41, 51, STRETCHES, offset=1000.0),
     Case(2, 4, 131, 137, PARTS),
-    Case(1, 20, 5, 3277, PARTS, then="Relu"),  # one pixel more than 16 stretches
+    Case(1, 20, 5, 3277, PARTS, then="Relu"),  # one pixel more than 16 chunks
     Case(2, 24, 128, 136, PARTS),
     Case(1, 12, 127, 131, PARTS, offset=1000.0),
     Case(1, 4, 256, 256, PARTS),
     Case(1, 4, 257, 255, PARTS),
-    Case(1, 4, 257, 256, STRETCHES),  # more stretches than a workgroup puts together
+    Case(1, 4, 257, 256, STRETCHES),  # more chunks than a workgroup can merge
     Case(2, 8, 9, 11, then="Add"),
     Case(1, 6, 9, 11, STRETCHES, then="Add"),
     Case(1, 4, 131, 137, PARTS, then="Add"),
@@ -94,7 +94,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device for which the kernels of CPU drivers are not taken."""
+    """A device that does not use the CPU (SIMD) kernels."""
     without = ["subgroupShuffle"] if pumice_context.info.kind == "software" else []
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
         yield made
@@ -108,7 +108,7 @@ def test_channels_are_normalised(case: Case, precision: str, gpu_kernels: pumice
     program = case.program(gpu_kernels, precision)
     kernels = [step["kernel"] for step in program.plan([case.shape])]
     assert case.kernel in kernels, kernels
-    assert "map.comp" not in kernels or precision == "fp16", kernels  # what follows is a part of the normalisation
+    assert "map.comp" not in kernels or precision == "fp16", kernels  # the epilogue is fused into the normalisation
     notes = {row["node"]: row["note"] for row in program.report()}
     assert case.then != "Add" or notes["sum"] == notes["last"] == "fused into norm"
     (made,) = program.call((case.numbers()[0].astype(np.float32),))
@@ -117,7 +117,7 @@ def test_channels_are_normalised(case: Case, precision: str, gpu_kernels: pumice
 
 
 def test_an_outlier_costs_nothing(gpu_kernels: pumice.Context) -> None:
-    """One element is a million times as large as the others, in the first place and in a later one."""
+    """One element is a million times larger than the others, at the first or a later position."""
     for place, case in (
         (0, Case(1, 4, 31, 33)),
         (777, Case(1, 4, 31, 33)),
@@ -139,7 +139,7 @@ def test_an_outlier_costs_nothing(gpu_kernels: pumice.Context) -> None:
 
 
 def transposed(context: pumice.Context, precision: str) -> pumice.Program:
-    """A convolution's result, twice as large each way: four products, one for each place within the strides."""
+    """Build a stride-2 ConvTranspose of a convolution's result: four GEMMs, one per phase."""
     graph = pumice.Graph()
     random = np.random.default_rng(0)
     x = graph.input("x", "float32", [2, 8, 9, 11])
@@ -152,7 +152,7 @@ def transposed(context: pumice.Context, precision: str) -> pumice.Program:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_phases_of_a_transposed_convolution_do_not_wait(precision: str, gpu_kernels: pumice.Context) -> None:
-    """Its products write elements of one result beside each other: one wave, and no barrier between them."""
+    """The GEMMs write interleaved elements of one result: one wave, no barrier in between."""
     program = transposed(gpu_kernels, precision)
     steps = [
         step for step in program.plan([[2, 8, 9, 11]]) if "ConvTranspose" in step["label"] or "up" in step["label"]

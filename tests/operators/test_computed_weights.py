@@ -1,4 +1,4 @@
-"""Convolutions and products whose weights, biases and zero points are no constants but inputs, or made by other nodes."""
+"""Convolutions and GEMMs with weights, biases and zero points from inputs or other nodes instead of constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL_SAMPLES = 5120
 
 
 class Case:
-    """A graph in the making and what its inputs hold. All numbers are small integers, so that every sum is exact in any order."""
+    """A graph under construction and its input values. All are small integers, so every sum is exact in any order."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -50,14 +50,14 @@ class Case:
         return self.graph.add(op, *inputs, **attributes)
 
     def source(self, array: Array) -> pumice.Value:
-        """A value of these elements, however it comes about."""
+        """Return a value with these elements, from one of the sources below."""
         options = [one for one, fits in SOURCES if fits(array)]
         one = self.pick(*options)
         self.how.append(one.__name__)
         return one(self, array)
 
 
-# ---- how weights come about
+# ---- sources of weights
 
 
 def constant(case: Case, array: Array) -> pumice.Value:
@@ -113,12 +113,12 @@ def split(case: Case, array: Array) -> pumice.Value:
 
 
 def pooled(case: Case, array: Array) -> pumice.Value:
-    """The array as the result of a MaxPool, which would like to lie channels last."""
+    """Return the array as the result of a MaxPool, which prefers channels-last layout."""
     return case.add("MaxPool", case.source(array), kernel_shape=[1] * (array.ndim - 2))
 
 
 def convolved_before(case: Case, array: Array) -> pumice.Value:
-    """The array as the result of a convolution with the unit matrix, which would like to lie channels last."""
+    """Return the array as the result of an identity convolution, which prefers channels-last layout."""
     unit = np.eye(array.shape[1], dtype=array.dtype).reshape(array.shape[1], array.shape[1], *[1] * (array.ndim - 2))
     return case.add("Conv", case.source(array), case.source(unit))
 
@@ -163,7 +163,7 @@ SOURCES: tuple[tuple[Callable[[Case, Array], pumice.Value], Callable[[Array], bo
 )
 
 
-# ---- what reads them
+# ---- consumers of weights
 
 
 def geometry(case: Case, axes: int) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def geometry(case: Case, axes: int) -> dict[str, Any]:
 
 
 def image_sizes(case: Case) -> tuple[list[int], list[int]]:
-    """Sizes of an image and of a kernel that fits into it, dilated."""
+    """Draw an image size and a dilated kernel size that fits."""
     axes = case.pick(1, 2, 2, 2, 3)
     kernel = [case.pick(1, 2, 3) for _ in range(axes)]
     return [case.pick(*range(2 * size, 2 * size + 4)) for size in kernel], kernel
@@ -305,7 +305,7 @@ def batch_normalization(case: Case) -> tuple[pumice.Value, Array]:
 
 
 def recurrence(case: Case) -> tuple[pumice.Value, Array]:
-    case.precision = "fp32"  # the sums are exact there
+    case.precision = "fp32"  # sums are exact in fp32
     steps, batch, size, hidden = 3, case.pick(1, 2), case.pick(1, 4), case.pick(1, 4, 8)
     x, w, r, b = (
         case.elements(shape, "float32")
@@ -320,7 +320,7 @@ def recurrence(case: Case) -> tuple[pumice.Value, Array]:
 
 
 def convolution_of_itself(case: Case) -> tuple[pumice.Value, Array]:
-    """One value is image and weights."""
+    """The same value is image and weights."""
     size = case.pick(1, 4, 8)
     x = case.elements((size, size, case.pick(1, 3), 2), "float32")
     value = case.source(x)

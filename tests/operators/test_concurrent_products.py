@@ -1,4 +1,4 @@
-"""Products of the same rows that run beside each other: they share out a device, so that each has the tile of all their columns."""
+"""Concurrent GEMMs that read the same rows share the device, so their tile is chosen for the sum of their columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS, DEPTH, COLUMNS = 1024, 768, 768
 
 
 def tiles_of(context: pumice.Context, count: int, columns: int, waits: bool = False) -> list[str]:
-    """The variants of so many products of one tensor. waits: each adds what the one before has made."""
+    """Return the variants of `count` GEMMs of one tensor. waits: each adds the result of the previous GEMM."""
     random = np.random.default_rng(0)
     graph = pumice.Graph("products")
     x = graph.input("x", "float16", [ROWS, DEPTH])

@@ -1,4 +1,4 @@
-"""Convolutions of halves on matrix units that read patches of the input from shared memory: conv_halo.comp."""
+"""fp16 convolutions on cooperative matrices that read input patches from shared memory: conv_halo.comp."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_convolutions_are_as_near_as_the_step_tells(case: Case, either_units: pu
 def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
     tile: str, number: float, either_units: pumice.Context
 ) -> None:
-    """What fills up channels, and what lies outside the image, is no factor of it."""
+    """Padding of channels and of the image never multiplies the infinity."""
     channels = (40, 36) if tile == SMALL else (24, 9)
     case = Case((9, 18), (3, 3), channels, tile, images=2, pads=SAME, bias=True)
     random = np.random.default_rng(6)
@@ -98,7 +98,7 @@ def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
     np.testing.assert_array_equal(np.where(np.isfinite(made), 0, made), wanted)
 
 
-# ---- what takes them
+# ---- selection
 
 
 def choice_of(
@@ -125,7 +125,7 @@ def test_convolutions_that_keep_many_tiles_busy_take_it(outputs: int, start: str
 
 @pytest.mark.parametrize("images", [1, None], ids=str)
 def test_it_is_taken_where_nothing_is_measured(images: int | None, either_units: pumice.Context) -> None:
-    """Whether the images are known when the weights are packed or not; small ones have other kernels, with the same weights."""
+    """The image count may be unknown when the weights are packed. Small images use other kernels with the same weights."""
     graph = pumice.Graph("halo")
     x = inside(graph.input("x", "float32", [images, 32, 150, 170]), graph, "turned")
     graph.output("y", graph.add("Conv", x, np.ones((9, 32, 3, 3), np.float32), pads=[1, 1, 1, 1], name="conv"))
@@ -152,7 +152,7 @@ def test_other_convolutions_have_no_such_variant(
 
 
 def test_subgroups_that_share_the_depth_have_a_row_of_taps_each(either_units: pumice.Context) -> None:
-    """Those that have none would read weights past the last ones."""
+    """Subgroups without taps would read past the end of the weights."""
     for kernel, inputs in (((3, 3), 32), ((1, 3), 32), ((1, 5), 96), ((5, 2), 16)):
         variants = choice_of(Case((17, 18), kernel, (inputs, 24)), either_units)["variants"]
         for variant in (one for one in variants if " split " in one and "halo" in one):
@@ -161,7 +161,7 @@ def test_subgroups_that_share_the_depth_have_a_row_of_taps_each(either_units: pu
 
 
 def test_tiles_have_room_beside_what_is_emulated(either_units: pumice.Context) -> None:
-    """A patch of 379 pixels and 128 invocations: 68 bytes of each are more than the device has, where it has 32 KiB."""
+    """A patch of 379 pixels and 128 invocations: 68 bytes of emulated fragments for each exceed 32 KiB of shared memory."""
     graph = pumice.Graph("room")
     x = inside(graph.input("x", "float32", [1, 16, 124, 120]), graph, "turned")
     weights = np.full((32, 16, 5, 4), 1 / 64, np.float32)
@@ -173,7 +173,7 @@ def test_tiles_have_room_beside_what_is_emulated(either_units: pumice.Context) -
 
 
 def test_taps_that_are_far_apart_have_no_such_variant(either_units: pumice.Context) -> None:
-    """Areas that they reach over are not reckoned with: they would not fit the numbers."""
+    """Such large receptive fields are excluded, since sizes would overflow."""
     far = 400_000_000
     case = Case((1, 1), (2, 2), (16, 32), dilations=(far, far), pads=(far, far, 0, 0))
     graph = pumice.Graph("far")
@@ -188,7 +188,7 @@ def test_taps_that_are_far_apart_have_no_such_variant(either_units: pumice.Conte
 
 
 def test_weights_are_held_twice_where_the_kernel_may_read_them_alone(either_units: pumice.Context) -> None:
-    """Measured choices of other kinds keep them once."""
+    """A measured choice of another kind needs only one packed copy."""
     graph = graph_of(
         Case((14, 14), (3, 3), (64, 32), pads=SAME), np.ones((32, 64, 3, 3), np.float32), np.ones(32, np.float32)
     )

@@ -1,4 +1,4 @@
-"""Convolutions of halves on matrix units that read each tap's pixels from memory: product_quads.comp."""
+"""fp16 convolutions on cooperative matrices that read each tap's pixels from global memory: product_quads.comp."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_large_tiles_are_right_where_they_have_room(case: Case, either_units: pu
 def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
     size: tuple[int, int], number: float, either_units: pumice.Context
 ) -> None:
-    """What fills up channels, and what lies outside the image, is no factor of it."""
+    """Padding of channels and of the image never multiplies the infinity."""
     kernel, pads = ((1, 3), ROW) if size[0] == 1 else ((3, 3), SAME)
     case = Case(size, kernel, (40, 36), EARLY, images=2, pads=pads, bias=True)
     random = np.random.default_rng(6)
@@ -69,11 +69,11 @@ def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
     np.testing.assert_array_equal(np.where(np.isfinite(made), 0, made), wanted)
 
 
-# ---- what takes them
+# ---- selection
 
 
 def taken_by(context: pumice.Context, sizes: list[int | None], run: list[int], taps: list[int], outputs: int) -> Any:
-    """The kernel of a convolution of images of these sizes, the first being the channels, that are known or not."""
+    """Return the kernel of a convolution with this input shape (channels first), known or unknown at load time."""
     graph = pumice.Graph("row")
     x = inside(graph.input("x", "float32", [1, *sizes]), graph, "turned")
     weights = np.full((outputs, sizes[0] or 0, *taps), 1 / 64, np.float32)

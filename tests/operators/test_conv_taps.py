@@ -1,7 +1,7 @@
-"""Convolutions of few channels on matrix units of halves: conv_taps.comp, whose depth is all taps of all channels.
+"""Convolutions with few channels on fp16 cooperative matrices: conv_taps.comp, with K = taps x channels.
 
-The result of each element may be off by the roundings that the step tells of, times 2^-24 of the sum of absolute products, and by the
-rounding of what is stored.
+The error bound of an element is the step's number of roundings times 2^-24 of the sum of absolute products, plus the rounding of the
+stored result.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ UNIT = 2.0**-24
 
 @pytest.fixture(scope="module", params=["emulated", "real"])
 def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device that emulates the units, and one that has them; where there are none, the latter is nothing to run on. Tiles whose kernels
-    spill are taken too. The kernels of CPU drivers, which have weights of their own, are not.
+    """A device that emulates cooperative matrices, and one that has them (skipped if absent). Spilling tiles are allowed. CPU (SIMD)
+    kernels are excluded, as they pack weights differently.
     """
     without = ["subgroupShuffle"] if pumice_context.info.kind == "software" else []
     with matrix_units(request.param, pumice_context, *without) as made:
@@ -34,7 +34,7 @@ def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Ite
 
 @dataclass(frozen=True)
 class Case:
-    """A convolution of images of `size`; channels in and out, and what it has besides. `tile`: the variant; "": the engine's own."""
+    """A convolution of images of `size`, with input and output channels. `tile`: the variant, "" for the engine's choice."""
 
     size: tuple[int, int]
     kernel: tuple[int, int]
@@ -47,9 +47,9 @@ class Case:
     bias: bool = True
     residual: bool = False
     relu: bool = False
-    output: str = "float16"  # float32: the node is kept in float32, and reads halves all the same
-    last: bool = True  # the channels of the result are neighbours, as they are inside a network
-    last_in: bool = False  # and those of the images
+    output: str = "float16"  # float32: the node stays in fp32, but reads fp16 values
+    last: bool = True  # the result is channels-last, as inside a network
+    last_in: bool = False  # the input is channels-last
 
     @property
     def out(self) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class Case:
 
 
 def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
-    """The convolution reads and makes images whose channels come last through views."""
+    """Build the convolution; views make its input and output channels-last."""
     graph = pumice.Graph("taps")
     images, (channels, out) = case.images, case.channels
     shape = [images, *case.size, channels] if case.last_in else [images, channels, *case.size]
@@ -68,7 +68,7 @@ def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
     weights, bias = weights.astype(case.output), bias.astype(case.output)
     if case.last_in:
         x = graph.add("Transpose", x, perm=[0, 3, 1, 2], name="first")
-    if case.output == "float32":  # what a node of 16 bits makes: the images turned back
+    if case.output == "float32":  # as from a 16-bit node: the images flipped
         ends = [np.array([number], np.int64) for number in (-1, np.iinfo(np.int64).min, 3, -1)]
         x = graph.add("Slice", x, *ends, name="turned")
     attributes: dict[str, Any] = {
@@ -90,7 +90,7 @@ def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
 
 
 def choice_of(program: pumice.Program) -> tuple[Any, int]:
-    """The choice of the step of the convolution, and the roundings that it tells of."""
+    """Return the variant choice of the convolution step, and its number of roundings."""
     shapes = [[int(size) for size in one.shape] for one in program.inputs]
     ((choice, additions),) = [
         (step["choice"], int(step["additions"])) for step in program.plan(shapes) if "choice" in step
@@ -99,7 +99,7 @@ def choice_of(program: pumice.Program) -> tuple[Any, int]:
 
 
 def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> tuple[pumice.Program, int]:
-    """With the case's tile, which is one of those that the convolution can take; and the roundings of its step."""
+    """Compile with the case's tile, which must be a valid variant. Return the program and the roundings of the step."""
     wide = ["conv"] if case.output == "float32" else []
     choice, _ = choice_of(graph.compile(context, "fp16", float32_nodes=wide, list_variants=True))
     if not case.tile:
@@ -113,7 +113,7 @@ def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> tuple[
 
 
 def sums_of(case: Case, x: Array, weights: Array) -> Array:
-    """The convolution in float64, tap by tap."""
+    """Return the convolution in float64, computed tap by tap."""
     top, left, bottom, right = case.pads
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
     made = np.zeros((case.images, case.channels[1], *case.out))
@@ -127,7 +127,7 @@ def sums_of(case: Case, x: Array, weights: Array) -> Array:
 
 SAME5, SAME9, SAME7, SAME3 = (2, 2, 2, 2), (4, 4, 4, 4), (3, 3, 3, 3), (1, 1, 1, 1)
 CASES = [
-    # First layers of super resolution, of style transfer, and of classifiers.
+    # First layers of super resolution, style transfer and classification networks.
     Case((19, 37), (5, 5), (1, 64), "conv_taps 4x16x64 of 64", pads=SAME5),
     Case((19, 37), (5, 5), (1, 64), "conv_taps 4x16x64 of 64", pads=SAME5, last=False),
     Case((17, 35), (5, 5), (1, 64), "conv_taps 8x32x64 of 64", pads=SAME5, relu=True),
@@ -138,7 +138,7 @@ CASES = [
     Case((21, 69), (3, 3), (3, 64), "conv_taps 8x32x64 of 64", strides=(2, 2), last_in=True),
     Case((20, 38), (7, 7), (3, 64), "conv_taps 4x16x64 of 32", strides=(2, 2), pads=SAME7),
     Case((20, 38), (7, 7), (3, 64), "conv_taps 4x32x64 of 32", strides=(2, 2), pads=SAME7, relu=True),
-    # One pixel, one more and one less than a tile has, and primes.
+    # One pixel, one more and one fewer than a tile, and primes.
     Case((1, 1), (3, 3), (3, 16), "conv_taps 4x16x16 of 16", pads=SAME3),
     Case((3, 15), (3, 3), (3, 16), "conv_taps 4x16x16 of 16", pads=SAME3),
     Case((4, 16), (3, 3), (3, 16), "conv_taps 4x16x16 of 16", pads=SAME3),
@@ -147,14 +147,14 @@ CASES = [
     Case((9, 33), (3, 3), (3, 32), "conv_taps 8x32x32 of 32", pads=SAME3),
     Case((23, 101), (2, 3), (2, 24), "conv_taps 4x32x32 of 32"),
     Case((1, 70), (1, 7), (2, 16), "conv_taps 4x16x16 of 16"),
-    # Depths of one step, of whole ones, and the largest.
+    # K of one iteration, of whole iterations, and the maximum.
     Case((9, 20), (2, 1), (1, 16), "conv_taps 4x16x16 of 16"),
     Case((9, 20), (4, 4), (1, 16), "conv_taps 4x16x16 of 16"),
     Case((9, 20), (4, 8), (1, 16), "conv_taps 4x16x16 of 16"),
     Case((20, 20), (8, 8), (4, 32), "conv_taps 4x16x32 of 32"),
     Case((9, 20), (3, 3), (7, 32), "conv_taps 4x16x32 of 32", pads=SAME3, last_in=True),
     Case((9, 20), (3, 3), (12, 32), "conv_taps 4x16x32 of 32", pads=SAME3),
-    # Channels that leave a part of a matrix empty, and more of them than a workgroup has.
+    # Channels that fill a matrix partially, and more channels than a workgroup computes.
     Case((9, 20), (3, 3), (3, 1), "conv_taps 4x16x16 of 16", pads=SAME3),
     Case((9, 20), (3, 3), (3, 9), "conv_taps 4x16x16 of 16", pads=SAME3),
     Case((9, 20), (3, 3), (3, 17), "conv_taps 4x16x32 of 16", pads=SAME3),
@@ -165,18 +165,18 @@ CASES = [
     Case((9, 20), (3, 3), (3, 40), "conv_taps 4x16x64 of 32", pads=SAME3, residual=True),
     Case((9, 20), (3, 3), (3, 70), "conv_taps 4x16x96 of 32", pads=SAME3),
     Case((9, 20), (3, 3), (3, 266), "conv_taps 4x16x192 of 64", pads=SAME3),
-    # Steps, dilations and pads that differ.
+    # Different strides, dilations and pads.
     Case((23, 40), (3, 5), (2, 24), "conv_taps 4x16x32 of 32", strides=(3, 1), pads=(0, 3, 2, 1)),
     Case((23, 60), (3, 2), (3, 24), "conv_taps 4x16x32 of 32", strides=(1, 3), pads=(2, 0, 0, 1)),
     Case((31, 37), (3, 4), (3, 24), "conv_taps 4x32x32 of 32", dilations=(3, 2), pads=(2, 5, 3, 1)),
     Case((31, 37), (3, 3), (2, 16), "conv_taps 8x32x16 of 16", dilations=(1, 5), strides=(2, 2), pads=(9, 9, 9, 9)),
-    # Several images, sums with another tensor, and results of float32.
+    # Batches, residuals, and fp32 results.
     Case((11, 18), (5, 5), (1, 64), "conv_taps 8x32x64 of 64", images=3, pads=SAME5, residual=True, relu=True),
     Case((11, 18), (5, 5), (1, 20), "conv_taps 4x16x32 of 32", images=3, pads=SAME5, residual=True),
     Case((11, 18), (3, 3), (3, 21), "conv_taps 4x16x32 of 32", images=2, pads=SAME3, residual=True, last=False),
     Case((11, 18), (3, 3), (3, 32), "conv_taps 4x16x32 of 32", images=2, pads=SAME3, output="float32"),
     Case((11, 18), (3, 3), (3, 30), "conv_taps 4x16x32 of 32", images=2, pads=SAME3, output="float32", last=False),
-    # More tiles than there are workgroups, and convolutions of which this is the engine's own choice.
+    # More tiles than workgroups, and convolutions for which the engine selects this kernel.
     Case((9, 33), (2, 2), (1, 16), "conv_taps 4x16x16 of 16", images=600),
     Case((66, 66), (5, 5), (1, 64), pads=SAME5),
     Case((66, 66), (3, 3), (3, 16), pads=SAME3),
@@ -185,13 +185,13 @@ CASES = [
 
 
 def grouped(array: Array) -> Operand:
-    """[N, C, H, W] as [N, C / 8, 8, H, W], each pixel's eight channels side by side."""
+    """Return [N, C, H, W] as an operand [N, C / 8, 8, H, W] with the eight channels of a pixel adjacent in memory."""
     n, c, h, w = array.shape
     return Operand(array.reshape(n, c // 8, 8, h, w), [c * h * w, 8 * h * w, 1, 8 * w, 8])
 
 
 def numbers(case: Case) -> tuple[Array, Array, Array]:
-    """Images, weights and biases."""
+    """Return random images, weights and biases."""
     random = np.random.default_rng(5)
     weights = random.standard_normal((case.channels[1], case.channels[0], *case.kernel)).astype(np.float16)
     bias = random.standard_normal(case.channels[1]).astype(np.float16)
@@ -200,7 +200,7 @@ def numbers(case: Case) -> tuple[Array, Array, Array]:
 
 
 def made_by(program: pumice.Program, case: Case, x: Array, residual: Array | None = None) -> Array:
-    """The result of the program as [images, channels, rows, columns]."""
+    """Return the program's result as [N, C, H, W]."""
     x = x[..., ::-1].astype(np.float32) if case.output == "float32" else x
     given = {"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1) if case.last_in else x)}
     if residual is not None:
@@ -234,7 +234,7 @@ def test_convolutions_are_as_near_as_the_step_tells(case: Case, units: pumice.Co
     ids=str,
 )
 def test_steps_past_the_depth_read_no_numbers_of_the_image(case: Case, number: float, units: pumice.Context) -> None:
-    """Zero times infinity would be no number: results are infinite where a tap is, and no others are touched."""
+    """Zero times infinity would give NaN: only results with an infinite tap are infinite."""
     x, weights, bias = numbers(case)
     weights = np.where(weights == 0, np.float16(1), np.abs(weights)) * np.float16(2.0**-6)
     x[0, 0, ::9, ::11] = number
@@ -246,9 +246,7 @@ def test_steps_past_the_depth_read_no_numbers_of_the_image(case: Case, number: f
 
 @pytest.mark.parametrize("channels", [16, 24, 40])
 def test_channels_in_groups_of_eight(channels: int, units: pumice.Context) -> None:
-    """Images whose channels lie together in eights, as often as there are eights. So many pixels take the kernel by
-    themselves where conv_matrix does not run.
-    """
+    """Images stored in groups of eight channels. This many pixels select the kernel by default if conv_matrix is not available."""
     random = np.random.default_rng(7)
     case = Case((47, 51), (3, 3), (8, channels), images=2, pads=SAME3)
     x, w = (random.integers(-3, 4, shape) for shape in ((2, 8, 47, 51), (channels, 8, 3, 3)))
@@ -260,7 +258,7 @@ def test_channels_in_groups_of_eight(channels: int, units: pumice.Context) -> No
     np.testing.assert_array_equal(made.reshape(expected.shape), expected)
 
 
-# ---- what takes it
+# ---- selection
 
 
 def variants_of(case: Case, context: pumice.Context, precision: str = "fp16", group: int = 1) -> Any:
@@ -277,7 +275,7 @@ def variants_of(case: Case, context: pumice.Context, precision: str = "fp16", gr
         (Case((65, 65), (2, 2), (1, 16)), True),
         (Case((65, 64), (2, 2), (1, 16)), False),  # too few pixels
         (Case((65, 65), (2, 2), (1, 15)), False),  # too few channels
-        (Case((2, 4097), (2, 2), (1, 16)), False),  # tiles that are mostly empty
+        (Case((2, 4097), (2, 2), (1, 16)), False),  # mostly empty tiles
     ],
     ids=str,
 )

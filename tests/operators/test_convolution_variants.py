@@ -1,4 +1,4 @@
-"""Convolutions by every kernel and tile that a GPU has for them, the engine's own choice or not, at sizes around those of the tiles."""
+"""Convolutions with every GPU kernel and tile, whether or not the engine selects it, at sizes around the tile sizes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pumice.model.step_variants import StepVariants
 
 Array = npt.NDArray[Any]
 RANDOM = np.random.default_rng(11)
-AT_ONCE = 4  # variants of a row in the default tier
-ALLOWED = {"fp32": 2e-6, "fp16": 3e-3}  # in parts of the largest number
+AT_ONCE = 4  # variants per case in the default tier
+ALLOWED = {"fp32": 2e-6, "fp16": 3e-3}  # relative to the largest absolute value
 
 
 class Conv(NamedTuple):
-    """A convolution of images of `size` with `kernel`, channels (in of a group, out), and its attributes."""
+    """A convolution of images of `size` with `kernel`, channels (in per group, out), and its attributes."""
 
     size: tuple[int, int]
     kernel: tuple[int, int]
@@ -31,7 +31,7 @@ class Conv(NamedTuple):
     attributes: Mapping[str, Any] = MappingProxyType({})
 
     def model(self, w: Array, b: Array, skip: Array | None) -> onnx.ModelProto:
-        """The convolution with a bias, what is added to it, and Relu."""
+        """Build the convolution with bias, residual and Relu."""
         value = helper.make_tensor_value_info
         nodes = [helper.make_node("Conv", ["x", "w", "b"], ["h"], "conv", **self.attributes)]
         inputs = [value("x", TensorProto.FLOAT, [self.images, self.channels[0] * self.groups, *self.size])]
@@ -67,7 +67,7 @@ CONVS = {
 
 
 def expected(conv: Conv, x: Array, w: Array, b: Array) -> Array:
-    """The convolution and its bias in float64, tap by tap."""
+    """Return the convolution with bias in float64, computed tap by tap."""
     rows, columns = conv.kernel
     top, left, bottom, right = conv.attributes.get("pads", [0] * 4)
     step_h, step_w = conv.attributes.get("strides", [1, 1])
@@ -110,7 +110,8 @@ def test_variants_of_a_convolution_are_right(device: pumice.Context, name: str, 
         notes = {row["node"]: row["note"] for row in model.report()}
     assert skip is None or conv.groups > 1 or notes["sum"] == notes["relu"] == "fused into conv"
     kernels = {variant.split()[0] for variant in choice["variants"]}
-    first = [*CONVS].index(name) * 2 + (precision == "fp16")  # others for each row, so that all of them have their turn
+    # Different variants for each case, so that all are covered.
+    first = [*CONVS].index(name) * 2 + (precision == "fp16")
     step = 1 if every else max(len(choice["variants"]) // AT_ONCE, 1)
     for variant in [choice["own"], *choice["variants"][first % step :: step]]:
         tuned = StepVariants.listing({choice["kind"]: variant})

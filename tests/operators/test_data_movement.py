@@ -1,4 +1,4 @@
-"""Operators that move data, beyond the test table: strided tensors, indices out of range, refusals."""
+"""Data movement operators beyond the test table: strided tensors, out-of-range indices, rejected arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 def executed(
     context: pumice.Context, op: str, inputs: list[pumice.Tensor], outputs: list[pumice.Tensor], **attributes: Any
 ) -> None:
-    """Runs one operator on tensors as they lie in memory."""
+    """Run one operator on tensors with their given memory layout."""
     described = pumice.Operator(op, [one.desc for one in inputs], [one.desc for one in outputs], **attributes)
     compiled = described.compile(context)
     initializer = pumice.Initializer(context, [compiled])
@@ -38,7 +38,7 @@ def executed(
 def run(
     context: pumice.Context, op: str, arrays: dict[str, Array], constants: tuple[str, ...] = (), **attributes: Any
 ) -> Array:
-    """A graph of one node; the arrays are its inputs, in order."""
+    """Run a graph of one node; the arrays are its inputs, in order."""
     graph = pumice.Graph()
     values = [
         graph.constant(array) if name in constants else graph.input(name, str(array.dtype), list(array.shape))
@@ -52,7 +52,7 @@ def run(
 
 
 def _part(random: np.random.Generator, tensor: pumice.Tensor, array: Array, order: list[int]) -> tuple[Any, Array]:
-    """A part of the tensor from its first element on, with its axes in another order, and the same part of the array."""
+    """Return a slice of the tensor with permuted axes, and the same slice of the array."""
     ends = tuple(slice(0, int(random.integers(1, size + 1))) for size in array.shape)
     return tensor[ends].transpose(order), array[ends].transpose(order)
 

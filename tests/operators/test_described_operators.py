@@ -1,4 +1,4 @@
-"""Operators outside of graphs: inputs that the host reads are given by their values, all others are described and bound."""
+"""Operators outside graphs: inputs read by the host are passed by value, all others are described and bound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST_INPUTS = {row.name: row.host_inputs for row in pumice.operators()}
 
 
 def cases() -> Iterator[Any]:
-    """All cases of operators that read inputs on the host, one of every other operator; the rest are slow."""
+    """Yield all cases of operators with host inputs, one of every other operator; the rest are slow."""
     seen = set(OF_THE_HOST)
     for case in CASES:
         if case.op in OF_THE_HOST:
@@ -53,7 +53,7 @@ def test_every_operator_can_be_described(case: Case, context: pumice.Context) ->
 
 
 def first_cases() -> Iterator[Case]:
-    """The first case of every operator that is bound to a tensor of two axes."""
+    """Yield the first case of every operator that is bound to a rank-2 tensor."""
     seen: set[str] = set()
     for case in CASES:
         given = case.inputs[0] if case.inputs else None
@@ -201,7 +201,7 @@ def test_a_hundred_tensors_are_joined(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("name", ["ReduceSum", "ArgMax", "Pad"])
 def test_axes_that_do_not_merge(context: pumice.Context, name: str) -> None:
-    """Eight axes with gaps between them, in another order than the result's."""
+    """Eight axes with gaps, in a different order than in the result."""
     x = np.arange(2**8, dtype="float32").reshape((2,) * 8) % 37
     source = Operand(x, [1, 3, 7, 15, 31, 63, 127, 255])
     if name == "Pad":
@@ -220,7 +220,7 @@ def test_axes_that_do_not_merge(context: pumice.Context, name: str) -> None:
 
 def test_views_are_copies_between_any_strides(context: pumice.Context) -> None:
     x = np.arange(60, dtype="float32").reshape(3, 4, 5)
-    source = Operand(x, [1, 3, 12])  # the axes the other way round
+    source = Operand(x, [1, 3, 12])  # permuted strides
     for name, values, shape, attributes in (
         ("Reshape", np.array([5, 12]), (5, 12), {}),
         ("Flatten", None, (3, 20), {"axis": 1}),
@@ -236,7 +236,7 @@ def test_views_are_copies_between_any_strides(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("columns", [36, 601])
 def test_halves_of_a_strided_operand(context: pumice.Context, columns: int) -> None:
-    """The columns are so many that an invocation makes several vectors of four."""
+    """Enough columns for several vec4s per invocation."""
     rows = 48
     values = np.random.default_rng(0).integers(-99, 99, (columns, rows)).astype("float16")
     x = Operand(values.T, [1, rows])

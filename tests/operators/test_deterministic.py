@@ -1,4 +1,4 @@
-"""deterministic=True: several updates of one element are taken in their order, on every device the same."""
+"""deterministic=True: several updates of one element are applied in order, with the same result on every device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES = ["float32", "float16", "int32", "int64", "uint8"]
 
 
 def in_order(x: Array, indices: Array, updates: Array, reduction: str, axis: int) -> Array:
-    """Update by update, each combination rounded to the elements' type; those out of range are left out."""
+    """Apply updates sequentially, rounding each to the element type; out-of-range updates are skipped."""
     y = x.copy()
     with np.errstate(all="ignore"):
         for at in np.ndindex(indices.shape):
@@ -82,7 +82,7 @@ def test_more_updates_of_one_element_than_a_loop_may_have(context: pumice.Contex
 
 
 def test_a_model_scatters_rows_in_their_order(context: pumice.Context) -> None:
-    """ScatterND by way of pumice.load; the same sums in any order differ in their last digits."""
+    """ScatterND through pumice.load; another order of summation would change the last digits."""
     random = np.random.default_rng(4)
     x, updates = (
         random.standard_normal((6, 33)).astype("float32"),

@@ -1,5 +1,6 @@
-"""Windows over axes without elements are refused as windows larger than their padded axis are, by operators
-alone and when sizes become known at the call."""
+"""Windows over empty axes are rejected like windows larger than the padded axis, by standalone operators and when sizes become known at
+the call.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ POOLS = {
 
 
 def refused(context: pumice.Context, proto: Any, shapes: dict[str, list[int]], text: str, **dtypes: str) -> None:
-    """Checks that the operator alone refuses the shapes, and a call of a model that did not know them."""
+    """Check that the operator rejects the shapes, and so does a call of a model with unknown sizes."""
     given = {name: np.ones(shape, dtypes.get(name, "float32")) for name, shape in shapes.items()}
     loaded = pumice.load(proto, context, progress=False)
     with pytest.raises(pumice.GraphError, match=text):
         loaded(**given)
-    (one,) = proto.graph.node  # alone, because a declared 0 of a graph is a size that is not known
+    (one,) = proto.graph.node  # as an operator, because a declared size of 0 means unknown in a graph
     arrays = given | {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
     descs = [pumice.TensorDesc(str(arrays[name].dtype), list(arrays[name].shape)) for name in one.input]
     attributes = {one.name: onnx.helper.get_attribute_value(one) for one in one.attribute}
@@ -84,7 +85,7 @@ def test_padding_alone_may_hold_a_window_of_a_convolution(context: pumice.Contex
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool", "Conv"])
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
 def test_a_stride_larger_than_its_window_takes_no_element_away(context: pumice.Context, op: str, mode: str) -> None:
-    """The padding that the formula has negative is 0: windows of 1 begin at 0, 3 and 6, as ONNX Runtime's convolution has them."""
+    """Padding that the formula makes negative is 0: windows of 1 begin at 0, 3 and 6, as in ONNX Runtime."""
     x = np.arange(1, 9, dtype="float32").reshape(1, 1, 8)
     attributes = {"auto_pad": mode, "kernel_shape": [1], "strides": [3]}
     names, constants = ["x"], {}

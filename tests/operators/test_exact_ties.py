@@ -1,4 +1,4 @@
-"""Coordinates that lie exactly between two elements, or exactly on one, choose as the specification says."""
+"""Coordinates exactly between two elements, or exactly on one, are resolved as in the ONNX specification."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ REGION = (Fraction(1, 4), Fraction(7, 8))
 
 
 def resized_length(size: int, scale: np.float32) -> int:
-    """The size as ONNX's shape inference has it, in float32. onnx.reference has 6 for 10 times 0.7."""
+    """Return the size from ONNX's shape inference, in float32. onnx.reference returns 6 for 10 * 0.7."""
     return int(np.float32(size) * scale)
 
 
 def coordinate(mode: str, y: int, size: int, scale: Fraction, length: int) -> Fraction:
-    """The specification's coordinate, without rounding."""
+    """Return the specification's coordinate, without rounding."""
     whole = scale * size
     if mode == "align_corners":
         return Fraction(0) if whole == 1 else y * (size - 1) / (whole - 1)
@@ -62,11 +62,11 @@ def chosen(at: Fraction, mode: str) -> int:
 
 
 def expected_row(x: Array, to: np.float32 | int, mode: str, nearest: str) -> Array:
-    """to: a scale, or a size."""
+    """Return the resized row. to: a scale (float32) or a size (int)."""
     size = len(x)
     length = to if isinstance(to, int) else resized_length(size, to)
     exact = Fraction(length, size) if isinstance(to, int) else Fraction(float(to))
-    if length > exact * size:  # the scale is the float32 of a ratio of sizes
+    if length > exact * size:  # the scale was rounded down from a ratio of sizes
         exact = Fraction(length, size)
     row = []
     for y in range(length):
@@ -90,7 +90,7 @@ def resize(mode: str, nearest: str, size: int, to: np.float32 | int) -> Any:
 
 
 def by_reference(proto: Any, x: Array) -> Array:
-    """onnx.reference's result."""
+    """Return onnx.reference's result."""
     proto.graph.output[0].type.tensor_type.elem_type = 1
     result: Array = ReferenceEvaluator(proto).run(None, {"x": x})[0]
     return result
@@ -98,7 +98,7 @@ def by_reference(proto: Any, x: Array) -> Array:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nearest_elements_by_all_scales(context: pumice.Context, mode: str) -> None:
-    """One size for each pair of nearest mode and scale, in turn, so that all meet; `-m slow` has every size."""
+    """One size per pair of nearest mode and scale, in rotation; `-m slow` runs every size."""
     for i, scale in enumerate(SCALES):
         for j, nearest in enumerate(NEAREST):
             check(context, mode, nearest, 2 + (3 * i + 5 * j) % 11, scale)
@@ -115,7 +115,7 @@ def test_nearest_elements_by_all_scales_and_sizes(context: pumice.Context, mode:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nearest_elements_by_sizes(context: pumice.Context, mode: str) -> None:
-    """The scale is the quotient of two sizes, which no float may be."""
+    """The scale is a quotient of two sizes, which float32 may not represent exactly."""
     for i in range(1, 41):
         size, length = 3 + i % 7 * 3, 2 + i * 7 % 23
         for nearest in NEAREST:
@@ -127,7 +127,9 @@ def test_nearest_elements_by_sizes(context: pumice.Context, mode: str) -> None:
 
 
 def check(context: pumice.Context, mode: str, nearest: str, size: int, scale: np.float32) -> None:
-    """Equal to the specification, and to onnx.reference but for ties that it rounds (half_pixel_symmetric), one element, and sizes."""
+    """Compare with the specification, and with onnx.reference except for ties that it rounds (half_pixel_symmetric), single elements, and
+    sizes.
+    """
     proto, x = resize(mode, nearest, size, scale), np.arange(size, dtype="float32")
     made, expected = pumice.load(proto, context, progress=False)(x), expected_row(x, scale, mode, nearest)
     np.testing.assert_array_equal(made, expected, f"{mode}, {nearest}, {size} by {scale}")
@@ -142,7 +144,7 @@ def check(context: pumice.Context, mode: str, nearest: str, size: int, scale: np
 
 @pytest.mark.parametrize("aligned", [0, 1])
 def test_a_grid_near_a_tie(context: pumice.Context, aligned: int) -> None:
-    """Grids a few units of float32 around each tie, and such whose 1 + x rounds to one, which float32 takes for ties."""
+    """Grids a few ulps of float32 around each tie, and points for which 1 + x rounds to a tie in float32."""
     for size in (1, 2, 3, 4, 5, 7, 8, 12):
         ties = (
             [Fraction(2 * (2 * k + 1) / 2 + 1 - aligned) / (size - aligned) - 1 for k in range(-1, size)]
@@ -168,11 +170,11 @@ def test_a_grid_near_a_tie(context: pumice.Context, aligned: int) -> None:
         np.testing.assert_array_equal(made, expected, f"{size} elements")
 
 
-# ---- regions
+# ---- regions of interest
 
 
 def test_cells_of_a_pooled_region_end_exactly_on_elements(context: pumice.Context) -> None:
-    """A cell is from index * length / count, rounded down, to (index + 1) * length / count, rounded up: of whole numbers."""
+    """A cell spans floor(index * length / count) to ceil((index + 1) * length / count), in integers."""
     size = 41
     x = np.arange(size, dtype="float32").reshape(1, 1, 1, size)
     for count in (3, 5, 7, 10, 11, 13):
@@ -187,7 +189,7 @@ def test_cells_of_a_pooled_region_end_exactly_on_elements(context: pumice.Contex
 
 
 def test_samples_of_a_cell_of_a_whole_length(context: pumice.Context) -> None:
-    """With sampling_ratio 0 a cell of a whole length has as many samples, and none more, wherever the region begins."""
+    """With sampling_ratio 0 a cell of integer length has exactly that many samples, wherever the region begins."""
     x = np.square(np.arange(40, dtype="float32")).reshape(1, 1, 1, 40)
     for count in (1, 2, 3, 5):
         starts = np.arange(0.125, 12, 0.75)

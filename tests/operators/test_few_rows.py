@@ -1,6 +1,6 @@
-"""Products of a few rows, at the edges of what a workgroup computes and of how the matrix lies.
+"""GEMM with small M, at the tile edges and for all layouts of the matrix.
 
-All numbers are small integers, so that every sum is exact in any order; results are rounded once to the type of the tensors.
+All values are small integers, so every sum is exact in any order; results are rounded once to the tensor type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lesser_devices import LEAST, SMALL, lesser
 
 Array = np.ndarray[Any, Any]
 
-# Rows, depth, columns: each of the edges meets several of the others.
+# M, K, N: each edge case is combined with several others.
 SHAPES = [
     *((1, 1, 1), (1, 7, 9), (1, 8, 1009), (1, 127, 8), (1, 128, 2049), (1, 1009, 7), (1, 1024, 48)),
     *((2, 1, 8), (2, 128, 7), (3, 1009, 9), (3, 128, 1009), (4, 7, 1), (4, 127, 2049), (4, 8, 8)),
@@ -75,7 +75,7 @@ def test_products_of_a_few_rows_however_the_matrix_lies(
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(("depth", "columns"), [(7, 5), (36, 16), (33, 40)])
 def test_a_matrix_that_begins_anywhere(depth: int, columns: int, precision: str, context: pumice.Context) -> None:
-    """Parts of one tensor, of which only the first begins at a boundary."""
+    """Slices of one tensor; only the first is aligned."""
     a, b = integers((3, depth), 1), integers((3 * depth, columns), 2)
     graph = pumice.Graph("parts")
     x, both = graph.input("x", "float32", [3, depth]), graph.input("b", "float32", [3 * depth, columns])
@@ -108,7 +108,7 @@ def test_batches_of_products_of_a_few_rows(
 
 @pytest.mark.parametrize("depth", [1, 5, 9, 33, 37])
 def test_infinities_stay_in_their_column(depth: int, context: pumice.Context) -> None:
-    """Lanes past the depth's end count nothing, not even an infinity times zero."""
+    """Lanes past the end of K add nothing, not even infinity times zero."""
     a, b = np.ones((2, depth), "float32"), np.ones((depth, 21), "float32")
     b[-1, 3] = np.inf
     a[1, -1] = -np.inf
@@ -118,7 +118,7 @@ def test_infinities_stay_in_their_column(depth: int, context: pumice.Context) ->
     graph.output("y", graph.add("MatMul", x, b))
     graph.output("z", graph.add("MatMul", x, given))
     graph.output("t", graph.add("Gemm", x, turned, transB=1))
-    with np.errstate(invalid="ignore"):  # NumPy says so on some processors
+    with np.errstate(invalid="ignore"):  # NumPy warns on some processors
         expected = a @ b
     for made in outputs(graph, context, "fp32", a, b, np.ascontiguousarray(b.T)):
         np.testing.assert_array_equal(made, expected)
@@ -166,14 +166,14 @@ def test_products_of_few_rows_of_integers(rows: int, depth: int, points: bool, c
     np.testing.assert_array_equal(outputs(graph, context, "fp32", a)[0], left @ right)
 
 
-# ---- matrices of few bits
+# ---- quantised weights
 
 
 @pytest.fixture(
     scope="module", params={"own": (), "lanes": (), "tiled": ("subgroupShuffle",)}.items(), ids=lambda one: one[0]
 )
 def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The device itself, and within 64 workgroups on an axis with each of the kernels of a software device."""
+    """The device itself, and with 64 workgroups per axis for each kernel family of a software device."""
     name, lacking = request.param
     if name == "own":
         yield pumice_context
@@ -183,12 +183,12 @@ def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> It
 
 
 def paired(codes: Array) -> Array:
-    """Rows of elements of 4 bits, two to a byte."""
+    """Pack rows of 4-bit elements, two to a byte."""
     return codes[:, 0::2] | codes[:, 1::2] << 4
 
 
 def quantised(depth: int, columns: int, block: int, bits: int, points: bool) -> tuple[dict[str, Array], Array]:
-    """The constants of a MatMulNBits, and the matrix [columns, depth] that they stand for. Scales are powers of two."""
+    """Return the constants of a MatMulNBits, and the dequantised matrix [N, K]. Scales are powers of two."""
     random = np.random.default_rng(depth + columns + block)
     blocks = -(-depth // block)
     codes = random.integers(0, 1 << bits, (columns, blocks * block)).astype("uint8")
@@ -208,7 +208,7 @@ def quantised(depth: int, columns: int, block: int, bits: int, points: bool) -> 
 BLOCKS = [
     *((1, 128, 1009, 32), (1, 128, 7, 128), (2, 128, 8, 16), (3, 1024, 9, 128), (4, 48, 33, 16), (4, 1008, 8, 16)),
     *((1, 1000, 17, 128), (1, 16, 1, 16), (2, 40, 5, 32), (1, 1009, 3, 32), (9, 96, 20, 32), (129, 64, 12, 32)),
-    # More than a workgroup reads at once of each column, and ends of it.
+    # K beyond one iteration of a workgroup, with remainders.
     *((1, 4128, 5, 32), (1, 8192, 3, 64), (2, 2080, 6, 32), (3, 512, 9, 256), (4, 4096, 4, 128)),
 ]
 

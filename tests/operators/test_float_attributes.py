@@ -1,4 +1,4 @@
-"""ONNX's attributes of kind float are float32: an operator of float64 computes with exactly that number, given or by default."""
+"""ONNX float attributes are float32: an operator in float64 uses exactly that value, explicit or default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumice.tools.catalogue import page
 Array = np.ndarray[Any, Any]
 DOUBLE = 11
 X = np.array([-7.0, -2.5, -1.0, -0.3, -0.001, 0.0, 0.001, 0.3, 1.0, 2.5, 7.0])
-# Operators with their float attributes, the defaults of these, and the function that they compute.
+# Operators with their float attributes, defaults, and the function they compute.
 OPERATORS: dict[str, tuple[dict[str, float], Callable[..., Array]]] = {
     "LeakyRelu": ({"alpha": 0.01}, lambda x, alpha: np.where(x < 0, alpha * x, x)),
     "ThresholdedRelu": ({"alpha": 1.0}, lambda x, alpha: np.where(x > alpha, x, 0)),
@@ -43,7 +43,7 @@ def expected_of(op: str, given: dict[str, float]) -> Array:
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_an_attribute_of_a_float64_operator_is_that_float32(context: pumice.Context, op: str) -> None:
-    """Numbers that no float32 is: their nearest one differs by some 1e-9, the operator by less than 1e-14."""
+    """Values that float32 cannot represent: rounding changes them by about 1e-9, while the operator's error is below 1e-14."""
     need_features(context, "shaderFloat64")
     for given in ({}, dict(zip(OPERATORS[op][0], (0.1, 0.3), strict=False))):
         nodes = [node(op, **given)]

@@ -1,4 +1,4 @@
-"""The order in which product_quads.comp gives a constant matrix to the matrix units, as conv_pack.comp makes it on any device."""
+"""Fragment order of constant matrices for product_quads.comp, as packed by conv_pack.comp on any device."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MACROS = {"FRAGMENTS": "1", "SOURCE_FLOAT": "1", "LOCAL_SIZE": "64"}
 
 
 def in_fragments(matrix: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """[columns / 8][depth / 32][lane 4 g + t][8]: eight steps of the depth from 8 t on, of column g."""
+    """Return the matrix as [N / 8][K / 32][lane 4 g + t][8]: eight values of column g, from k = 8 t on."""
     depth, columns = matrix.shape
     padded = np.zeros((-(-depth // 32) * 32, -(-columns // 8) * 8), np.float32)
     padded[:depth, :columns] = matrix
-    blocks = padded.reshape(padded.shape[0] // 32, 4, 8, padded.shape[1] // 8, 8)  # chunk, t, step, block, g
+    blocks = padded.reshape(padded.shape[0] // 32, 4, 8, padded.shape[1] // 8, 8)  # K chunk, t, k, N block, g
     return np.ascontiguousarray(blocks.transpose(3, 0, 4, 1, 2)).ravel()
 
 
 def packed(
     context: pumice.Context, matrix: npt.NDArray[np.float32], first: int, count: int, made: pumice.Tensor
 ) -> None:
-    """Packs `count` rows of a matrix from `first` on, as a part of all its rows."""
+    """Pack `count` rows of a matrix from `first` on, as a slice of the whole matrix."""
     depth, columns = matrix.shape
     kernel = pumice.Kernel(
         (SHADERS / "conv_pack.comp").read_text(), context, macros=MACROS, include_dirs=[str(SHADERS)], name="conv_pack"
@@ -65,7 +65,7 @@ def test_parts_of_a_matrix_meet_in_its_fragments(context: pumice.Context) -> Non
 
 
 def taps_in_fragments(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """[columns / 8][channels in / 32][taps][lane 4 g + t][8] of weights [columns, channels in, taps]."""
+    """Return weights [C_out, C_in, taps] as [C_out / 8][C_in / 32][taps][lane 4 g + t][8]."""
     taps = [in_fragments(weights[:, :, tap].T) for tap in range(weights.shape[2])]
     chunks = [one.reshape(-(-weights.shape[0] // 8), -(-weights.shape[1] // 32), 256) for one in taps]
     return np.stack(chunks, 2).ravel()
@@ -78,7 +78,7 @@ def test_weights_of_a_convolution_are_packed_in_fragments(
 ) -> None:
     outputs, inputs, rows, width = shape
     weights = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
-    if spread:  # column tap * outputs + channel
+    if spread:  # column = tap * outputs + channel
         expected = taps_in_fragments(weights.transpose(3, 0, 1, 2).reshape(width * outputs, inputs, rows))
     else:
         expected = taps_in_fragments(weights.reshape(outputs, inputs, rows * width))

@@ -1,4 +1,4 @@
-"""The kernel of matrices by columns, where its rows begin in the middle of eight elements."""
+"""GEMV with a column-major matrix whose input rows are not 32-byte aligned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EIGHT = np.dtype([("low", "<f4", 4), ("high", "<f4", 4)])
 @pytest.mark.parametrize("first", [0, 4, 8, 12])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_rows_may_begin_at_any_sixteen_bytes(rows: int, first: int, context: pumice.Context) -> None:
-    """Where a device binds at multiples of 32 bytes or more, what lies before a view is bound with it and passed as an offset."""
+    """If the binding alignment is 32 bytes or more, a view is bound from an aligned address and passed with an offset."""
     subgroup = context.info.limits["subgroupSize"]
     depth, columns = 8 * subgroup + 24, 11
     chance = np.random.default_rng(first)

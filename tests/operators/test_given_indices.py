@@ -1,4 +1,4 @@
-"""Indices that a call hands over as an array: the host looks at them, and names the input, the index and the range."""
+"""Indices passed to a call as an array: the host checks them, and the error names input, index and range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBERS = {"int32": TensorProto.INT32, "int64": TensorProto.INT64}
 
 
 def handed_over(graph: Any, reader: Reader, between: str) -> Any:
-    """Return the indices as an input of the graph, directly or after a node that keeps their values."""
+    """Return the indices as an input of the graph, directly or through a node that preserves their values."""
     if between == "Reshape":
         given = graph.input("indices", reader.dtype, [1, *reader.shape])
         return graph.add("Reshape", given, np.array(reader.shape, np.int64))
@@ -64,7 +64,7 @@ def test_many_indices_are_looked_at(context: pumice.Context, count: int) -> None
 
 
 def test_an_index_of_one_hot_beyond_its_depth_is_nowhere(context: pumice.Context) -> None:
-    """As ONNX has it: no error."""
+    """As in ONNX, this is no error."""
     graph = pumice.Graph()
     given = graph.input("ids", "int64", [3])
     graph.output("y", graph.add("OneHot", given, np.array(2), np.array([0, 1], "float32")))

@@ -1,4 +1,4 @@
-"""Work that has more workgroups than a device takes on one axis of a grid: complete, whichever kernel does it, and on lesser devices."""
+"""Workloads with more workgroups than a grid axis allows: complete results with every kernel, also on lesser devices."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from pumice.testing import assert_close
 Array = npt.NDArray[Any]
 
 SHADERS = Path(__file__).resolve().parents[2] / "shaders"
-# Kernels of GPUs, which meet in shared memory, run on software devices too where these have no shuffles.
+# GPU kernels with shared-memory reductions also run on software devices if shuffles are disabled.
 LACKING = {"lanes": (), "tiled": ("subgroupShuffle",)}
 OF_THE_HOST = ("Constant", "NonZero", "Shape", "Size")
 
 
 @pytest.fixture(scope="module", params=LACKING)
 def small(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """64 workgroups on an axis."""
+    """A device with 64 workgroups per axis."""
     with lesser(pumice_context, SMALL, LACKING[request.param]) as made:
         yield made
 
 
 @pytest.fixture(scope="module", params=LACKING)
 def narrow(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """Two workgroups on two of the axes, and the least of everything else."""
+    """A device with two workgroups on two axes, and minimal other limits."""
     with lesser(pumice_context, NARROW, LACKING[request.param]) as made:
         yield made
 
 
 @pytest.fixture(scope="module", params=LACKING)
 def least(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A context with the limits that every device of Vulkan has."""
+    """A device with the minimum limits that Vulkan guarantees."""
     with lesser(pumice_context, LEAST, LACKING[request.param]) as made:
         yield made
 
 
-# --- The one place that reads a workgroup's number
+# --- Only grid.glsl reads the workgroup index
 
 
 def test_kernels_find_their_place_by_the_grid_alone() -> None:
-    """The functions of math.glsl read a bit of the grid's size that is always zero, and no place."""
+    """Only grid.glsl reads built-in indices. math.glsl reads just a bit of the grid size that is always zero."""
     texts = {path.name: path.read_text() for path in SHADERS.rglob("*") if path.is_file()}
     place = re.compile(r"\bgl_(WorkGroupID|GlobalInvocationID)\b")
     size = re.compile(r"\bgl_NumWorkGroups\b(?!\.x >> 31)")
@@ -59,7 +59,7 @@ def test_kernels_find_their_place_by_the_grid_alone() -> None:
 
 
 def axes_of(text: str) -> str | None:
-    """The number of axes that a kernel gives its grid; None for one that does not read its place."""
+    """Return the number of grid axes of a kernel, None if it does not use the workgroup index."""
     if "include/grid.glsl" not in text:
         return None
     said = re.search(r"#define GRID_AXES (\d)", text)
@@ -67,7 +67,7 @@ def axes_of(text: str) -> str | None:
 
 
 def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> None:
-    """All others have a form for a folded grid, so that nothing depends on the size of what they are given."""
+    """All other kernels support a folded grid, so they work for any size."""
     cut = {path.name for path in SHADERS.glob("*.comp") if axes_of(path.read_text()) == "0"}
     assert cut == {
         "attention_lanes.comp",
@@ -90,11 +90,11 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
     }
 
 
-# --- Every family with more work than one axis holds
+# --- Every kernel family with more work than one axis can hold
 
 
 def checked(case: Case, context: pumice.Context, precision: str = "fp32") -> dict[str, bool]:
-    """Runs a case in garbage and compares it; by kernel whether its grid was folded."""
+    """Run a case on garbage-filled memory and compare it. Return for each kernel whether its grid was folded."""
     program, given = compiled(case, context, precision)
     expected = reference(case, precision)
     arrays = list(given.values())
@@ -110,7 +110,7 @@ def checked(case: Case, context: pumice.Context, precision: str = "fp32") -> dic
 
 
 def of_table(every: int) -> Iterator[Any]:
-    """All rows of the table; one of `every` in the default tier, the others are slow."""
+    """Yield all rows of the table; one in `every` runs in the default tier, the others are slow."""
     for case in CASES:
         chosen = zlib.crc32(str(case).encode()) % every == 0 and not case.large
         yield pytest.param(case, id=str(case), marks=[] if chosen else [pytest.mark.slow])
@@ -133,7 +133,7 @@ def test_operators_work_within_what_every_device_has(case: Case, least: pumice.C
 
 
 def most_groups(case: Case, context: pumice.Context) -> int:
-    """On an axis of one of its dispatches, where the device takes any."""
+    """Return the largest grid size on any axis of its dispatches, without device limits."""
     program, given = compiled(case, context)
     plan = program.plan([list(array.shape) for array in given.values()])
     return max(max(step["groups"]) for step in plan)
@@ -141,7 +141,7 @@ def most_groups(case: Case, context: pumice.Context) -> int:
 
 @pytest.mark.parametrize("case", list(grids.grids()), ids=str)
 def test_more_work_than_an_axis_holds_is_done_whole(case: Case, small: pumice.Context) -> None:
-    """`small` takes 64 workgroups on an axis, and each case has an axis of more."""
+    """`small` allows 64 workgroups per axis, and each case exceeds that."""
     checked(case, small)
 
 
@@ -162,7 +162,7 @@ def test_each_of_these_cases_has_more_work_than_an_axis_of_64_holds(case: Case, 
 
 
 def ramp(*shape: int) -> Array:
-    """Numbers from -1 to 1, no two neighbours alike."""
+    """Return numbers from -1 to 1 with no two neighbours alike."""
     return (np.arange(np.prod(shape), dtype="int64") * 37 % 257 / 128 - 1).astype("float32").reshape(shape)
 
 
@@ -180,7 +180,7 @@ def run_node(
 
 
 def taps(x: Array, weights: Array) -> Array:
-    """A 3x3 convolution with a border of one."""
+    """Return a 3x3 convolution with padding 1."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     height, width = x.shape[2:]
     sums = np.zeros((len(x), len(weights), height, width), "float32")
@@ -290,7 +290,7 @@ def test_large_pictures_are_computed_whole_within_what_every_device_has(
 
 @pytest.mark.slow
 def test_a_recurrent_layer_over_131074_steps_is_computed_whole(context: pumice.Context) -> None:
-    """The state does not run on: every step's output depends on its own input alone."""
+    """The state is not carried over: every step depends only on its own input."""
     steps, batch, units = 131_074, 8, 4
     x, weights = ramp(steps, batch, 3), ramp(1, 4 * units, 3)
     expected_gates = np.split(x @ weights[0].T, 4, -1)
@@ -298,7 +298,7 @@ def test_a_recurrent_layer_over_131074_steps_is_computed_whole(context: pumice.C
     def sigmoid(v: Array) -> Array:
         return 1 / (1 + np.exp(-v))
 
-    # Forgetting all: a bias of -100 on the forget gate; recurrent weights of zero.
+    # A bias of -100 closes the forget gate; recurrent weights are zero.
     gate_in, gate_out, _, cell = expected_gates
     expected = (sigmoid(gate_out) * np.tanh(sigmoid(gate_in) * np.tanh(cell)))[:, None].astype("float32")
     bias = np.zeros((1, 8 * units), "float32")
@@ -314,11 +314,11 @@ def test_a_recurrent_layer_over_131074_steps_is_computed_whole(context: pumice.C
     assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-# --- Kernels of users
+# --- User kernels
 
 
 def test_a_kernel_of_a_user_is_refused_where_its_grid_does_not_fit(small: pumice.Context) -> None:
-    """A user's text that reads its workgroup is not folded; one that reads its invocation alone is (test_launch_sizes.py)."""
+    """A user kernel that reads its workgroup index is not folded; one that only reads its invocation index is (test_launch_sizes.py)."""
     kernel = pumice.Kernel(
         "layout(local_size_x = 4) in;\nlayout(binding = 0) buffer Y { float y[]; };\n"
         "void main() { y[gl_WorkGroupID.x * 4u + gl_LocalInvocationID.x] = 1.0; }",

@@ -1,4 +1,4 @@
-"""Operators of our own over images: channels in groups of 8 that lie together, and sums over windows."""
+"""Custom image operators: channels in groups of 8, and window sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANDOM = np.random.default_rng(3)
 
 
 def grouped(array: Array) -> Operand:
-    """(N, C, H, W) as [N, groups, 8, H, W], each pixel's 8 channels side by side."""
+    """Return (N, C, H, W) as [N, groups, 8, H, W], with the 8 channels of a pixel adjacent in memory."""
     n, c, h, w = array.shape
     strides = [c * h * w, 8 * h * w, 1, 8 * w, 8]
     return Operand(array.reshape(n, c // 8, 8, h, w), strides)

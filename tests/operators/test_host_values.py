@@ -1,4 +1,4 @@
-"""Values that the host computes while a graph is made, bit by bit."""
+"""Values that the host computes at graph build time, bit for bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pumice
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_a_range_is_rounded_as_on_a_device(pumice_context: pumice.Context, dtype: str) -> None:
-    """Each product and each sum is rounded to the type."""
+    """Each product and each sum is rounded to the dtype."""
     kind = np.dtype(dtype)
     first, step = (kind.type(0.1), kind.type(0.3)) if kind.kind == "f" else (np.iinfo(kind).min // 4 * 3, 2**20 + 1)
     count = 1000

@@ -1,4 +1,4 @@
-"""Indices out of range: those that the host knows are refused, the others are reported where a program checks them."""
+"""Out-of-range indices: rejected if the host knows them, otherwise reported by programs that check them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ COUNTED_AS_0 = (
 
 @pytest.mark.parametrize("reader", [one for one in READERS if one.op in COUNTED_AS_0], ids=lambda one: str(one.op))
 def test_an_index_out_of_range_that_is_not_checked_counts_as_0(context: pumice.Context, reader: Reader) -> None:
-    """No element beside the tensor is read. NNAPI's operations look at indices that a call hands over, so these are made by the device."""
+    """No element outside the tensor is read. Indices from a call are checked for NNAPI operations, so these are computed on the device."""
     graph = pumice.Graph()
     given = graph.input("indices", reader.dtype, list(reader.shape))
     graph.output("y", reader.add(graph, of_the_device(graph, given, "found"), True))
@@ -109,7 +109,7 @@ def test_a_box_of_an_image_that_is_not_there_is_one_of_the_first(context: pumice
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("image", [3.0, -1.0, -0.5, 1e4, float("inf"), float("nan")])
 def test_a_box_of_an_image_that_is_not_there_is_reported(context: pumice.Context, image: float, precision: str) -> None:
-    """Its image is a float, the first number of its row."""
+    """The image index is a float, the first number of the row."""
     graph = pumice.Graph()
     given = graph.input("boxes", "float32", [4, 5])
     graph.output("y", max_roi_pool(graph, graph.add("Neg", given, output_names=["found"]), True))
@@ -124,7 +124,7 @@ def test_a_box_of_an_image_that_is_not_there_is_reported(context: pumice.Context
         assert "node" in error.node and error.value == "found" and error.count == 1 and error.element == (2, 0)
         if np.isfinite(image):
             assert error.index == int(image)
-        boxes[2, 0] = -2.5  # of the third image
+        boxes[2, 0] = -2.5  # truncates to image 2
         program({"x": x, "boxes": boxes})
 
 
@@ -135,7 +135,7 @@ def test_a_constant_box_of_an_image_that_is_not_there_is_refused() -> None:
 
 
 def test_images_of_boxes_below_0_are_reported(context: pumice.Context) -> None:
-    """They have no upper limit: rows of one image follow each other, whatever its number is."""
+    """There is no upper limit: boxes of an image are consecutive, and its index is arbitrary."""
     graph = pumice.Graph()
     given = graph.input("images", "int32", [4])
     graph.output("y", suppress_boxes(graph, given, True))
@@ -146,7 +146,7 @@ def test_images_of_boxes_below_0_are_reported(context: pumice.Context) -> None:
             program({**inputs, "images": np.array([0, -1, 7, -(2**31)], "int32")})
 
 
-# Inputs of integers that only the device knows, and that are no indices which could be out of range, with what they are.
+# Integer inputs computed on the device that cannot be out of range, with the reason.
 NO_INDICES = {
     "OneHot.indices": "one that is beyond the depth is nowhere, as ONNX has it",
     "QLinearConv.b": "a bias",
@@ -174,7 +174,7 @@ NO_INDICES = {
 
 
 def test_every_input_of_integers_is_one_of_indices_or_says_what_it_is() -> None:
-    """A new operator with an input of integers either declares which are in range, or stands in the table above."""
+    """A new operator with an integer input must declare its index range or be listed above."""
     integers = {"int32", "int64"}
     found = set()
     for row in pumice.operators():
@@ -188,7 +188,7 @@ def test_every_input_of_integers_is_one_of_indices_or_says_what_it_is() -> None:
 
 
 def test_every_operator_with_indices_is_tested_here() -> None:
-    """By its own name, or as a part of what an operation of NNAPI becomes."""
+    """Directly, or as a part of an NNAPI operation."""
     own = {row.name for row in pumice.operators() if row.index_input}
     parts = {
         "pumice::Indices": "GATHER",
@@ -214,7 +214,7 @@ def model_of(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, list[Any]
 
 
 def lookup() -> onnx.ModelProto:
-    """Rows of a table, and of these some columns."""
+    """Return a model that gathers rows of a table, then some of their columns."""
     nodes = [
         helper.make_node("Gather", ["table", "tokens"], ["rows"], "embedding"),
         helper.make_node("Relu", ["rows"], ["floor"], "relu"),
@@ -257,7 +257,7 @@ def test_validation_reports_indices_out_of_range() -> None:
 
 @pytest.mark.parametrize("decided_on", ["device", "host"])
 def test_an_index_out_of_range_in_a_loop_or_a_branch_is_reported(decided_on: str) -> None:
-    """Rows of a table one by one, where a body has the node; a branch takes one row."""
+    """A loop gathers rows of a table one by one; a branch gathers one row."""
     table = np.arange(12, dtype=np.float32).reshape(4, 3)
     body = helper.make_graph(
         [

@@ -1,4 +1,4 @@
-"""Caches with new rows behind those in use, padded with zeros on the left: rows that are not in use are not read, whatever they hold."""
+"""KV caches left-padded with zeros, with new rows appended after the rows in use: unused rows are never read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pumice.base.element_types import numpy_dtype
 Array = npt.NDArray[Any]
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 PAST = (0, 5, 9, 70, -3, 1 << 40)
-# Heads of sixteen bytes' multiples, of fours, of pairs and of odd sizes; as many new rows as a cache has, and a cache of one row.
+# Head sizes that are multiples of 16 bytes, of four, of two, and odd; as many new rows as the cache has, and a cache of one row.
 SHAPES = ((3, 9, 2, 64), (2, 9, 1, 12), (1, 8, 3, 6), (2, 7, 2, 5), (2, 3, 3, 8), (1, 1, 0, 16), (1, 1, 1, 1))
 
 
 def given(shape: tuple[int, ...], dtype: str, in_int8: bool) -> list[Array]:
-    """A cache whose rows past those in use are NaN as floats, rows, how many rows are in use, and scales of int8."""
+    """Return a cache whose unused rows are NaN (int8: their scales), the new rows, the rows in use, and int8 scales."""
     heads, room, more, size = shape
     random, kind = np.random.default_rng(0), numpy_dtype(dtype)
     sizes = (len(PAST), heads, room, size)

@@ -1,4 +1,4 @@
-"""Weights and tensors larger than the device's largest buffer range, on contexts whose range is small."""
+"""Weights and tensors larger than the maximum buffer range, on contexts with a small range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools whose window is far larger than their input, as some exporters write global pooling."""
+"""Pools with a window far larger than the input, as some exporters write global pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axes, windows and regions of more elements than some drivers let the loops of an invocation run: 65,535, silently."""
+"""Axes, windows and regions with more elements than some drivers allow loop iterations: 65,535, then they stop silently."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pumice.testing import assert_close
 Array = npt.NDArray[Any]
 
 LONG = 200_003
-# Rows, columns read one by one, and columns read as neighbours.
+# Rows, and columns reduced separately or as neighbours.
 SHAPES = [((2, LONG), 1), ((LONG, 3), 0), ((70_001, 16), 0), ((2, LONG, 2), 1)]
 
 
 def numbers(*shape: int) -> Array:
-    """Multiples of 1/64 that grow along each axis, so that what a loop leaves out at its end is missed."""
+    """Return multiples of 1/64 that grow along the first axis, so that skipped iterations at the end are detected."""
     random = np.random.default_rng(sum(shape)).integers(-32, 33, shape) / 64
     return np.asarray(random + np.linspace(0, 0.5, shape[0]).reshape(-1, *[1] * (len(shape) - 1)), "float32")
 
 
 def run(context: pumice.Context, op: str, *inputs: Array | None, constants: int = 0, **attributes: Any) -> list[Array]:
-    """The last `constants` inputs are constants of the graph."""
+    """Run one operator. The last `constants` inputs are constants of the graph."""
     graph, given = pumice.Graph(), {}
     outputs = attributes.pop("outputs", 1)
     deterministic = attributes.pop("deterministic", False)
@@ -124,7 +124,7 @@ def box_sums(x: Array, rows: int, columns: int) -> Array:
 @pytest.mark.parametrize("channels", [1, 4])
 def test_windows_of_many_elements_are_pooled_axis_by_axis(channels: int, context: pumice.Context) -> None:
     x, size = numbers(1, channels, 300, 303), 290
-    x[..., -1] += 2  # a loop reads these last
+    x[..., -1] += 2  # large values at the end of the loop
     shape = {"kernel_shape": [size, size]}
     sums = box_sums(x, size, size)
     assert_close(run(context, "AveragePool", x, **shape)[0], sums / size**2, rtol=1e-4, atol=1e-5)
@@ -148,7 +148,7 @@ def test_padding_that_counts_divides_windows_of_many_elements(context: pumice.Co
     made = run(context, "AveragePool", x, count_include_pad=1, **options)[0]
     assert_close(made * 100, expected / (640 * 638) * 100, rtol=1e-4, atol=1e-5)
     assert_close(run(context, "AveragePool", x, **options)[0] * 100, expected / inside * 100, rtol=1e-4, atol=1e-4)
-    # The last window hangs over the end with ceil_mode, where not even padding counts.
+    # With ceil_mode the last window exceeds the padded input, and the excess is not counted.
     more = {"kernel_shape": [299, 299], "strides": [299, 299], "ceil_mode": 1, "count_include_pad": 1}
     made = run(context, "AveragePool", x, **more)[0]
     assert made.shape == (1, 2, 2, 2)
@@ -171,7 +171,7 @@ def test_windows_over_three_axes_are_pooled_axis_by_axis(context: pumice.Context
 @pytest.mark.parametrize("size", [200, 270, 700])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_regions_of_many_samples_are_whole(size: int, mode: str, context: pumice.Context) -> None:
-    """There are as many samples as a region has elements: 270 x 270 in one cell were cut off silently."""
+    """The number of samples equals the number of elements: 270 x 270 in one cell were cut off silently."""
     x = numbers(1, 2, size, size)
     x[:, :, -3:] += 4
     boxes = np.array([[0, 0, size - 1, size - 1], [-9, -5, size + 20, size + 31]], "float32")
@@ -200,12 +200,12 @@ def test_regions_of_many_samples_are_whole(size: int, mode: str, context: pumice
 
 @pytest.mark.parametrize("size", [200, 300, 700])
 def test_cells_of_many_elements_are_whole(size: int, context: pumice.Context) -> None:
-    """MaxRoiPool left out what lay behind the first 65,535 elements of a cell."""
+    """MaxRoiPool used to skip elements after the first 65,535 of a cell."""
     x = np.arange(2 * size * size, dtype="float32").reshape(1, 2, size, size)
     boxes = np.array([[0, 0, 0, size - 1, size - 1], [0, 2 * size, 0, 3 * size, 9]], "float32")
     made = run(context, "MaxRoiPool", x, boxes, constants=1, pooled_shape=[1, 1])[0]
     np.testing.assert_array_equal(made[0, :, 0, 0], x.max((2, 3))[0])
-    np.testing.assert_array_equal(made[1], 0)  # a cell without elements
+    np.testing.assert_array_equal(made[1], 0)  # empty cell
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -244,10 +244,10 @@ REFUSED: list[tuple[str, list[Array | None], dict[str, Any]]] = [
 def test_loops_that_are_not_cut_are_refused_by_name(
     op: str, inputs: list[Array | None], attributes: dict[str, Any], context: pumice.Context
 ) -> None:
-    """Such loops are refused where a driver ends long loops; elsewhere they run.
+    """Such loops are rejected if the driver ends long loops; otherwise they run.
 
-    With subgroups of 16 and more the invocations of one share the sums of a convolution, and with subgroups of 4 its tile is so small
-    that many parts share the depth, so that no loop of it is long: it runs then, and is right.
+    Subgroups of 16 or more share the sum of a convolution. With subgroups of 4, tiles are so small that K is split. Neither case has a
+    long loop, so the convolution runs and is correct.
     """
     shares = context.info.limits["subgroupSize"] != 8
     if op == "ConvTranspose" and shares:
@@ -265,7 +265,7 @@ def test_loops_that_are_not_cut_are_refused_by_name(
 
 
 def test_more_samples_than_anybody_means_are_refused(context: pumice.Context) -> None:
-    """32,768 on each axis are 10^9 of a cell, which would keep a device for hours."""
+    """32,768 per axis are 10^9 samples per cell, which would take hours."""
     x, rois, images = numbers(1, 1, 8, 8), np.array([[0, 0, 7, 7]], "float32"), np.array([0])
     with pytest.raises(pumice.UnsupportedError, match="a sampling_ratio of 32768; at most 4096 samples"):
         run(context, "RoiAlign", x, rois, images, output_height=2, output_width=2, sampling_ratio=32768)

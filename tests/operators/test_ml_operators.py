@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml on numbers, against onnx's reference, ONNX Runtime and scikit-learn."""
+"""ai.onnx.ml operators on numbers, against onnx.reference, ONNX Runtime and scikit-learn."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_support_vector_regression(context: pumice.Context, kernel: str, one_cla
 
 
 def forest(random: np.random.Generator, trees: int, targets: int, role: str, depth: int = 4) -> dict[str, Any]:
-    """Attributes of random trees with every way to compare."""
+    """Return attributes of random trees with every comparison mode."""
     modes = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
     made: dict[str, list[Any]] = {
         f"nodes_{name}": []
@@ -164,7 +164,7 @@ def test_classes_by_trees(context: pumice.Context, transform: str, classes: int)
     model = ml(
         "TreeEnsembleClassifier", [ROWS], 2, 1, classlabels_int64s=labels, post_transform=transform, **attributes
     )
-    # ONNX Runtime takes the second of two classes where its score is above 0.
+    # With two classes, ONNX Runtime picks the second if its score is above 0.
     wanted = onnx_runtime(model, [ROWS]) if classes > 2 else ReferenceEvaluator(model).run(None, {"x0": ROWS})
     compare(context, model, [ROWS], wanted)
 
@@ -216,7 +216,7 @@ PIPELINES = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx reads old names
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx uses deprecated names
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
     skl2onnx = pytest.importorskip("skl2onnx")
@@ -259,14 +259,14 @@ def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
     if base.is_classifier(fitted):
         assert np.mean(results[0] == fitted.predict(data)) > 0.99
     if hasattr(fitted, "predict_proba"):
-        # Both engines find the probabilities of many pairs step by step, and not as far as they could.
+        # Both engines iterate for pairwise probabilities, and stop before full convergence.
         atol = 5e-3 if "probabilities" in name else 1e-4
         np.testing.assert_allclose(results[1], fitted.predict_proba(data), atol=atol)
 
 
 @pytest.mark.parametrize("member", [False, True])
 def test_trees_of_the_newest_form(context: pumice.Context, member: bool) -> None:
-    """Two trees: one node, and a node of a set or of a comparison over two leaves and another node."""
+    """Two trees: a single node, and a set membership or comparison node over two leaves and another node."""
 
     def tensor(values: list[float], dtype: int = TensorProto.FLOAT) -> onnx.TensorProto:
         return helper.make_tensor("t", dtype, [len(values)], values)

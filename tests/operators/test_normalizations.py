@@ -1,4 +1,4 @@
-"""Normalisations of numbers that cancel: large means, one number far from the others, groups of one element, beside float64."""
+"""Normalisations with cancellation, against float64: large means, a single outlier, groups of one element."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]
 EPSILON = float(np.float32(1e-5))
-# Batch, channels and pixels: rows that are held in registers, planes of fours and others, one pixel, several stretches.
+# Batch, channels, pixels: rows kept in registers, planes divisible by four or not, one pixel, several chunks.
 SHAPES = [[8, 1, 1], [2, 4, 1, 1], [2, 8, 3, 5], [1, 4, 16, 16], [2, 2, 40, 50], [1, 2, 129, 127], [1, 6, 64, 64]]
 OPERATORS = [
     "InstanceNormalization",
@@ -86,9 +86,9 @@ def test_normalisations_lose_nothing_by_cancellation(context: pumice.Context, ca
         loaded = pumice.load(
             model([node(op, names, **attributes)], [value("x", shape)], constants=constants, opset=21), context
         )
-        # A mean may be rounded to float32, by which all distances are off: that is the bound but for a few units in the last place.
+        # The mean may be rounded to float32, which shifts all differences; the bound adds a few ulps.
         off = np.abs(x).max() * 2.0**-23 / np.sqrt(x.astype(np.float64).var() + EPSILON)
-        # An invocation of a CPU driver adds up an eighth of a layer's squares, one after the other.
+        # On CPU drivers an invocation sums an eighth of a layer's squares sequentially.
         sums = x[0].size / 64 * 2.0**-24 if op == "LayerNormalization" else 0
         limit = 2 * (off if kind == "large mean" else 0) + (3e-6 + sums) * np.maximum(np.abs(expected), 1)
         wrong = np.abs(loaded(x) - expected) - limit
@@ -100,7 +100,7 @@ def test_normalisations_lose_nothing_by_cancellation(context: pumice.Context, ca
 def test_a_group_normalisation_with_a_scale_for_each_group_is_refused(
     context: pumice.Context, known: bool, which: int
 ) -> None:
-    """Before operator set 21 that was its form."""
+    """Opsets before 21 define the operator this way."""
     x = np.ones([1, 4, 2, 2], "float32")
     sizes = [4, 4]
     sizes[which] = 2
@@ -169,7 +169,7 @@ def test_statistics_of_a_layer_normalisation_whose_scale_broadcasts(
     ],
 )
 def test_squares_that_overflow_leave_the_bias(context: pumice.Context, op: str, shape: list[int], large: float) -> None:
-    """The variance is infinite, and what is divided by its root is 0; a difference of infinities made everything NaN."""
+    """The variance is infinite and x / sqrt(var) is 0; a difference of infinities used to make everything NaN."""
     channels = shape[-1] if op == "LayerNormalization" else shape[1]
     graph = pumice.Graph(op)
     x = graph.input("x", "float32", shape)

@@ -1,4 +1,4 @@
-"""Operator(..., activation=...): what the kernel applies to a result before it is stored is the operator of that name, or is refused."""
+"""Operator(..., activation=...): the epilogue equals the operator of that name, or is rejected."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_activation_is_the_operator_of_its_name(context: pumice.Context, kind
 
 
 def test_half_floats_are_rounded_once(context: pumice.Context) -> None:
-    """The activation sees the sum in float32, as a fused node of a model does."""
+    """The activation is applied to the fp32 sum, as in a fused node of a model."""
     inputs, output = [desc(4, 64, dtype="float16"), desc(64, 4, dtype="float16")], desc(4, 4, dtype="float16")
     described = pumice.Operator("MatMul", inputs, [output], activation=("LeakyRelu", {"alpha": 0.1}))
     plain = run(context, pumice.Operator("MatMul", inputs, [output]), inputs, [output]).numpy().astype("float32")

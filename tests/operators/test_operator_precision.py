@@ -1,4 +1,4 @@
-"""The precision of an operator outside of a graph: what it computes is what a graph of that one node does, which rounds and sums alike."""
+"""Precision of standalone operators: the same results as a graph of that single node, with the same rounding and summation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def of_a_graph(
     precision: str,
     deterministic: bool = False,
 ) -> list[Array]:
-    """A graph of the node alone, nothing of it fused: the casts at its border are those of the operator."""
+    """Run a graph of the node, unfused, so that the casts at its border equal the operator's."""
     graph = pumice.Graph()
     values: list[pumice.Value | None] = []
     given: dict[str, Array] = {}
@@ -79,7 +79,7 @@ def of_a_graph(
 
 
 def first_cases() -> Iterator[Any]:
-    """The first case of every operator that reads float32; the others are slow."""
+    """Yield all cases with float32 inputs, marked slow except for the first of every operator."""
     seen: set[str] = set()
     for case in CASES:
         floats = [one for one in case.inputs if one is not None and one.dtype in WIDTHS]
@@ -95,7 +95,7 @@ def first_cases() -> Iterator[Any]:
 def test_an_operator_computes_at_its_precision_what_a_graph_of_it_does(
     untold_of_spills: pumice.Context, case: Case, precision: str
 ) -> None:
-    """To the bit. On a driver that tells of spills they may share the work out otherwise: their kernels read and write other types."""
+    """Compare bit for bit. Spill queries are off, since kernels with different I/O types could be tiled differently."""
     context = untold_of_spills
     names = [role.name for role in pumice.operators(case.op).inputs]
     arrays = case.arrays()
@@ -110,7 +110,7 @@ def test_an_operator_computes_at_its_precision_what_a_graph_of_it_does(
         **case.attributes,
     )
     outputs = [desc for desc in described if desc is not None]
-    # Updates of one element are added in any order by default, which GPUs do not repeat.
+    # By default, updates of one element are added in any order, which is not reproducible on GPUs.
     in_order = case.op in ("ScatterElements", "ScatterND")
     flags = ("DETERMINISTIC",) if in_order else ()
     results = executed_at(context, case.op, inputs, outputs, precision, flags, **case.attributes)
@@ -209,7 +209,7 @@ def test_strided_tensors_are_read_at_the_precision(context: pumice.Context, op: 
 def test_parts_of_a_result_in_scratch_memory_may_begin_in_the_middle_of_a_word(
     context: pumice.Context, rows: int, described: str, precision: str
 ) -> None:
-    """A product over broadcast batches is made in parts, which begin at a multiple of no boundary."""
+    """A broadcast batch MatMul is computed in slices at unaligned offsets."""
     random = np.random.default_rng(rows)
     for columns in (1, 3, 4):
         a, b = (random.standard_normal(shape).astype(described) for shape in ((2, 1, rows, 7), (3, 7, columns)))

@@ -1,4 +1,4 @@
-"""Every row of the test table on the device, at every precision, against onnx's reference; and that table and operators agree."""
+"""Every row of the test table on the device, at every precision, against onnx.reference; the table covers all operators."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
 
-# Precision, and the features that the device is made to lack: without 16-bit storage float16 goes through whole words, without
-# shuffles the kernels of GPUs, which meet in shared memory, run on software devices too, without 64-bit integers pairs of words are
-# computed with.
+# Precision and disabled features. Without 16-bit storage, fp16 is packed in uint32 words. Without shuffles, GPU kernels with
+# shared-memory reductions also run on software devices. Without 64-bit integers, pairs of uint32 are used.
 MODES = {
     "fp32": ("fp32", ()),
     "fp16": ("fp16", ()),
@@ -32,7 +31,7 @@ MODES = {
 
 @pytest.fixture(scope="module")
 def contexts(pumice_context: pumice.Context) -> Iterator[dict[tuple[str, ...], pumice.Context]]:
-    """Contexts by the features that they lack."""
+    """Contexts keyed by their disabled features."""
     lacking = {features for _, features in MODES.values() if features}
     made = {
         features: pumice.Context(f"uuid:{pumice_context.info.uuid}", without=list(features)) for features in lacking
@@ -50,7 +49,7 @@ def run(case: Case, context: pumice.Context, precision: str = "fp32") -> list[Ar
 
 def modes(case: Case) -> Iterator[str]:
     yield "fp32"
-    if case.has_floats and case.op != "DynamicQuantizeLinear":  # its integers follow the scale, and so its rounding
+    if case.has_floats and case.op != "DynamicQuantizeLinear":  # its integers depend on the rounding of the scale
         yield from ("fp16", "fp16_packed", "bf16_packed")
     if case.has_wide_integers:
         yield "fp32_pairs"
@@ -141,7 +140,7 @@ MIDDLES = {
 def test_an_input_begins_in_the_middle_of_a_vector(
     operator: str, mode: str, contexts: dict[tuple[str, ...], pumice.Context]
 ) -> None:
-    """The second part of a concatenation lies in the concatenation's memory, here four elements after its beginning."""
+    """The second part of a concatenation is written in place, here at an offset of four elements."""
     precision, lacking = MODES[mode]
     constants, attributes = MIDDLES[operator]
     op = operator.split(":")[0]
@@ -175,7 +174,7 @@ def test_four_bits_inside_a_program(dtype: str, pumice_context: pumice.Context) 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (0, 3), (4, 32)], ids=str)
 def test_four_bits_at_the_border_of_a_program(dtype: str, shape: tuple[int, ...], context: pumice.Context) -> None:
-    """NumPy keeps an element a byte, and the device two, of inputs, outputs and constants."""
+    """Inputs, outputs and constants: NumPy stores one 4-bit element per byte, the device two."""
     low, high = (-8, 7) if dtype == "int4" else (0, 15)
     random = np.random.default_rng(3)
     x, zero = random.integers(low, high, shape, endpoint=True).astype(dtype), np.array(3, dtype)

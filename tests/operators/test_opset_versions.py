@@ -1,4 +1,4 @@
-"""Every operator at every operator set that changed it: as onnx's reference computes it, or ONNX Runtime, or refused."""
+"""Every operator at every opset that changed it: matches onnx.reference or ONNX Runtime, or is rejected."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pumice.importer.rewrites.table import NEWEST, OLDEST, UPGRADES
 from pumice.testing import assert_close
 
 Array = np.ndarray[Any, Any]
-EACH = 2  # cases of an operator in one version
-FIRST_COMPARED = 7  # the oldest set that ONNX Runtime and the reference run
+EACH = 2  # cases per operator version
+FIRST_COMPARED = 7  # oldest opset that ONNX Runtime and the reference support
 
 
 def views() -> dict[str, list[Any]]:
-    """For each operator the schemas that hold at some operator set from OLDEST on, the oldest first."""
+    """Return for each operator the schemas in effect at any opset from OLDEST on, oldest first."""
     found: dict[str, list[Any]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "" and schema.since_version <= NEWEST:
@@ -51,7 +51,7 @@ def onnx_types(schema: Any, argument: Any) -> set[str]:
 
 
 def fits(case: Case, schema: Any, arrays: list[Array | None]) -> bool:
-    """Whether that version of the operator is called as the case says."""
+    """Return whether that operator version accepts the case's attributes, inputs and outputs."""
     if not set(case.attributes) <= set(schema.attributes) or case.outputs > schema.max_output:
         return False
     if not schema.min_input <= len(arrays) <= schema.max_input:
@@ -87,7 +87,7 @@ def one_node(
 
 
 def expected(model: onnx.ModelProto, inputs: dict[str, Array]) -> Iterator[list[Array]]:
-    """The results of ONNX Runtime and of the reference, where they run the model."""
+    """Return the results of ONNX Runtime and of the reference, if they run the model."""
     from onnx.reference import ReferenceEvaluator
 
     outputs = [output.name for output in model.graph.output]
@@ -100,8 +100,8 @@ def expected(model: onnx.ModelProto, inputs: dict[str, Array]) -> Iterator[list[
 
 
 def check(context: pumice.Context, model: onnx.ModelProto, inputs: dict[str, Array], fp32: tuple[float, float]) -> str:
-    """Runs a model: "right" where another engine has the same results, "refused", or "unknown" where nothing else
-    runs it. A refusal for want of a feature of the device is raised.
+    """Run a model. Return "right" if another engine agrees, "refused", or "unknown" if no other engine runs it. Raise if a device feature
+    is missing.
     """
     try:
         with pumice.Model(model, context) as loaded:
@@ -132,7 +132,7 @@ def compare(results: list[Array], wanted: list[Array], fp32: tuple[float, float]
 
 
 def old_cases() -> Iterator[tuple[Case, int]]:
-    """The cases of the operators' test table at older versions that know all they say."""
+    """Yield cases of the operator test table with older versions that accept them."""
     taken: dict[tuple[str, int], int] = {}
     for case in CASES:
         if case.large or case.op in OWN_REFERENCES or str(case) in OWN_REFERENCES:
@@ -141,7 +141,7 @@ def old_cases() -> Iterator[tuple[Case, int]]:
         schemas = VIEWS.get(case.op, [])
         for schema, following in itertools.pairwise(schemas):
             if following.since_version <= FIRST_COMPARED:
-                continue  # neither of the others knows these: test_first_opsets compares them with NumPy
+                continue  # not supported by either engine: test_first_opsets compares these with NumPy
             version = max(schema.since_version, FIRST_COMPARED)
             key = case.op, version
             if taken.get(key, 0) < EACH and fits(case, schema, arrays):
@@ -164,7 +164,7 @@ def r(*shape: int, dtype: str = "float32") -> Array:
 
 IMAGE = (2, 3, 8, 6)
 REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-# Forms that the newest version does not have: operator, versions, attributes, inputs (constants behind the first), outputs.
+# Forms that the newest version lacks: operator, versions, attributes, inputs (constants after the first), outputs.
 OLD_FORMS: list[tuple[str, tuple[int, ...], dict[str, Any], list[Array | None], int]] = [
     ("BatchNormalization", (7, 9), {"epsilon": 1e-3}, [r(*IMAGE), r(3), r(3), r(3), r(3) ** 2 + 1], 1),
     ("Clip", (7,), {"min": -0.5}, [r(3, 7)], 1),
@@ -267,13 +267,13 @@ def test_one_hot_of_set_9_knows_no_indices_below_0(context: pumice.Context) -> N
 
 
 def test_changes_of_form_are_all_known() -> None:
-    """Where a version drops an attribute or moves an input, nodes of older ones are brought to the newest form."""
+    """If a version drops an attribute or moves an input, older nodes are converted to the newest form."""
     claimed = {row.name for row in pumice.operators() if row.domain == "ai.onnx"} | {
         name for name in COMPOSED if "::" not in name
     }
     for name in sorted(claimed & set(VIEWS)):
         for one, other in zip(VIEWS[name], VIEWS[name][1:], strict=False):
-            # first_opsets takes this off any node
+            # first_opsets removes consumed_inputs from any node
             dropped = set(one.attributes) - set(other.attributes) - {"consumed_inputs"}
             moved = [i.name for i in one.inputs] != [i.name for i in other.inputs][: len(one.inputs)]
             defaults = [

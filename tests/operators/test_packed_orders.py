@@ -1,6 +1,6 @@
-"""Operators whose constants are packed for their kernels, with every subset of their input's sizes unknown when the model is loaded.
+"""Operators with packed constants, with every subset of the input sizes unknown at load time.
 
-What packing decides at load has to be what a call reads: the same numbers come out whatever is known, on matrix units too.
+The layout chosen at load must match the kernel chosen at the call: results are the same whatever is known, also on cooperative matrices.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def floats(*shape: int) -> Array:
 
 @dataclass(frozen=True)
 class Case:
-    """A node `op` of x and constants, in the order of its inputs; None: left out."""
+    """A node `op` of x and constants, in input order; None: omitted."""
 
     op: str
-    shape: tuple[int, ...]  # of x
+    shape: tuple[int, ...]  # shape of x
     constants: dict[str, Array | None]
     attributes: dict[str, Any] = field(default_factory=dict)
     domain: str = ""
@@ -56,7 +56,7 @@ class Case:
 
 
 def block_matrix(bits: int, columns: int, depth: int, block: int, points: bool) -> dict[str, Array | None]:
-    """The constants of MatMulNBits."""
+    """Return the constants of MatMulNBits."""
     blocks, each = -(-depth // block), 8 // bits
     codes = RANDOM.integers(0, 256, (columns, blocks, block // each), dtype=np.uint8)
     scales = (RANDOM.random(columns * blocks) * 0.02 + 0.001).astype("float32")
@@ -127,7 +127,7 @@ CASES = {
 
 
 def declarations(shape: tuple[int, ...]) -> list[list[int | str] | None]:
-    """The sizes as a model may declare them: each subset of the axes unknown, and no rank."""
+    """Return all declarations of the sizes: each subset of the axes unknown, and unknown rank."""
     every = itertools.product((False, True), repeat=len(shape))
     return [
         [f"d{axis}" if open_ else size for axis, (open_, size) in enumerate(zip(each, shape, strict=True))]
@@ -139,9 +139,8 @@ def check(case: Case, context: pumice.Context, precision: str) -> None:
     x = case.x()
     made = exact_session(case.make(list(case.shape))).run(None, {"x": x})[0]
     expected = made.astype("float64")
-    step = (
-        1 if made.dtype.kind in "iu" and case.op != "MatMulInteger" else 0
-    )  # a number between two steps may go to either
+    # A value between two steps may round either way.
+    step = 1 if made.dtype.kind in "iu" and case.op != "MatMulInteger" else 0
     tolerance = TOLERANCES[precision] * np.abs(expected).max() + step
     for sizes in declarations(case.shape):
         with pumice.load(case.make(sizes), context, precision, progress=False) as loaded:

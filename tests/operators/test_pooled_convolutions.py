@@ -1,6 +1,6 @@
-"""Convolutions that pool what they make: bit by bit what a convolution and a pooling behind it give.
+"""Convolutions with fused MaxPool: bit-identical to a convolution followed by a pooling.
 
-Sums are of small integers, so that they are the same in any order; halves round what is beyond 2,048, and are infinite beyond 65,504.
+All values are small integers, so sums are exact in any order; fp16 rounds above 2,048 and overflows above 65,504.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pumice.model.step_variants import StepVariants
 from step_choices import choice_of
 
 Array = npt.NDArray[Any]
-AT_ONCE = 3  # tilings of a row in the default tier
+AT_ONCE = 3  # tilings per case in the default tier
 APART = [name for name in pumice.fusions() if name != "pooling"]
 
 
@@ -32,7 +32,7 @@ def integers(seed: int, shape: tuple[int, ...]) -> Array:
 
 
 class Pooled(NamedTuple):
-    """Images of `size`, a convolution (channels: in of a group, out of all groups), and a pooling by windows of `pool`."""
+    """Images of `size`, a convolution (channels: in per group, total out), and a pooling with `pool` windows."""
 
     size: tuple[int, int]
     kernel: tuple[int, int]
@@ -40,7 +40,7 @@ class Pooled(NamedTuple):
     pool: tuple[int, int]
     images: int = 1
     has_bias: bool = True
-    before: str = "Relu"  # the map between the two; "": none
+    before: str = "Relu"  # activation between the two; "": none
     behind: str = ""
     attributes: Mapping[str, Any] = MappingProxyType({})
 
@@ -53,7 +53,7 @@ class Pooled(NamedTuple):
         return integers(seed, shape)
 
     def model(self, pooling: Mapping[str, Any] | None = None, outputs: tuple[str, ...] = ("y",)) -> onnx.ModelProto:
-        """pooling: attributes of the MaxPool, beside its windows."""
+        """Build the model. pooling: further MaxPool attributes."""
         weights = [numpy_helper.from_array(integers(5, (self.channels[1], self.channels[0], *self.kernel)), "w")]
         if self.has_bias:
             bias = integers(6, (self.channels[1],))
@@ -94,12 +94,12 @@ CASES = {
 
 
 def kernels_of(model: pumice.Model, x: Array) -> list[str]:
-    """The kernels of a model in fp32 in their order."""
+    """Return the kernels of an fp32 model in order."""
     return [str(step["kernel"]) for step in model.program.plan([x])]
 
 
 def with_specials(x: Array) -> Array:
-    """The image with NaN, infinities and zeros of both signs."""
+    """Return the image with NaN, infinities and zeros of both signs."""
     made = x.copy()
     made[0, 0, 1, 2], made[-1, -1, -2, -1], made[0, -1, 3, 1] = np.nan, np.inf, -np.inf
     made[-1, 0, -1], made[-1, 0, 0] = -0.0, 0.0
@@ -107,13 +107,13 @@ def with_specials(x: Array) -> Array:
 
 
 def same(found: Array, wanted: Array) -> bool:
-    """Whether arrays are the same bit by bit, but for those of NaN, whose sign depends on the order of a sum."""
+    """Return whether arrays are bit-identical, except for the sign of NaN, which depends on summation order."""
     made, expected = (np.where(np.isnan(array), np.float32(np.nan), array) for array in (found, wanted))
     return same_bits(made, expected)
 
 
 def apart(device: pumice.Context, case: Pooled, precision: str, x: Array) -> Array:
-    """What the convolution gives with a pooling behind it."""
+    """Return the result of the unfused convolution and pooling."""
     with pumice.load(case.model(), device, precision, fuse=APART) as model:
         assert "pooling" not in {row["fusion"] for row in model.report()}
         assert "pool.comp" in {step["kernel"] for step in model.program.plan([x])}
@@ -153,7 +153,7 @@ def test_tiles_have_whole_windows(device: pumice.Context) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_two_dispatches_where_they_are_quicker(device: pumice.Context, precision: str) -> None:
-    """Larger images whose convolution another kernel computes; and all images on a device that has no patches."""
+    """Larger images, whose convolution uses another kernel; and all images on a device without the patch kernel."""
     large = Pooled((90, 91), (3, 3), (16, 16), (2, 2), behind="Neg", attributes={"pads": [1, 1, 1, 1]})
     with pumice.Context(f"uuid:{device.info.uuid}") as whole:
         for context, case in ((device, large), (whole, CASES["mnist's second"]), (whole, CASES["groups"])):
@@ -168,9 +168,9 @@ def test_two_dispatches_where_they_are_quicker(device: pumice.Context, precision
                     assert same(model(x), wanted)
 
 
-# Between the two dispatches lie 16 bits each, and with small ranges the pooling's second part begins within a word of them.
+# The intermediate tensor is 16-bit, and with small ranges the pooling's second slice begins inside a word.
 WITHIN_WORDS = Pooled((35, 36), (1, 4), (1, 12), (5, 4), attributes={"group": 3, "strides": [2, 2]})
-# Halves in words; no halves; little room in a workgroup; ranges that two images go beyond; small grids.
+# Packed fp16; no fp16; small workgroups; ranges smaller than two images; small grids.
 LESSER: dict[str, tuple[list[str], dict[str, int]]] = {
     "packed": (["storageBuffer16BitAccess"], {}),
     "no halves": (["storageBuffer16BitAccess", "shaderFloat16"], {}),
@@ -227,7 +227,7 @@ def test_what_stays_apart(device: pumice.Context, name: str) -> None:
 
 
 def test_the_dispatches_of_mnist(device: pumice.Context) -> None:
-    """Two convolutions that pool, and a product with its Softmax."""
+    """Two convolutions with fused pooling, and a GEMM with fused Softmax."""
     first, second = CASES["mnist's first"], CASES["mnist's second"]
     graph = pumice.Graph("digits")
     made = graph.input("image", "float32", [1, 1, 28, 28])
@@ -249,7 +249,7 @@ def test_the_dispatches_of_mnist(device: pumice.Context) -> None:
     assert counts == [3, 8]
 
 
-# Which nodes compute in float32 in a program of halves, and which fusions there are then.
+# Nodes kept in fp32 in an fp16 program, and the expected fusions.
 WIDE: dict[str, tuple[list[str], set[str]]] = {
     "none": ([], {"pooling", "softmax"}),
     "the convolution": (["conv"], {"softmax"}),
@@ -263,7 +263,7 @@ WIDE: dict[str, tuple[list[str], set[str]]] = {
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("name", WIDE)
 def test_floats_of_both_sizes(device: pumice.Context, name: str, precision: str) -> None:
-    """Rounding stays where it is: nodes of different floats stay apart."""
+    """Rounding is unchanged: nodes with different float types are not fused."""
     wide, fusions = WIDE[name]
     graph = pumice.Graph("digits")
     x = integers(1, (2, 4, 13, 14))
@@ -287,7 +287,7 @@ def test_floats_of_both_sizes(device: pumice.Context, name: str, precision: str)
 def test_random_convolutions_give_what_two_dispatches_give(
     device: pumice.Context, pumice_context: pumice.Context, seed: int
 ) -> None:
-    """Groups of any size, kernels of a channel among them; whether they pool in one dispatch or not."""
+    """Any group size, including depthwise kernels, fused or not."""
     random = np.random.default_rng(seed)
 
     def sides(most: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Pow over all pairs of types: whole powers of integers are exact, whatever the exponent's type."""
+"""Pow over all pairs of types: integer powers of integers are exact, whatever the exponent's type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Products in float32 on matrix units of halves: product_halves.comp, in programs where a node is kept in float32.
+"""fp32 GEMM on fp16 cooperative matrices (hi/lo split): product_halves.comp, in programs with an fp32 node.
 
-The result of each element may be off by the roundings that the step tells of, times 2^-24 of the sum of absolute products.
+The error bound of an element is the step's number of roundings times 2^-24 of the sum of absolute products.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNIT = 2.0**-24
 
 @dataclass(frozen=True)
 class Case:
-    """A product of x [rows, depth] with a constant [depth, columns]; `split`: x is float32, else of halves."""
+    """A GEMM of x [M, K] with constant weights [K, N]; `split`: x is fp32, else fp16."""
 
     rows: int
     depth: int
@@ -28,7 +28,7 @@ class Case:
     split: bool = False
     tile: str = "product_halves 32x32 of 32x32 split 1 ahead 1"
     op: str = "MatMul"
-    stored: bool = False  # as halves
+    stored: bool = False  # the result is stored as fp16
     bias: bool = False
     residual: bool = False
 
@@ -36,7 +36,7 @@ class Case:
 CASES = [
     Case(5, 32, 16),
     Case(5, 32, 16, split=True),
-    Case(65600, 32, 16, split=True),  # more workgroups than an axis of a grid may have
+    Case(65600, 32, 16, split=True),  # more workgroups than a grid axis guarantees
     Case(33, 72, 31),
     Case(33, 72, 31, split=True),
     Case(40, 96, 36, bias=True),
@@ -62,7 +62,7 @@ CASES = [
 
 
 def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
-    """The product, called "wide", reads the input as it is, or what a node of 16 bits makes of it: the rows in another order."""
+    """Build the graph. The GEMM "wide" reads the input directly, or the row-reversed output of a 16-bit node."""
     graph = pumice.Graph("halves")
     made = graph.input("x", "float32", [case.rows, case.depth])
     if not case.split:
@@ -81,7 +81,7 @@ def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
 
 
 def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> pumice.Program:
-    """With the case's tile, which is one of those that the product can take."""
+    """Compile with the case's tile, which must be a valid variant."""
     adds = {"bias": case.bias and case.op == "MatMul", "residual": case.residual}
     nodes, tile = ["wide", *(name for name, added in adds.items() if added)], case.tile
     listed = graph.compile(context, "fp16", float32_nodes=nodes, list_variants=True)
@@ -102,7 +102,7 @@ def kernels_of(program: pumice.Program) -> list[str]:
 
 
 def roundings_of(program: pumice.Program) -> int:
-    """That the step of the product tells of."""
+    """Return the roundings reported by the GEMM step."""
     (found,) = [
         int(step["additions"]) for step in program.plan(shapes_of(program)) if step["kernel"] == "product_halves.comp"
     ]
@@ -131,13 +131,13 @@ def test_products_are_as_near_as_the_step_tells(case: Case, either_units: pumice
     error = np.abs(made.astype(np.float64) - expected)
     allowed = sizes * UNIT * roundings_of(program) + (np.abs(expected) * 2.0**-11 + 2.0**-25 if case.stored else 0)
     assert (error <= allowed).all()
-    if not case.stored:  # nearer than that by far: halves alone are off by 2^-12 of a product
+    if not case.stored:  # fp16 alone would be off by 2^-12 of a product
         assert np.median(error / sizes) < 2.0**-23
 
 
 @pytest.mark.parametrize("apart", [12, 20, 24, 26, 27, 28, 29, 31, 40])
 def test_numbers_far_below_the_largest_are_as_near(apart: int, either_units: pumice.Context) -> None:
-    """A column meets none of the large numbers of the rows, and one of its own is small beside another column's."""
+    """One column never multiplies the large values of the rows; a value of another column is large next to its values."""
     case = Case(33, 72, 31, split=True)
     random = np.random.default_rng(apart)
     rows = (random.uniform(1, 2, (case.rows, case.depth)) * 2.0**-apart).astype(np.float32)
@@ -145,11 +145,11 @@ def test_numbers_far_below_the_largest_are_as_near(apart: int, either_units: pum
     rows[:, 0], weights[0], weights[5, 1] = 1.75, 0, 1.75
     program = compiled(case, graph_of(case, weights, weights[0]), either_units)
     made = program({"x": rows}, loop_timeout=None)["y"].astype(np.float64)
-    expected = rows.astype(np.float64) @ weights.astype(np.float64)  # all terms are of one sign
+    expected = rows.astype(np.float64) @ weights.astype(np.float64)  # all terms have the same sign
     assert (np.abs(made - expected) <= expected * UNIT * (roundings_of(program) - case.depth)).all()
 
 
-# ---- numbers that halves do not hold
+# ---- values outside the fp16 range
 
 SPECIAL = {
     "huge": 1e30,
@@ -190,7 +190,7 @@ def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, ei
 
 @pytest.mark.parametrize("size", [1e-25, 1e-10, 1e10, 1e30])
 def test_a_matrix_of_any_size_is_two_halves(size: float, either_units: pumice.Context) -> None:
-    """Results beyond float32 are infinite, and those below its normal numbers nearly right."""
+    """Results above the fp32 range are infinite; subnormal results are nearly exact."""
     case = Case(40, 72, 36, split=True)
     random = np.random.default_rng(8)
     weights = (random.standard_normal((case.depth, case.columns)) * size).astype(np.float32)
@@ -201,7 +201,7 @@ def test_a_matrix_of_any_size_is_two_halves(size: float, either_units: pumice.Co
 
 
 def check_as_float32(case: Case, rows: Array, weights: Array, context: pumice.Context) -> None:
-    """Finite results within the roundings that are told of; the others are those of float64, rounded to float32."""
+    """Finite results are within the reported roundings; all others equal float64 results rounded to float32."""
     program = compiled(case, graph_of(case, weights, np.zeros(1)), context)
     assert "product_halves.comp" in kernels_of(program)
     made = program({"x": rows}, loop_timeout=None)["y"].astype(np.float64)
@@ -228,7 +228,7 @@ def test_a_matrix_whose_numbers_are_too_far_apart_stays_float32(number: float, e
     assert not [variant for variant in choice["variants"] if "halves" in variant]
 
 
-# ---- what takes them
+# ---- selection
 
 
 def choice_of(case: Case, context: pumice.Context, precision: str = "fp16", wide: bool = True) -> Any:

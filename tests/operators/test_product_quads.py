@@ -1,6 +1,6 @@
-"""Products of halves on matrix units whose operands both come from memory: product_quads.comp, by tiles that a program is told to take.
+"""fp16 GEMM on cooperative matrices with both operands from global memory: product_quads.comp, with given tiles.
 
-Each element may be off by the roundings that the step tells of, times 2^-24 of the sum of absolute products, and by its own rounding.
+The error bound of an element is the step's number of roundings times 2^-24 of the sum of absolute products, plus its own rounding.
 """
 
 from __future__ import annotations

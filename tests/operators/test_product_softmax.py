@@ -1,4 +1,4 @@
-"""Products with a matrix of few columns that make the Softmax of their rows too, beside the same nodes apart and NumPy."""
+"""GEMM with small N and fused row Softmax, against the unfused nodes and NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lesser_devices import lesser
 
 Array = npt.NDArray[Any]
 APART = [name for name in pumice.fusions() if name != "softmax"]
-ALLOWED = {"fp32": 2e-6, "fp16": 2e-3, "bf16": 2e-2}  # of probabilities
+ALLOWED = {"fp32": 2e-6, "fp16": 2e-3, "bf16": 2e-2}  # absolute tolerance of probabilities
 
 
 class Product(NamedTuple):
@@ -23,12 +23,12 @@ class Product(NamedTuple):
     op: str = "Gemm"
     transposed: bool = False
     has_bias: bool = True
-    before: str = ""  # a map between the two
-    keeps: bool = True  # the product is a result too
+    before: str = ""  # activation between the two
+    keeps: bool = True  # the GEMM result is also an output
     axis: int = -1
 
     def arrays(self) -> tuple[Array, Array, Array]:
-        """The rows, the matrix and the bias."""
+        """Return the rows, the matrix and the bias."""
         random = np.random.default_rng(self.depth)
         x = random.normal(size=(self.rows, self.depth)).astype("float32")
         w = (random.normal(size=(self.depth, self.columns)) / max(self.depth, 1) ** 0.5).astype("float32")
@@ -60,7 +60,7 @@ class Product(NamedTuple):
         return graph.compile(context, **options)
 
     def expected(self, x: Array) -> tuple[Array, Array]:
-        """Probabilities and the product, in float64."""
+        """Return the probabilities and the GEMM result in float64."""
         _, w, b = (array.astype("float64") for array in self.arrays())
         made = x.astype("float64") @ w + (b if self.has_bias else 0)
         if self.before == "Tanh":
@@ -82,7 +82,7 @@ CASES = {
     "a map between them": Product(6, 130, 12, before="Tanh"),
     "deep": Product(2, 1 << 14, 1),
 }
-MANY = Product(4097, 64, 16)  # rows, so that two dispatches read the matrix less often
+MANY = Product(4097, 64, 16)  # enough rows that two dispatches read the matrix less often
 
 
 def fusion_of(program: pumice.Program) -> str:
@@ -124,7 +124,7 @@ def test_one_by_one_on_devices_that_have_no_use_for_it(pumice_context: pumice.Co
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_rows_that_are_no_numbers(device: pumice.Context, precision: str) -> None:
-    """NaN and infinities make the same of a row as they do apart, and nothing of the others."""
+    """NaN and infinities affect their row as in the unfused nodes, and no other row."""
     case = CASES["one more than an eight"]
     x = case.arrays()[0]
     x[1, 3], x[2, 0], x[4, 64] = np.nan, np.inf, -np.inf
@@ -135,7 +135,7 @@ def test_rows_that_are_no_numbers(device: pumice.Context, precision: str) -> Non
     assert not np.isnan(found[[0, 3, 5, 6]]).any()
 
 
-# Halves in words; ranges that a part of the rows goes beyond; small grids; little room in a workgroup.
+# Packed fp16; ranges smaller than the rows; small grids; small workgroups.
 LESSER: dict[str, tuple[list[str], dict[str, int]]] = {
     "packed": (["storageBuffer16BitAccess", "shaderFloat16"], {}),
     "small ranges": ([], {"maxStorageBufferRange": 1 << 13}),

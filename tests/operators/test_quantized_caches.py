@@ -1,4 +1,4 @@
-"""Caches of int8 with a scale for each row: what is stored, and attention that reads them."""
+"""int8 KV caches with a scale per row: stored contents, and attention that reads them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pumice.testing import assert_close
 Array = npt.NDArray[Any]
 LEVELS = 127
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-EPSILON = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}  # half of the distance of two numbers, in parts of them
+EPSILON = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}  # half an ulp, relative
 PLACES = 40
 
 
 @dataclass(frozen=True)
 class Case:
-    """firsts: the row of each image's cache that its rows begin at; before: rows before a row's place that it sees."""
+    """firsts: first cache row written for each sequence; before: size of the attention window before a row."""
 
     heads: int
     groups: int
@@ -39,7 +39,7 @@ class Case:
         return len(self.firsts)
 
     def given(self, precision: str, seed: int = 0) -> dict[str, Array]:
-        """Rows of very different sizes, one of them of zeros."""
+        """Return rows of very different magnitudes, one of them zero."""
         random, dtype = np.random.default_rng(seed), numpy_dtype(STORED[precision])
 
         def rows(heads: int, count: int) -> Array:
@@ -83,7 +83,7 @@ def turned(case: Case, given: dict[str, Array], name: str) -> Array:
 
 
 def attention(case: Case, q: Array, keys: Array, values: Array) -> Array:
-    """In float64, of caches of floats."""
+    """Return attention in float64 on dequantised caches."""
     keys, values = (one.repeat(case.heads // case.groups, 1) for one in (keys, values))
     scores = q @ keys.transpose(0, 1, 3, 2) * case.size**-0.5
     if case.cap:
@@ -97,20 +97,20 @@ def attention(case: Case, q: Array, keys: Array, values: Array) -> Array:
 
 
 def floats(made: dict[str, Array], name: str) -> Array:
-    """Keys or values as the cache tells them."""
+    """Return the dequantised keys or values of the cache."""
     levels, scales = (made[f"new_{name}{one}"].astype(np.float64) for one in ("s", "_scales"))
     with np.errstate(invalid="ignore"):  # level 0 of a row whose scale is infinite
         return np.asarray(levels * scales[..., None])
 
 
 def check_rows(case: Case, given: dict[str, Array], made: dict[str, Array], precision: str) -> None:
-    """The new rows are told to half a level and the rounding of their scale; all others are as they were."""
+    """Check that new rows are within half a quantisation step plus the rounding of their scale, and all others are unchanged."""
     for name, source in (("key", "k"), ("value", "v")):
         rows, old = turned(case, given, source), given[f"{name}s"].copy()
         for image, first in enumerate(case.firsts):
             told = floats(made, name)[image, :, first : first + case.rows]
             scales = np.abs(rows[image]).max(-1, keepdims=True) / LEVELS
-            slack = LEVELS * EPSILON[precision] + (1e-4 if source == "k" else 0)  # keys are turned in float32
+            slack = LEVELS * EPSILON[precision] + (1e-4 if source == "k" else 0)  # RoPE is applied to keys in fp32
             assert (np.abs(told - rows[image]) <= scales * (0.5 + slack)).all()
             old[image, :, first : first + case.rows] = made[f"new_{name}s"][image, :, first : first + case.rows]
         np.testing.assert_array_equal(made[f"new_{name}s"], old)
@@ -180,7 +180,7 @@ def test_caches_are_right_by_the_kernels_of_gpus(case: Case, precision: str, gpu
     ids=str,
 )
 def test_rows_are_right_on_matrix_units(case: Case, emulating: pumice.Context) -> None:
-    """Which are emulated where the device has none."""
+    """Cooperative matrices are emulated if the device has none."""
     check(case, emulating, "fp16", "attention_row_quads.comp")
 
 
@@ -195,7 +195,7 @@ LONG = [
 
 @pytest.mark.parametrize("case", LONG, ids=str)
 def test_long_caches_are_right_on_the_units_themselves(case: Case, context: pumice.Context) -> None:
-    """On a device that has such units; on others there is nothing to run."""
+    """With real cooperative matrices; skipped on other devices."""
     quirks = {quirk.name for quirk in context.driver_quirks}
     if not context.info.matrices or context.info.limits["subgroupSize"] != 32 or "other_matrix_layout" in quirks:
         pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
@@ -204,8 +204,8 @@ def test_long_caches_are_right_on_the_units_themselves(case: Case, context: pumi
 
 @pytest.mark.parametrize("rows", [1, 20])
 def test_the_error_is_that_of_rounding_to_levels(rows: int, context: pumice.Context) -> None:
-    """A key's element is off by half a level of its row, and so a score by that times the sum of the query's magnitudes; weights change by
-    the factor e to twice that at most, and values are off by half a level themselves. Queries are small, so that the values' part counts.
+    """Check the error bound. Key elements are off by half a step, and a score by that times the L1 norm of the query. Weights change by
+    at most exp of twice that, and values are off by half a step themselves. Queries are small so that the values' error matters.
     """
     case = Case(4, 2, rows, 80, 32, (0,), turns=False)
     given = case.given("fp32")
@@ -222,9 +222,7 @@ def test_the_error_is_that_of_rounding_to_levels(rows: int, context: pumice.Cont
     assert error.max() <= bound * (1 + 1e-4)
     if rows > 1:
         return
-    own = (
-        np.abs(given["v"]).max(-1).repeat(2, 1)[..., None] / LEVELS / 2
-    )  # of each head's one value, which is the result
+    own = np.abs(given["v"]).max(-1).repeat(2, 1)[..., None] / LEVELS / 2  # with one key, a head's result is its value
     assert (error <= own * (1 + 1e-4)).all()
     assert error.max() > own.max() / 2, "values are rounded"
 
@@ -232,8 +230,8 @@ def test_the_error_is_that_of_rounding_to_levels(rows: int, context: pumice.Cont
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("size", [1.0, 1e-2, 1e-3, 1e-4, 1e-5])
 def test_elements_are_off_by_half_a_level_at_most(size: float, precision: str, context: pumice.Context) -> None:
-    """Half of a 127th of the row's largest, but for the scale's own rounding: that of its type, and where the type is float16 at most the
-    distance of its smallest numbers.
+    """The bound is 1/254 of the row maximum, plus the rounding of the scale to its type. For fp16 the latter is at least the subnormal
+    spacing.
     """
     case = Case(2, 2, 30, 30, 64, turns=False)
     given = case.given(precision)
@@ -275,7 +273,8 @@ def test_what_is_no_number_stays_none(context: pumice.Context) -> None:
 def test_rows_past_the_end_of_a_cache_are_left_out(context: pumice.Context) -> None:
     case = Case(2, 1, 3, 9, 8, (3,))
     given, program = case.given("fp32"), case.program(context, "fp32")
-    for first in (-1, 8, 100, 2**31 - 2, 2**31 + 1, 2**32 + 3, 5 * 2**32, 3 - 2**32):  # low words of some are rows
+    # The low words of some are valid rows.
+    for first in (-1, 8, 100, 2**31 - 2, 2**31 + 1, 2**32 + 3, 5 * 2**32, 3 - 2**32):
         given["firsts"][:] = first
         made = program(given)
         kept = [row for row in range(case.room) if not first <= row < first + case.rows]

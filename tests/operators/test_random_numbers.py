@@ -1,4 +1,4 @@
-"""Random numbers: the generator against its paper's known answers, its distributions, and what seeds and runs make of them."""
+"""Random numbers: the generator against the known answers of its paper, distributions, and the effect of seeds and runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_generator_gives_the_known_answers() -> None:
 
 
 def test_the_device_gives_the_known_answers(context: pumice.Context) -> None:
-    """The answers come through the state of an iteration, which is one block as it is."""
+    """A RandomState step stores a raw Philox block."""
     for words, key, expected in (
         ([0, 0, 0, 0], 0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
         ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], 0x299F31D0A4093822, "d16cfe09 94fdcceb 5001e420 24126ea1"),
@@ -67,7 +67,7 @@ def test_numbers_are_the_same_bit_by_bit_everywhere(context: pumice.Context, cou
 
 
 def kolmogorov(sample: Array, distribution: Any) -> float:
-    """The largest distance of the distribution functions, times the root of the count: 1.95 is passed once in a thousand times."""
+    """Return the Kolmogorov-Smirnov statistic times sqrt(n); it exceeds 1.95 once in a thousand samples."""
     ordered = np.sort(sample.astype(np.float64))
     n = len(ordered)
     at = distribution(ordered)
@@ -221,7 +221,7 @@ def test_shapes_and_types_of_others(context: pumice.Context, precision: str) -> 
 
 
 def test_iterations_and_branches_differ(context: pumice.Context) -> None:
-    """The numbers are made in a Loop, in a Scan and in both branches of an If."""
+    """Random numbers are drawn in a Loop, in a Scan and in both branches of an If."""
     numbers = [helper.make_node("RandomUniform", [], ["r"], shape=[3]), helper.make_node("Identity", ["go"], ["on"])]
     bool_value = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "on")]
     body = helper.make_graph(

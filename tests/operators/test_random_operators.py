@@ -74,7 +74,7 @@ def elements(draw: st.DrawFn, shape: Shape, dtype: str) -> Array:
 
 
 def strides_of(draw: st.DrawFn, shape: Shape) -> list[int] | None:
-    """Packed, or the axes in another order with gaps between them."""
+    """Return packed strides, or permuted ones with gaps."""
     if not shape or draw(st.booleans()):
         return None
     strides = [0] * len(shape)
@@ -86,7 +86,7 @@ def strides_of(draw: st.DrawFn, shape: Shape) -> list[int] | None:
 
 
 def operand(draw: st.DrawFn, array: Array) -> Operand:
-    """An input; some axes are one element that repeats."""
+    """Draw an input; some axes are broadcast from one element."""
     offset = 16 * draw(st.integers(0, 5))
     strides = strides_of(draw, array.shape)
     if array.ndim and array.size and draw(st.integers(0, 3)) == 0:
@@ -102,7 +102,7 @@ def target(draw: st.DrawFn, array: Array) -> Operand:
 
 
 def narrowed(draw: st.DrawFn, shape: Shape) -> Shape:
-    """A shape that broadcasts to the given one."""
+    """Draw a shape that broadcasts to the given shape."""
     kept = shape[draw(st.integers(0, len(shape))) :]
     return tuple(1 if draw(st.integers(0, 2)) == 0 else size for size in kept)
 

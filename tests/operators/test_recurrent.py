@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN beside PyTorch and onnx's reference, over long sequences, and what they refuse."""
+"""LSTM, GRU and RNN against PyTorch and onnx.reference, over long sequences, and with invalid arguments."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_recurrent_layers_agree_with_the_reference_of_onnx(op: str, direction: s
         assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
 
 
-# For each of ONNX's gates its place among PyTorch's.
+# Index in PyTorch's gate order of each ONNX gate.
 TORCH_GATES = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}
 
 
@@ -75,7 +75,7 @@ def test_recurrent_layers_agree_with_pytorch(op: str, context: pumice.Context) -
 
 @pytest.mark.parametrize("op", list(recurrents.GATES))
 def test_ten_thousand_steps(op: str, context: pumice.Context) -> None:
-    """A few dispatches make many steps each."""
+    """A few dispatches run many steps each."""
     data = np.random.default_rng(1).standard_normal((10_000, 1, 3)).astype("float32")
     constants = weights(op, 1, 3, 5)
     model = recurrents.REFERENCES[op]
@@ -124,7 +124,7 @@ def test_other_numbers_and_activations_are_refused_by_name(op: str) -> None:
 
 
 def test_thousands_of_dispatches(context: pumice.Context) -> None:
-    """A layer too large for one workgroup takes one a step."""
+    """A layer too large for one workgroup needs a dispatch per step."""
     data = np.random.default_rng(1).standard_normal((3_000, 1, 3)).astype("float32")
     constants = weights("LSTM", 1, 3, 131)
     expected = recurrents.REFERENCES["LSTM"](data, *constants)[:2]

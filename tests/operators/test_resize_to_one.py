@@ -1,4 +1,4 @@
-"""Resize by pytorch_half_pixel to one element: the place is 0 whatever the scale, as the specification and ONNX Runtime have it."""
+"""Resize with pytorch_half_pixel to one element: the coordinate is 0 for any scale, as in the specification and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODES: list[dict[str, Any]] = [
 def test_one_element_is_taken_from_the_first_place(
     context: pumice.Context, attributes: dict[str, Any], to: float
 ) -> None:
-    """The size comes from scales, of which 0.4 leaves one of 4 elements too, or from sizes."""
+    """The size is given by scales (0.4 also leaves one of 4 elements) or by sizes."""
     x = np.random.default_rng(0).standard_normal((1, 1, 4, 4)).astype("float32")
     x[0, 0, 0] = [1, 2, 4, 8]
     constants = {"scales": np.array([1, 1, 1, to], "float32")} if to < 1 else {"sizes": np.array([1, 1, 4, 1])}

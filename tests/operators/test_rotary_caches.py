@@ -1,4 +1,4 @@
-"""Rotary embedding with the caches behind it as one kernel: the same bits as by the nodes apart."""
+"""RoPE fused with the KV cache update: bit-identical to the separate nodes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FIRSTS = (
     2**32 + 3,
     5 * 2**32,
     3 - 2**32,
-)  # the low words of some are rows of the cache
+)  # the low words of some are valid cache rows
 
 
 def cached(
     graph: pumice.Graph, sizes: tuple[int, int, int, int], room: int, turned: int = 0, interleaved: int = 0
 ) -> dict[str, np.ndarray]:
-    """Adds attention of a decoder's layer whose rows, keys and values come as one tensor; gives its inputs."""
+    """Add decoder attention with a fused QKV input, and return its inputs."""
     batch, rows, groups, size = sizes
     heads, dtype = 2 * groups, "float32"
     chance = np.random.default_rng(rows)
@@ -38,7 +38,7 @@ def cached(
         "firsts": chance.integers(0, room - rows + 1, batch),
     }
     given = {name: graph.input(name, str(one.dtype), list(one.shape)) for name, one in arrays.items()}
-    given["firsts"] = of_the_device(graph, given["firsts"], "found")  # a call checks those of an input
+    given["firsts"] = of_the_device(graph, given["firsts"], "found")  # not a checked input of the call
     apart = graph.add("Reshape", given["rows"], np.array([0, 0, heads + 2 * groups, size]))
     apart = graph.add("Transpose", apart, perm=[0, 2, 1, 3])
     q, k, v = graph.add("Split", apart, np.array([heads, groups, groups]), outputs=3, axis=1)
@@ -77,7 +77,7 @@ def test_the_bits_are_those_of_the_nodes_apart(
 
 
 def test_rows_past_the_end_of_a_cache_are_left_out(context: pumice.Context) -> None:
-    """Rows that begin before the cache or end behind it leave no others behind."""
+    """Rows before the start or past the end of the cache are dropped, without side effects."""
     for first in FIRSTS:
         made = []
         for fuse in (True, False):
@@ -93,7 +93,7 @@ def test_rows_past_the_end_of_a_cache_are_left_out(context: pumice.Context) -> N
 
 @pytest.mark.parametrize("mode", ["linear", "circular"])
 def test_first_rows_are_numbers_of_64_bits(mode: str, context: pumice.Context) -> None:
-    """Of linear caches rows that begin past the end are left out; circular ones go on at their beginning."""
+    """Linear caches drop rows past the end; circular caches wrap around."""
     cache, update = np.zeros((1, 7, 4), np.float32), np.ones((1, 3, 4), np.float32)
     for first in FIRSTS:
         graph = pumice.Graph("scattered")
@@ -107,7 +107,7 @@ def test_first_rows_are_numbers_of_64_bits(mode: str, context: pumice.Context) -
 
 
 def test_a_program_that_checks_indices_keeps_the_nodes_apart(context: pumice.Context) -> None:
-    """The checks are stated of the nodes that have the indices."""
+    """Checks belong to the nodes that read the indices."""
     graph = pumice.Graph("cached")
     arrays = cached(graph, (1, 3, 1, 8), 8)
     program = graph.compile(context, check_indices=True)

@@ -1,4 +1,4 @@
-"""Operators over rows: the first of each are NumPy's whatever the rows' length, and many short rows cost what their elements do."""
+"""Row operators: the top elements match NumPy for every row length, and many short rows cost only what their elements need."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Array = npt.NDArray[Any]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-# Lengths at which a row is copied, ranked, sorted beside others in one workgroup, sorted alone, and sorted in blocks.
+# Lengths at which a row is copied, ranked, sorted with others in one workgroup, sorted alone, or sorted in blocks.
 LENGTHS = (1, 2, 3, 8, 31, 32, 33, 64, 255, 256, 257, 300, 512, 513, 1023, 1024, 1025, 2049, 3000)
 SPECIAL = (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0**-14, 3.0, 3.0)
 
 
 @pytest.fixture(scope="module", params=["lanes", "tiled"])
 def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """Devices with the kernels of software devices, and with those of GPUs, whose workgroups meet in shared memory."""
+    """Devices with the CPU (SIMD) kernels, and with the GPU kernels that reduce in shared memory."""
     if request.param == "lanes":
         yield pumice_context
         return
@@ -37,7 +37,7 @@ def element_type(name: str) -> np.dtype[Any]:
 
 
 def first_of(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
-    """NaN is above all numbers, zeros are equal, and of equals the first comes first."""
+    """Return the top k and their indices: NaN is largest, zeros are equal, ties take the lowest index."""
     comparable = x.astype(np.float64) if x.dtype.kind not in "iub" else x
     ranks = np.unique(comparable, return_inverse=True, equal_nan=True)[1].reshape(x.shape)
     order = np.argsort(-ranks if largest else ranks, axis=axis, kind="stable")
@@ -46,9 +46,7 @@ def first_of(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
 
 
 def elements(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Elements of few values and of many, of all the type's range, and special ones that compare in a way of their
-    own.
-    """
+    """Draw elements with few or many distinct values, over the whole range, and special values."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype in INTEGERS:
@@ -86,7 +84,7 @@ def compare_first(context: pumice.Context, rng: np.random.Generator) -> None:
     assert np.array_equal(made["indices"], expected_indices), note
     bits = f"u{x.dtype.itemsize}" if dtype != "bool" else "u1"
     values = made["values"]
-    if values.dtype.kind == "f":  # some devices have one NaN only
+    if values.dtype.kind == "f":  # some devices have only one NaN
         assert np.array_equal(np.isnan(values), np.isnan(expected_values)), note
         values, expected_values = (np.where(np.isnan(one), one.dtype.type(0), one) for one in (values, expected_values))
     assert np.array_equal(values.view(bits), expected_values.view(bits)), note
@@ -135,10 +133,10 @@ def test_the_first_of_a_strided_view_are_those_of_its_elements(context: pumice.C
     assert np.array_equal(made["indices"], expected_indices)
 
 
-# --- What many short rows cost
+# --- Cost of many short rows
 
 ROWS = 8192
-CUBES = (1, 2, 3, 8)  # sides of the matrices of Det
+CUBES = (1, 2, 3, 8)  # matrix sizes of Det
 ROW_OPERATORS: dict[str, dict[str, Any]] = {
     "TopK": {"outputs": 2},
     "ArgMax": {"axis": 1},
@@ -176,12 +174,12 @@ def row_graph(op: str, length: int) -> pumice.Graph:
 
 @pytest.mark.parametrize("op", ROW_OPERATORS)
 def test_short_rows_share_workgroups(device: pumice.Context, op: str) -> None:
-    """A workgroup to each row would be as many workgroups as rows, each with the work of a few elements."""
+    """One workgroup per row would waste nearly all invocations on a few elements."""
     for length in CUBES if op == "Det" else (1, 2, 3, 8, 31, 32):
         program = row_graph(op, length).compile(device)
         plan = program.plan([[int(size) for size in program.inputs[0].shape or ()]])
         program.close()
-        widest = {"softmax.comp": 1, "layer_norm.comp": 1}  # a workgroup of lanes is one subgroup of eight
+        widest = {"softmax.comp": 1, "layer_norm.comp": 1}  # their CPU (SIMD) workgroup is one subgroup of eight
         for step in plan:
             groups = math.prod(step["groups"])
             share = widest.get(step["kernel"], 8) if device.feature("subgroupShuffle") else 8
@@ -189,7 +187,7 @@ def test_short_rows_share_workgroups(device: pumice.Context, op: str) -> None:
 
 
 def test_rows_of_a_few_dozen_elements_are_sorted_side_by_side(context: pumice.Context) -> None:
-    """The second sort of a long row's firsts is one of short rows: blocks of 2, 4, .. 512 pairs, and their order."""
+    """The final sort of a long row's candidates is a short-row sort in blocks of 2, 4, ... 512 pairs."""
     for k in (1, 3, 20, 100, 200):
         x = elements(np.random.default_rng(k), (7, 2500), "float32")
         graph = pumice.Graph()
@@ -203,7 +201,7 @@ def test_rows_of_a_few_dozen_elements_are_sorted_side_by_side(context: pumice.Co
 
 
 def test_routing_a_row_of_experts_costs_as_many_workgroups_as_its_elements_need(context: pumice.Context) -> None:
-    """A million rows of eight: no workgroup has fewer than 256 elements."""
+    """A million rows of eight: no workgroup has fewer than 64 elements."""
     graph = pumice.Graph()
     operand = graph.input("x", "float32", [1_000_000, 8])
     for i, value in enumerate(graph.add("TopK", operand, np.array([2]), outputs=2)):

@@ -1,5 +1,5 @@
-"""Variants of steps whose kernels spill, as drivers tell it, are not taken: another one stands for them, the report says so, the cache
-keeps what was told, and Model.tune() rejects them. A quirk tells it here of all workgroups of 256 invocations and more.
+"""Variants whose kernels spill according to the driver are replaced by others, noted in the report, cached, and rejected by Model.tune().
+A quirk simulates spills for all workgroups of 256 or more invocations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(of: pumice.Context, quirks: list[str]) -> pumice.Context:
-    """A device for which the kernels of GPUs are taken."""
+    """Return a device that uses the GPU kernels."""
     return pumice.Context(f"uuid:{of.info.uuid}", without=["subgroupShuffle"], quirks=quirks)
 
 
@@ -63,7 +63,7 @@ def choice_of(program: pumice.Program, rows: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rows", [1, 70])
 def test_another_variant_stands_for_one_that_spills(rows: int, plain: pumice.Context, spilling: pumice.Context) -> None:
-    """The next one of the same kernel, or of another where no variant of it can be taken."""
+    """The replacement is another variant of the same kernel, or of another kernel if none is valid."""
     if rows == 1 and plain.limit("maxComputeWorkGroupInvocations") < 512:
         pytest.skip("needs maxComputeWorkGroupInvocations of 512, the smallest workgroup of gemv.comp")
     x = rows_in(rows)
@@ -80,20 +80,20 @@ def test_another_variant_stands_for_one_that_spills(rows: int, plain: pumice.Con
 
 
 def tile_of(variant: str) -> list[int]:
-    """Pixels, channels, split, and the pixels and channels of an invocation, of "conv_tiled 128x64 split 1 registers 8x4"."""
+    """Parse "conv_tiled 128x64 split 1 registers 8x4": pixels, channels, split, pixels and channels per invocation."""
     found = re.fullmatch(r"conv_tiled (\d+)x(\d+) split (\d+) registers (\d+)(?:x(\d+))?", variant)
     assert found
     return [int(one or found[4]) for one in found.groups()]
 
 
 def apart(one: str, other: str) -> float:
-    """The doublings from one tile to another."""
+    """Return the distance between two tiles in powers of two."""
     pairs = zip(tile_of(one), tile_of(other), strict=True)
     return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
 def spills(variant: str) -> bool:
-    """As the quirk tells it: workgroups of 256 invocations and more."""
+    """Return whether the quirk reports spills: workgroups of 256 or more invocations."""
     pixels, channels, split, held_pixels, held_channels = tile_of(variant)
     return pixels * channels * split >= 256 * held_pixels * held_channels
 
@@ -102,7 +102,7 @@ def spills(variant: str) -> bool:
 def test_the_nearest_tile_stands_for_one_that_spills(
     rows: int, columns: int, plain: pumice.Context, spilling: pumice.Context
 ) -> None:
-    """Not the next one of a list, which goes round to the smallest tile behind the largest one."""
+    """It is not the next in the list, which wraps around from the largest to the smallest tile."""
     choices = []
     for context in (plain, spilling):
         graph = pumice.Graph("product")
@@ -121,7 +121,7 @@ def test_the_nearest_tile_stands_for_one_that_spills(
 
 
 def test_what_was_told_is_kept_in_the_cache(pumice_context: pumice.Context, cache: Path) -> None:
-    """A second context, as a later process, finds the answers of the first one: no file is written again."""
+    """A second context, like a later process, reads the cached answers and rewrites no file."""
     times: list[dict[Path, int]] = []
     for _ in range(2):
         with made(pumice_context, ["told_spills"]) as context:
@@ -134,7 +134,7 @@ def test_what_was_told_is_kept_in_the_cache(pumice_context: pumice.Context, cach
 
 
 def counted(rows: int, context: pumice.Context) -> tuple[int, int]:
-    """How often a load that binds one shape is planned, and how many pipelines it makes."""
+    """Return how often loading with one shape plans, and how many pipelines it creates."""
     before = context.pipelines_created
     with pumice.profile() as measured:
         program = product(rows, context)
@@ -144,13 +144,13 @@ def counted(rows: int, context: pumice.Context) -> tuple[int, int]:
 
 
 def test_what_is_known_of_spills_is_asked_and_planned_once(pumice_context: pumice.Context, cache: Path) -> None:
-    """Only the load that makes a kernel plans again for what the driver tells of it. A later one of the process asks nothing, makes no
-    pipeline and plans once; so does one of a later process, which makes the kernels that it runs and none that spills.
+    """Only the load that compiles a kernel re-plans for spills. Later loads in the process query nothing, create no pipeline and plan
+    once. A later process also plans once, and only creates pipelines that it runs.
     """
     with made(pumice_context, ["told_spills"]) as context:
         plans, pipelines = counted(70, context)
         assert plans > 1
-        assert pipelines > 2  # one that spills, one that does not, and that of the weights
+        assert pipelines > 2  # one spilling, one not, and one for packing the weights
         told = {path: path.read_bytes() for path in cache.glob("*/*.bin")}
         for path in told:
             path.unlink()
@@ -165,7 +165,7 @@ def test_what_is_known_of_spills_is_asked_and_planned_once(pumice_context: pumic
 
 
 def test_another_shape_keeps_what_was_told_of_the_first(spilling: pumice.Context) -> None:
-    """A binding takes over steps of the last one, but none whose kernel spills."""
+    """A new shape reuses steps of the last plan, except for spilling kernels."""
     graph = pumice.Graph("product")
     x = graph.input("x", "float32", [None, 200])
     w = np.random.default_rng(1).standard_normal((200, 72)).astype(np.float32)
@@ -178,7 +178,9 @@ def test_another_shape_keeps_what_was_told_of_the_first(spilling: pumice.Context
 
 
 def test_drivers_that_tell_are_asked_for_numbers_alone(plain: pumice.Context, cache: Path) -> None:
-    """The validation layer would say of a pipeline without its texts that they are asked for. Of other drivers nothing is kept."""
+    """The validation layer would warn if pipelines were queried for text without being created for it. Nothing is cached for other
+    drivers.
+    """
     product(70, plain).call((rows_in(70),))
     tells = plain.info.kind != "software" and plain.feature("pipelineExecutableInfo")
     assert cache.exists() == tells
@@ -217,7 +219,7 @@ def attention(context: pumice.Context, taken: dict[str, str]) -> tuple[pumice.Pr
 
 
 def test_attention_leaves_a_share_that_spills(units: pumice.Context) -> None:
-    """On matrix units: eight subgroups of 32 invocations, whichever share of them the device would take, are what the quirk says of."""
+    """With cooperative matrices, the quirk affects tilings with eight subgroups of 32 invocations, if the device selects one."""
     own = attention(units, {"attention of 2048 rows": "nothing"})[1][0]["choice"]["own"]
     with pumice.Context(f"uuid:{units.info.uuid}", quirks=["told_spills"]) as context:
         note = attention(context, {})[0].report()[0]["note"]

@@ -1,4 +1,4 @@
-"""Running sums of tensors whose axes do not merge into as few as the kernel walks."""
+"""Cumulative sums of tensors whose axes cannot be merged to the number that the kernel supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""64-bit integers in operators and control flow on devices without them: as on devices that have them, bit for bit, and as NumPy."""
+"""64-bit integers in operators and control flow on devices without them: bit-identical to native integers, and to NumPy."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def both(
     outputs: Sequence[str] = ("y",),
     **more: Any,
 ) -> list[Array]:
-    """The results with pairs of words, which are those with 64-bit integers where the device has them. Inputs are given, nothing is
-    folded."""
+    """Return the results with pairs of uint32, after comparing them with native 64-bit integers if available. Values are inputs, so
+    nothing is constant-folded.
+    """
     inputs = [
         value(name, list(array.shape), helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in arrays.items()
     ]
@@ -206,7 +207,7 @@ def test_fused_chains_and_mixed_types(context: pumice.Context, paired: pumice.Co
 
 @pytest.mark.parametrize("trips", [0, 1, 9])
 def test_loops_count_and_carry(context: pumice.Context, paired: pumice.Context, trips: int) -> None:
-    """The counter, a carried sum of 64 bits and a condition on it."""
+    """The counter, a carried 64-bit sum, and a condition on it."""
     body = helper.make_graph(
         [
             node("Mul", ["sum", "three"], ["tripled"]),

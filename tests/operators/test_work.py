@@ -1,4 +1,4 @@
-"""The floating-point operations that a row counts of its nodes, as a profile tells them."""
+"""FLOP counts of operator rows, as reported by a profile."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pumice import _pumice
 ROWS = {row.name: row for row in _pumice.operators()}
 
 
-# Equations of Einsum whose elements are moved and not added.
+# Einsum equations that only move elements.
 MOVES = {"ii->i", "ijk->kij"}
 
 
 def work_of(program: pumice.Program, given: dict[str, Any]) -> int:
-    """The operations of one call."""
+    """Return the FLOPs of one call."""
     with pumice.profile("execution") as measured:
         program(given)
     return sum(span.flop for span in measured.spans)
@@ -80,7 +80,7 @@ def test_a_recurrent_layer_counts_the_products_of_its_gates(
 
 
 def test_a_transform_counts_its_passes(pumice_context: pumice.Context) -> None:
-    """128 elements are passes of radices 32 and 4: 4 operations for a product of a real element, 8 for one of a complex one."""
+    """128 elements take passes of radix 32 and 4, with 4 operations per product of a real element and 8 per complex one."""
     graph = pumice.Graph()
     graph.output("y", graph.add("DFT", graph.input("x", "float32", (2, 128, 1))))
     given = {"x": np.ones((2, 128, 1), "float32")}
@@ -88,7 +88,7 @@ def test_a_transform_counts_its_passes(pumice_context: pumice.Context) -> None:
 
 
 def test_attention_counts_the_keys_of_a_cache(pumice_context: pumice.Context) -> None:
-    """Four rows of queries meet 3 new keys and 5 of the past, of 6 elements; the values have 10."""
+    """Four queries attend to 3 new and 5 past keys of size 6; values have size 10."""
     graph = pumice.Graph()
     shapes = {"q": (1, 2, 4, 6), "k": (1, 2, 3, 6), "v": (1, 2, 3, 10), "pk": (1, 2, 5, 6), "pv": (1, 2, 5, 10)}
     q, k, v, past_k, past_v = (graph.input(name, "float32", shape) for name, shape in shapes.items())

@@ -1,4 +1,4 @@
-"""Constants of shapes that no operator takes, beside inputs whose sizes are unknown until the call: an error of ours, or a result."""
+"""Constants with invalid shapes, next to inputs of unknown size: an error of the engine, or a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ELEMENTS, CASES_EACH = 4096, 2
 
 
 def small_cases() -> dict[str, list[Case]]:
-    """The small cases of each operator that have the most inputs."""
+    """Return the small cases with the most inputs for each operator."""
     small = [
         case
         for case in CASES
@@ -38,7 +38,7 @@ SMALL = small_cases()
 def test_a_letter_of_two_sizes_in_one_term_is_refused(
     context: pumice.Context, equation: str, sizes: tuple[int, int]
 ) -> None:
-    """A diagonal repeats nothing, unlike an axis of one element that meets another operand's."""
+    """A diagonal does not broadcast, unlike a size-1 axis of another operand."""
     graph = pumice.Graph("einsum")
     x = graph.input("x", "float32", [*sizes, *[4] * (equation.index("-") - 2)])
     with pytest.raises(pumice.GraphError, match="for one letter"):
@@ -47,7 +47,7 @@ def test_a_letter_of_two_sizes_in_one_term_is_refused(
 
 
 def misshapen(array: Array) -> Iterator[Array]:
-    """Arrays of other shapes with the same elements, with fewer or with none."""
+    """Yield arrays of other shapes with the same elements, with fewer or with none."""
     first = array.reshape(-1)[:1] if array.size else np.zeros(1, array.dtype)
     yield first.reshape(())
     yield array.reshape(-1)

@@ -1,4 +1,4 @@
-"""Kernels of users that would harm the process or its other tensors: their indices, their arrays and their wishes are bounded."""
+"""User kernels that could harm the process or other tensors: out-of-bounds indices, array sizes and unroll hints are limited."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from features import need_features
 Array = np.ndarray[Any, Any]
 BUFFER = "layout(binding = 0) buffer X { float x[]; };\n"
 LENGTH = 24
-# Arrays by the memory that they are in, each of LENGTH elements of which element i is i.
+# Arrays by memory kind, each with LENGTH elements, element i being i.
 PLACES = {
     "shared": "layout(local_size_x = 1) in;\nshared float a[24];\nvoid main() { FILL READ }",
     "global": "float a[24];\nvoid main() { FILL READ }",
@@ -93,7 +93,7 @@ UNROLLED = {
 def test_a_wish_to_unroll_without_end_is_dropped_and_said(
     context: pumice.Context, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Fifty thousand trips are fewer than those after which software drivers end a loop."""
+    """Fifty thousand iterations are below the limit at which software drivers end a loop."""
     text = "#extension GL_EXT_control_flow_attributes : require\n" + BUFFER
     text += f"void main() {{ float s = 0.0; {UNROLLED[form].replace('TRIPS', '50000')} x[4] = s; }}"
     x = np.array([1, 2, 3, 2, 0], "float32")
@@ -114,7 +114,7 @@ def test_a_modest_wish_to_unroll_stays(context: pumice.Context, caplog: pytest.L
 
 
 def test_a_wrong_index_into_a_tensor_changes_no_other(context: pumice.Context) -> None:
-    """Tensors of one size lie beside each other in the memory that the engine takes for many."""
+    """Tensors of equal size are adjacent in a shared allocation."""
     if context.info.kind != "software":
         need_features(context, "pipelineRobustness")
     tensors = [pumice.tensor(np.full(64, float(k), "float32"), context) for k in range(8)]

@@ -1,4 +1,4 @@
-"""Every function of the GLSL extension in every mode against a NumPy model of it, bit for bit."""
+"""Every function of the GLSL extension in every mode against a NumPy model, bit for bit."""
 
 from __future__ import annotations
 

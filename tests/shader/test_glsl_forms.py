@@ -1,4 +1,4 @@
-"""Forms of shaders that the GLSL extension has to take: structures of their own, matrices of a vendor, texts without an end."""
+"""Shader forms that the GLSL extension must accept: user-defined vec8 structures, vendor matrix types, unterminated sources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_shaders_of_2024_may_declare_their_own_structure_of_eight(mode: str, tmp
     validate(pumice.compile(OWN_STRUCTURE, pumice.ShaderOptions(generation="2024", **MODES[mode])), tmp_path)
 
 
-# Shaders of 2024 declare the structure also where halves are computed with, and make no use of it then.
+# Shaders of 2024 also declare the structure with fp16 arithmetic, and do not use it then.
 OWN_STRUCTURE_ALWAYS = OWN_STRUCTURE.replace(
     "#if NCNN_fp16_storage && !NCNN_fp16_arithmetic\n", "#if NCNN_fp16_storage\n"
 ).replace(

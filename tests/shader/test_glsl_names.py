@@ -1,4 +1,4 @@
-"""Every name of the GLSL extension compiles in every mode and for any options; its macros say what the device can."""
+"""Every name of the GLSL extension compiles in every mode and with any options; its macros describe the device."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ void main() {
 
 @pytest.mark.parametrize("path", pumice._pumice.embedded_shaders())
 def test_no_text_of_the_engine_pastes_names(path: str) -> None:
-    """A text that does is given all macros of the device, for which the shader compiler is asked, and is slower to compile."""
+    """A source with token pasting gets all device macros, which requires the device profile and slows compilation."""
     assert "##" not in pumice._pumice.embedded_shader(path)
 
 
@@ -149,7 +149,7 @@ def test_any_options_make_a_preamble_that_compiles(
 def test_every_name_compiles_to_valid_spirv_for_any_options(
     storage: str, flags: set[str], generation: str, profile: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Every float and every integer function, for devices that can everything but what the flags leave out."""
+    """Every float and integer function, for devices that support everything except what the flags exclude."""
     chosen: dict[str, Any] = {flag: flag in flags for flag in FLAGS} | {"storage": storage, "profile": profile}
     options = pumice.ShaderOptions(generation=generation, **chosen)
     for source in [STORES, LOADS, INTEGERS, *([EIGHTS] if generation == "2024" else [])]:
@@ -278,7 +278,7 @@ def test_macros_that_this_glslang_cannot_keep_are_withheld_and_reported() -> Non
     )
     plain = pumice.compile("void main() {}", profile={})
     assert plain.report == {} and plain.options.profile == {}
-    other = pumice.compile("void main() {}", profile=profile)  # the same text, another profile
+    other = pumice.compile("void main() {}", profile=profile)  # the same source with another profile
     assert other.report.keys() == shader.report.keys()
 
 

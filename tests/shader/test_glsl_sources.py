@@ -1,4 +1,4 @@
-"""Sources as other projects write them: versions, sets, implicit conversions, arrays of blocks, sizes by constants."""
+"""Sources as written by other projects: versions, sets, implicit conversions, block arrays, sizes from constants."""
 
 from __future__ import annotations
 

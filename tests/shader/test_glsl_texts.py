@@ -1,4 +1,4 @@
-"""Legal GLSL that compilers stumble over: every module is valid, and errors have their places."""
+"""Legal GLSL that breaks compilers: every module is valid, and errors have a source location."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pumice
 from features import need_features
 from glsl_modes import validate
 
-# --- Conversions of types that are for buffers alone
+# --- Conversions of storage-only types
 
 NUMBERS = {
     "float16_t": "float16", "float": "float32", "double": "float64", "int8_t": "int8", "uint8_t": "uint8",
@@ -29,7 +29,7 @@ VECTORS = {
 def test_every_number_converts_to_small_ones(
     target: str, arithmetic: bool, lanes: int, context: pumice.Context, tmp_path: Path
 ) -> None:
-    """The small types have arithmetic, or are for buffers alone."""
+    """Small types with arithmetic, or storage-only."""
     storage = {"int16_storage": True, "int8_storage": True, "storage": "fp16"}
     options = pumice.ShaderOptions(**storage, fp16_arithmetic=arithmetic, int16=arithmetic, int8=arithmetic)
     kind = {name: name if lanes == 1 else f"{VECTORS[name]}{lanes}" for name in NUMBERS}
@@ -52,7 +52,7 @@ def test_every_number_converts_to_small_ones(
     np.testing.assert_array_equal(y, np.append(np.tile(values, len(sources)), np.ones(lanes)).astype(y.dtype))
 
 
-# --- Legal texts that few people write
+# --- Legal but unusual sources
 
 BUFFER = "layout(binding = 0) buffer X { float x[]; };\n"
 UNUSUAL = {

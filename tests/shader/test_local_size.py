@@ -1,4 +1,4 @@
-"""The local size of texts that declare none: given to compile(), Kernel and %%glsl, as an argument or as specialization constants."""
+"""Local size of sources without a declaration: passed to compile(), Kernel and %%glsl, as an argument or as specialization constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) buffer Y { float y[]; };
 """
 
-# Sums of workgroups, by what invocations do together: each needs its workgroups whole.
+# Workgroup sums by the operation that invocations share; each needs whole workgroups.
 TOGETHER = {
     "shared memory and a barrier": ARRAYS
     + """
@@ -93,10 +93,10 @@ def test_specialization_constants_say_the_local_size_too(pumice_context: pumice.
 @pytest.mark.parametrize("name", TOGETHER)
 def test_without_a_local_size_a_kernel_says_where_one_is_needed(pumice_context: pumice.Context, name: str) -> None:
     if "number" in name:
-        return  # not even a shader without a size
+        return  # compiles without a size too
     with pytest.raises(pumice.ShaderCompileError, match=r"(?s)without a local size.*local_size=.*\^"):
         pumice.Kernel(TOGETHER[name], pumice_context)
-    for _ in range(2):  # the second shader is from the cache
+    for _ in range(2):  # the second shader comes from the cache
         shader = pumice.compile(TOGETHER[name])
         assert shader.interface["local_size"] == (1, 1, 1) and not shader.interface["guarded"]
 
@@ -179,7 +179,7 @@ def test_a_local_size_is_within_what_the_device_takes(pumice_context: pumice.Con
 
 
 def test_a_kernel_that_was_never_made_can_be_shown() -> None:
-    assert repr(pumice.Kernel.__new__(pumice.Kernel)) == "<Kernel, not made>"  # a traceback of its failure shows it so
+    assert repr(pumice.Kernel.__new__(pumice.Kernel)) == "<Kernel, not made>"  # as in a constructor traceback
     assert repr(pumice.dv.Context.__new__(pumice.dv.Context)) == "<dv.Context, not made>"
 
 
@@ -198,7 +198,7 @@ def test_bodies_files_and_debugged_kernels_take_it(pumice_context: pumice.Contex
 
 
 def test_storage_types_of_a_given_local_size(pumice_context: pumice.Context) -> None:
-    """Every precision is a build of its own, with the same size."""
+    """Every precision is a separate build with the same size."""
     source = """
 layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) writeonly buffer Y { sfp y[]; };

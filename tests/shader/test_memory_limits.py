@@ -1,4 +1,4 @@
-"""Processes with little address space, and calls with more shapes than a program remembers. Each in a process of its own."""
+"""Processes with little address space, and programs called with more shapes than they cache. Each runs in a subprocess."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lines(program: str) -> list[str]:
 
 @needs_limits
 def test_a_compiler_without_room_is_out_of_memory_and_compiles_later() -> None:
-    """The room grows from nothing, over too little for the library and for its stack, to enough."""
+    """Available memory grows from nothing, past too little for the library and its stack, to enough."""
     made = lines(
         "for room in (0, 4, 16, 24, 32): print(compiled(text(3, room), room))\nprint(compiled(text(3, 99), 100))\n"
     )
@@ -51,7 +51,7 @@ def test_a_compiler_without_room_is_out_of_memory_and_compiles_later() -> None:
 
 @needs_limits
 def test_only_deep_texts_ask_for_a_large_stack() -> None:
-    """256 MiB were asked for whatever the text was."""
+    """The stack was 256 MiB for every source."""
     begin = "print(compiled(text(1, 1), 400))\n"
     flat = lines(begin + "for depth in (1, 10, 40): print(compiled(text(depth, depth), 64))\n")
     assert flat == ["compiled"] * 4
@@ -91,10 +91,10 @@ print(sorted(half)[len(half) // 2])
 
 @needs_limits
 def test_shapes_that_a_program_has_forgotten_keep_no_memory() -> None:
-    """The last 16 choices of shapes are remembered; 7 kB were kept for each of the others.
+    """A program caches its last 16 shape bindings; it used to leak 7 kB for each of the others.
 
-    The shapes come in no order of size: large ones at the end would take memory of their own. What a shape keeps is the median of ten
-    parts of the second half: a driver takes memory for code and for its own stores in jumps of megabytes.
+    The shapes are shuffled, since large shapes at the end would allocate memory of their own. The cost of a shape is the median over the
+    second half of the run, because drivers allocate memory for code and caches in steps of megabytes.
     """
     kilobytes = float(output_of("-c", SHAPES, PUMICE_VALIDATION="0"))
     assert kilobytes < 1

@@ -1,4 +1,4 @@
-"""Kernels of which some arrays are float32 and others of 16 bits compile for every storage, on devices that are not here too."""
+"""Kernels with both float32 and 16-bit arrays compile for every storage, including devices not present."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELD = {"TEAM": "16u", "TEAMS": "16u", "HELD": "2u", "SUBGROUP": "32", "EPILOGUE
 ROWS = {"LANES": "0", "SHORT": "1", "WORKGROUP": "64", "EPILOGUE(x)": "x"}
 NORM = {"HAS_BIAS": "1", "CENTRED": "1", "HAS_MEAN": "0", "HAS_DEVIATION": "0"}
 
-# By shader: the arrays that may be float32 beside 16 bits, and its macros.
+# Shader, arrays that may be float32 next to 16-bit ones, and macros.
 KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
     ("conv_matrix.comp", ["", "Y", "BRY"], {**CONTRACTION, **VECTORS}),
     ("conv_matrix.comp", ["", "Y", "BRY"], {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"}),
@@ -62,7 +62,7 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
     ("norm_apply.comp", ["", "X", "Y"], {"PLANES": "1", "VEC4": "0", "EPILOGUE(x)": "x"}),
 ]
 STORAGES = ("fp16", "fp16_packed", "bf16_packed")
-# Of devices that store single elements of 16 bits.
+# Kernels that need 16-bit storage of single elements.
 MATRICES = ("conv_halo.comp", "conv_matrix.comp", "conv_taps.comp", "product_quads.comp")
 
 

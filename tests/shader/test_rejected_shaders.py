@@ -1,4 +1,4 @@
-"""Wrong, hostile and damaged shaders: a clear error in bounded time and memory, and a process that goes on."""
+"""Invalid, hostile and damaged shaders: a clear error in bounded time and memory, and the process survives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ not_sanitized = pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps what is 
 MAIN = "void main() {}\n"
 X = "layout(binding = 0) buffer X { float x[]; };\n"
 
-# Text, a part of the message, the line that it must name (None: it is about the whole).
+# Source, part of the message, and the line it must name (None: the whole source).
 BROKEN: dict[str, tuple[str, str, int | None]] = {
     "undeclared name": (X + "void main() {\n  x[0] = y;\n}", "'y' : undeclared identifier", 3),
     "undeclared function": (X + "void main() { x[0] = wobble(1.0); }", "'wobble' : no matching overloaded function", 2),
@@ -148,7 +148,7 @@ def test_an_error_in_a_macros_text_names_the_macro() -> None:
 
 @pytest.mark.parametrize("kind", hostile_shaders.SOURCES)
 def test_a_hostile_text_is_refused_in_bounded_time_and_memory(kind: str) -> None:
-    """The text is compiled in a process of its own, which must live and compile the next shader."""
+    """The source is compiled in a subprocess, which must survive and compile the next shader."""
     done = python("-m", "hostile_shaders", kind, cwd=hostile_shaders.FOLDER, PUMICE_NO_CACHE="1")
     assert done.returncode == 0, f"rc {done.returncode}: {done.stderr[-2000:]}"
     result = json.loads(done.stdout)
@@ -213,7 +213,7 @@ def module() -> bytes:
 
 
 def reflected(spirv: bytes) -> bool:
-    """Whether it has an interface; every other end but a clear error fails the test."""
+    """Return whether it has an interface. Anything but a clear error fails the test."""
     try:
         pumice.reflect(spirv)
     except (pumice.ShaderCompileError, pumice.UnsupportedError) as error:
@@ -264,7 +264,7 @@ def test_a_module_that_is_cut_off_anywhere_is_refused(module: bytes) -> None:
 
 
 def test_flipped_bits_end_in_an_interface_or_an_error(module: bytes) -> None:
-    """Every bit of every word by itself: nothing else happens."""
+    """Flip every single bit of every word."""
     ends = [0, 0]
     for bit in range(0, len(module) * 8, 3):
         damaged = bytearray(module)

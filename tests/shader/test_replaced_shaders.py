@@ -1,4 +1,4 @@
-"""PUMICE_SHADERS: a folder whose files take the place of embedded shaders."""
+"""PUMICE_SHADERS: a folder whose files replace embedded shaders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ print(graph.compile(pumice.Context())({"x": np.zeros(4, "float32")})["y"].tolist
 
 
 def run(folder: Path) -> str:
-    """Everything that a process with that folder of shaders prints."""
+    """Return all output of a process with that shader folder."""
     done = python("-c", EXPONENTIAL, PUMICE_SHADERS=str(folder))
     return done.stdout + done.stderr
 

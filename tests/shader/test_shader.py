@@ -1,4 +1,4 @@
-"""Compiling without a device."""
+"""Compilation without a device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_words_of_directives_elsewhere_are_none(line: str) -> None:
 
 
 def test_an_included_text_that_changes_is_read_again() -> None:
-    """What is known of a text is found by what it says, not by its name."""
+    """Cached information about a source is keyed by its content, not its name."""
     for member in ("x", "z"):
         part = BODY.partition("\n")[0].replace("x[]", f"{member}[]")
         shader = pumice.compile(f'#include "part"\nvoid main() {{ {member}[0] = 1.0; }}', includes={"part": part})
@@ -109,5 +109,5 @@ def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: st
 
 @pytest.mark.parametrize("path", pumice._pumice.embedded_shaders())
 def test_an_embedded_text_is_its_file_without_comments(path: str) -> None:
-    """Lines keep their numbers, so that messages name the lines of the file."""
+    """Line numbers are preserved for error messages."""
     assert pumice._pumice.embedded_shader(path) == re.sub("[ \t]*//.*", "", (SHADERS / path).read_text())

@@ -1,4 +1,4 @@
-"""Bounds checks of vectors, matrices, shared and uniform arrays, and of elements that share a word; what length() counts."""
+"""Bounds checks of vectors, matrices, shared and uniform arrays, and elements that share a word; the result of length()."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_copy_from_out_of_bounds_gives_zeros_and_one_to_there_nothing(
 
 
 def test_zeros_stand_for_a_structure_out_of_bounds(context: pumice.Context, tmp_path: Path) -> None:
-    """The structure holds numbers that the module does not calculate with: it can only load, store and convert them."""
+    """The structure has storage-only types, which the module can only load, store and convert."""
     text = """
 struct Box { float16_t a; f16vec3 b; float c[2]; uint8_t d; };
 layout(binding = 0) readonly buffer S { Box s[]; };
@@ -212,7 +212,7 @@ def test_length_counts_the_elements_that_are_bound(context: pumice.Context, dtyp
         ):
             y = np.zeros(1, "int32")
             kernel(x=given, y=y, threads=1)
-            assert y[0] == max(n, dtype == "uint8") + 1  # no range is shorter than a byte
+            assert y[0] == max(n, dtype == "uint8") + 1  # a range has at least one byte
 
 
 def test_length_counts_words_where_elements_share_them() -> None:

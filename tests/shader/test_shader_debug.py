@@ -1,4 +1,4 @@
-"""Bounds checks, what waits deliver of them and of printf, and disassembly."""
+"""Bounds checks, their errors and printf messages at waits, and disassembly."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_an_access_out_of_bounds_is_named_and_does_no_harm(context: pumice.Conte
     assert str(error) == (
         "reach:5: kernel 'reach': write to 'y' at index 3, which has 3 elements, by invocation (3, 0, 0); one of 2 accesses out of bounds"
     )
-    np.testing.assert_array_equal(y, x[:3] + 1)  # writes in bounds are done
-    kernel(x=x, y=y, threads=3)  # the kernel goes on
+    np.testing.assert_array_equal(y, x[:3] + 1)  # in-bounds writes are done
+    kernel(x=x, y=y, threads=3)  # the kernel still works
 
 
 def test_a_read_out_of_bounds_gives_zero(context: pumice.Context) -> None:
@@ -107,7 +107,7 @@ void main() {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_extensions_macros_are_checked(context: pumice.Context, mode: str) -> None:
-    """The access is made in bounds and out of them, in every storage and arithmetic."""
+    """In-bounds and out-of-bounds accesses with every storage and arithmetic type."""
     options = pumice.ShaderOptions(**MODES[mode], debug=True)
     source = """
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
@@ -145,11 +145,11 @@ def test_a_list_raises_when_the_execution_is_waited_for(context: pumice.Context)
     x = {n: pumice.tensor(np.ones(n, "float32"), context=context) for n in (3, 4)}
     kernel = pumice.Kernel(body('y[i] = x[i]; printf("%u", i);'), context, debug=True)
     commands = pumice.CommandList(context)
-    for n in (4, 3):  # one ring, each with its own sizes
+    for n in (4, 3):  # one ring buffer for both, each with its own sizes
         commands.dispatch(kernel.bind(x=x[n], y=y, threads=4))
     commands.commit()
     for submission in [commands.exec(), commands.exec()]:
-        for _ in range(2):  # every wait says it
+        for _ in range(2):  # every wait raises
             with pytest.raises(pumice.OutOfBoundsError, match=r"read of 'x' at index 3, which has 3 elements"):
                 submission.wait()
     assert len(kernel.messages) == 16
@@ -249,7 +249,7 @@ def test_every_wait_delivers_messages_and_errors(
     with pytest.raises(pumice.OutOfBoundsError) as caught:
         use(commands)
     assert (caught.value.index, str(kernel.messages[0])) == (9, "at 9")
-    context.wait_idle() if wait != "time" else None  # said once
+    context.wait_idle() if wait != "time" else None  # reported once
 
 
 def test_an_error_that_was_raised_is_not_raised_by_the_next_wait_idle(context: pumice.Context) -> None:

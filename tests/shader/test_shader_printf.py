@@ -18,7 +18,7 @@ from process import python
 
 
 def printed(context: pumice.Context, call: str, threads: int = 1, **options: Any) -> list[str]:
-    """The messages of a kernel with this statement."""
+    """Return the messages of a kernel with this statement."""
     kernel = pumice.Kernel(body(call, options.pop("header", "")), context, **options)
     ones = np.ones(4, "float32")
     kernel(x=ones, y=ones.copy(), threads=threads)
@@ -159,7 +159,7 @@ def test_the_ring_is_no_argument(context: pumice.Context) -> None:
         kernel(x=arrays[0], y=arrays[1], pumice_ring=arrays[2], threads=1)
 
 
-# ---- the ring
+# ---- ring buffer
 
 
 def test_what_finds_no_room_is_counted_and_what_does_is_whole(context: pumice.Context) -> None:

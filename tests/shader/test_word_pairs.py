@@ -1,4 +1,4 @@
-"""64-bit integers in users' kernels on devices without them: pairs of words give what such integers give."""
+"""64-bit integers in user kernels on devices without them: emulation by pairs of uint32 gives the same results."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ QUOTIENTS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def computed(context: pumice.Context, dtype: str, texts: Sequence[str], a: Array, b: Array) -> list[Array]:
-    """The results of a kernel that computes each of the texts of a and b."""
+    """Return the results of a kernel that computes each expression of a and b."""
     stores = "".join(f"y[{i}u * n + i] = {text}; " for i, text in enumerate(texts))
     kernel = pumice.Kernel(
         f"{EXTENSION}#define T {dtype}_t\nlayout(binding = 0) readonly buffer A {{ T xa[]; }};\n"
@@ -97,7 +97,7 @@ def test_a_kernel_divides_as_with_integers_of_64_bits(
     context: pumice.Context, paired: pumice.Context, dtype: str
 ) -> None:
     compared(context, paired, dtype, QUOTIENTS, *divisible_pairs(dtype))
-    # lavapipe's own remainder has the sign of the dividend where SPIR-V wants that of the divisor.
+    # lavapipe's native remainder has the sign of the dividend; SPIR-V requires the sign of the divisor.
     compared(paired if dtype == "int64" else context, paired, dtype, {"a % b": np.mod}, *divisible_pairs(dtype))
 
 
@@ -123,7 +123,7 @@ REALS = {
 
 
 def rounds_to_half(context: pumice.Context) -> bool:
-    """NVIDIA's driver takes a float that becomes a half and a float again for the float."""
+    """Return whether float32 -> fp16 -> float32 rounds. NVIDIA's driver removes the round trip."""
     kernel = pumice.Kernel(
         "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
         "layout(binding = 0) buffer F { float f[]; };\n"
