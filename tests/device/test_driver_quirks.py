@@ -349,7 +349,7 @@ def test_attention_is_right_wherever_matrices_have_their_components(
     np.testing.assert_allclose(given[0], expected, rtol=2e-3, atol=2e-3)
 
 
-# ---- the trial and its table
+# ---- trial kernels and the table of quirks
 
 
 def test_a_trial_of_the_driver_finds_what_the_engine_answers(context: pumice.Context) -> None:

@@ -47,7 +47,7 @@ def empty(context: pumice.Context, count: int = 1000) -> pumice.Tensor:
     return pumice.empty(count, "float32", context, share="cuda")
 
 
-# ---- what is missing
+# ---- missing requirements
 
 
 def test_another_interface_is_refused(context: pumice.Context) -> None:

@@ -51,7 +51,7 @@ def test_nothing_right_is_called_wrong(name: str, precision: str, context: pumic
     proved = sum(row.verdict == "right" for row in report.rows)
     few = name.startswith(("sklearn_", "script_")) or name.endswith(
         "dynamic_int8"
-    )  # trees, loops that end by a number, scales
+    )  # tree models, loops with computed trip counts, dynamic scales
     assert proved >= 0.9 * len(report.rows) or few, report.summary
 
 
