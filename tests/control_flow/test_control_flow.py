@@ -1,4 +1,4 @@
-"""IF and WHILE: iterations, state, branches, shapes that change, and every way of nesting them."""
+"""If and While: iterations, state, branches, shapes that change, and all combinations of nesting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from control_graphs import (
 def choice(
     then: pumice.Graph, orelse: pumice.Graph, dtype: str = "int32", shape: tuple[int | None, ...] = (1,)
 ) -> pumice.Graph:
-    """decides, x -> one of two graphs of x."""
+    """Return a graph with inputs (decides, x), which runs one of two graphs on x."""
     graph = pumice.Graph("choice")
     decides, x = graph.input("decides", "bool", [1]), graph.input("x", dtype, shape)
     for j, result in enumerate(graph.if_(decides, then, orelse, inputs=[x], name="if")):
@@ -34,7 +34,7 @@ def choice(
     return graph
 
 
-# IF
+# If
 
 
 def test_an_if_runs_the_branch_of_its_condition(context: pumice.Context) -> None:
@@ -122,7 +122,7 @@ def test_an_if_pays_only_for_the_branch_taken(context: pumice.Context) -> None:
     assert submissions[0] - submissions[1] >= 39
 
 
-# WHILE
+# While
 
 
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 63, 64, 65])
@@ -152,7 +152,7 @@ def test_a_body_may_permute_its_state(context: pumice.Context, n: int) -> None:
 
 
 def test_a_rotation_of_three_values_of_several_types(context: pumice.Context) -> None:
-    """m = 3; the condition alone reads the counter, which is state-only."""
+    """Only the condition reads the counter, which is a state without an output."""
     kinds = [("float32", [2]), ("float32", [2]), ("bool", [3]), ("int32", [1])]
     condition, body = pumice.Graph("more"), pumice.Graph("rotate")
     inner = [condition.input(f"x{i}", *kind) for i, kind in enumerate(kinds)]
@@ -184,7 +184,7 @@ def test_values_grow_from_one_iteration_to_the_next(context: pumice.Context) -> 
     x, n = graph.input("x", "int32", [None]), graph.input("n", "int32", [1])
     (grown,) = graph.while_(condition, body, carried=[x], invariant=[n])
     graph.output("grown", grown)
-    graph.output("sum", graph.add("ReduceSum", grown, np.array([0])))  # a node that follows
+    graph.output("sum", graph.add("ReduceSum", grown, np.array([0])))  # a node after the loop
     program = graph.compile(context)
     for length in (1, 2, 9, 23):
         result = program({"x": integer(1), "n": integer(length)})
@@ -251,7 +251,7 @@ def test_a_loop_in_a_branch(context: pumice.Context) -> None:
 
 
 def test_a_loop_in_a_loop_and_in_a_condition(context: pumice.Context) -> None:
-    """total += count of j below i, for i below n; the outer condition counts up to i before it compares."""
+    """total += count of j below i, for i below n; the outer condition also runs a loop up to i before it compares."""
     condition, body = pumice.Graph("outer more"), pumice.Graph("outer body")
     names = ("i", "total", "n")
     i, _, n = (condition.input(name, "int32", [1]) for name in names)
@@ -297,7 +297,7 @@ def test_an_if_in_an_if_with_one_graph_in_several_places(context: pumice.Context
             assert program({"first": truth(a), "second": truth(b), "x": integer(3)})["y"] == [expected]
 
 
-# Around them
+# Programs that contain control flow
 
 
 def test_nodes_before_between_and_after(context: pumice.Context) -> None:
@@ -335,7 +335,7 @@ def test_a_loop_that_nobody_reads_is_not_run(context: pumice.Context) -> None:
 
 
 def uncached_chain(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
-    """Functions of `value` in an order whose kernels are in no cache."""
+    """Apply functions to `value` in random order, so that their kernels are in no cache."""
     random = np.random.default_rng()
     for k in range(24):
         function = random.choice(["Sin", "Tanh", "Erf", "Atan", "Cos", "Sigmoid", "Asinh"])
@@ -345,7 +345,7 @@ def uncached_chain(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
 
 
 def test_the_limit_of_a_loop_is_not_for_the_compilation_of_its_body(context: pumice.Context) -> None:
-    """The state grows, so that the host drives the loop, and each of its two trips compiles kernels in no cache yet."""
+    """The state grows, so the host drives the loop, and each of its two iterations compiles uncached kernels."""
     condition, body = pumice.Graph("short"), pumice.Graph("grow")
     state = condition.input("x", "float32", [None])
     length = condition.add("Shape", state)
@@ -364,11 +364,11 @@ def test_the_limit_of_a_loop_is_not_for_the_compilation_of_its_body(context: pum
 
 
 def test_the_limit_of_a_loop_is_not_for_the_first_run_of_its_kernels(context: pumice.Context) -> None:
-    """The sizes are fixed, so that the device drives the loop. Some drivers compile a kernel when it is dispatched first."""
+    """The sizes are fixed, so the device drives the loop. Some drivers compile a kernel at its first dispatch."""
     condition, body = pumice.Graph("small"), pumice.Graph("grow")
     count = condition.add("Cast", condition.input("n", "int32", [1]), to=1)
     least = condition.add("ReduceMin", condition.add("Abs", condition.input("x", "float32", [64])), keepdims=1)
-    fraction = condition.add("Min", least, np.array(0.5, "float32"))  # the host cannot count the trips beforehand
+    fraction = condition.add("Min", least, np.array(0.5, "float32"))  # so that the host cannot compute the trip count
     condition.output("more", condition.add("Less", condition.add("Add", count, fraction), np.array(3, "float32")))
     count, value = body.input("n", "int32", [1]), body.input("x", "float32", [64])
     value = uncached_chain(body, value)

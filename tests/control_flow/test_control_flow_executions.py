@@ -1,4 +1,4 @@
-"""program.execution(): states, inputs and outputs of the caller's, events and fences, timing, bursts, reports."""
+"""program.execution(): state, user inputs and outputs, events and fences, timing, bursts, reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from process import output_of
 
 
 def adding(context: pumice.Context) -> pumice.Program:
-    """x, y -> sum; no control flow."""
+    """Compile x + y -> sum, without control flow."""
     graph = pumice.Graph("adding")
     graph.output("sum", graph.add("Add", graph.input("x", "int32", [None]), graph.input("y", "int32", [None])))
     return graph.compile(context)
@@ -37,7 +37,7 @@ def counted(context: pumice.Context, limit: int) -> pumice.Execution:
 
 
 def growing(context: pumice.Context) -> pumice.Execution:
-    """x doubled in length until it has n elements."""
+    """Return an execution that doubles the length of x until it has n elements."""
     condition, body = pumice.Graph("short"), pumice.Graph("grow")
     x, n = condition.input("x", "int32", [None]), condition.input("n", "int32", [1])
     condition.output("more", condition.add("Less", condition.add("Cast", condition.add("Shape", x), to=6), n))
@@ -211,7 +211,7 @@ def test_start_returns_at_once_and_the_event_ends_it(context: pumice.Context) ->
 
 
 def test_an_execution_starts_when_those_it_waits_for_have_ended(context: pumice.Context) -> None:
-    """The array that the first one writes is what the second one reads."""
+    """The second execution reads the array that the first one writes."""
     first, second = counted(context, 200), adding(context).execution()
     passed = integer(0)
     first.set_output("last", passed)
@@ -236,7 +236,7 @@ def test_an_error_reaches_everything_that_waits(context: pumice.Context) -> None
     with pytest.raises(pumice.TimeoutError, match="forever"):
         two.wait()
     with pytest.raises(pumice.TimeoutError, match="forever"):
-        third.start(wait_for=[two])  # an execution that has failed already is refused at the call
+        third.start(wait_for=[two])  # waiting for a failed execution raises immediately
     assert third.compute()["last"] == [4]
 
 

@@ -1,4 +1,4 @@
-"""Loop and execution timeouts, many executions at once, and graphs made to do harm."""
+"""Loop and execution timeouts, many executions at once, and malicious graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDLESS = {"start": integer(0), "limit": integer(2**31 - 1)}
 
 @pytest.fixture(scope="module")
 def endless() -> pumice.Graph:
-    """A loop that its body does not bring nearer to the end."""
+    """Return a loop whose body never makes its condition false."""
     graph = pumice.Graph("endless")
     x = graph.input("x", "int32", [1])
     (last,) = graph.while_(graph_of("Less", [("int32", [1])], integer(10)), identity(), carried=[x], name="forever")
@@ -73,7 +73,7 @@ def test_what_is_no_time_is_refused(context: pumice.Context, seconds: float) -> 
 
 
 def test_an_inner_loop_has_a_limit_of_its_own_each_time(context: pumice.Context) -> None:
-    """Ten inner loops of some 20 ms each: over the limit of 0.1 s together, under it alone, and the outer one's clock runs on."""
+    """Ten inner loops of about 20 ms each: the limit of 0.1 s applies to each of them, not to their total."""
     body = pumice.Graph("body")
     i, spins = body.input("i", "int32", [1]), body.input("spins", "int32", [1])
     (spun,) = body.while_(less_than_limit(), count_up(), carried=[integer(0)], invariant=[spins], name="inner")
@@ -115,7 +115,7 @@ def test_eight_threads_run_one_program(context: pumice.Context) -> None:
 
 
 def test_thousands_of_nested_levels(context: pumice.Context) -> None:
-    """Neither making, nor running, nor dropping them recurses."""
+    """Building, running and freeing them must not recurse."""
     levels = 2000
     graph = identity()
     for level in range(levels):
@@ -137,7 +137,7 @@ def test_a_long_chain_of_graphs_is_dropped_without_recursion() -> None:
 
 
 def test_a_graph_that_is_shared_at_every_level_is_compiled_once(context: pumice.Context) -> None:
-    """Written out it would be 2 to the 60 nodes; one path through it is 60."""
+    """Expanded, it would have 2^60 nodes; a single path has 60."""
     graph = identity()
     for _ in range(60):
         outer = pumice.Graph()

@@ -1,4 +1,4 @@
-"""IF and WHILE nodes inside one another on the device, and IF nodes that it decides by itself."""
+"""Nested If and While nodes on the device, and If nodes whose condition the device evaluates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_if_in_a_loop_is_decided_on_the_device(skipping_device: pumice.Contex
 
 
 def test_ifs_in_ifs_in_a_loop(skipping_device: pumice.Context) -> None:
-    """x becomes x + 1, x * 2 or -x, by x % 4 and x < 50."""
+    """x becomes x + 1, x * 2 or -x, depending on x % 4 and x < 50."""
     inner = pumice.Graph("inner")
     x = inner.input("x", "int32", [1])
     small = inner.add("Less", x, integer(50))
@@ -87,7 +87,7 @@ def test_an_inner_loop_runs_on_the_device_and_the_outer_one_by_the_host(context:
 
 
 def nested(context: pumice.Context, *, in_branch: bool, in_condition: bool) -> pumice.Execution:
-    """i, x, n: for i below n, x (two elements) gains 1 as often as i says, in a branch only where i is odd."""
+    """For i in range(n), add 1 to x (two elements) i times; with in_branch, only if i is odd."""
     kinds = (("x", "int32", [2]), ("i", "int32", [1]), ("limit", "int32", [1]))
 
     def counting(name: str) -> tuple[pumice.Graph, pumice.Graph]:
@@ -138,7 +138,7 @@ def nested(context: pumice.Context, *, in_branch: bool, in_condition: bool) -> p
 def test_a_loop_in_a_loop_takes_no_look_of_its_own(
     skipping_device: pumice.Context, in_branch: bool, in_condition: bool
 ) -> None:
-    """Inner loops shorter and longer than what a round holds of them."""
+    """Inner loops with fewer and with more iterations than a round contains."""
     execution = nested(skipping_device, in_branch=in_branch, in_condition=in_condition)
     for n in (0, 1, 2, 9, 20):
         x, entries, trips = np.array([3, -1], "int32"), 0, 0
@@ -214,7 +214,7 @@ def test_an_if_by_an_input_takes_no_look(context: pumice.Context) -> None:
 
 
 def test_a_short_if_is_decided_on_the_device(skipping_device: pumice.Context) -> None:
-    """A condition that the host does not know; branches of several dispatches, an IF in one, results of two types, and what follows."""
+    """The condition is unknown to the host; branches have several dispatches, a nested If, outputs of two dtypes, and a node follows."""
     inner = pumice.Graph("inner")
     x, small = inner.input("x", "int32", [3]), inner.input("small", "bool", [1])
     (y,) = inner.if_(small, graph_of("Neg", [("int32", [3])]), identity("int32", [3]), inputs=[x])

@@ -1,4 +1,4 @@
-"""Loops that the device runs by itself: rounds behind predicates, repeats of a known number, and what skips dispatches where."""
+"""Loops driven by the device: predicated rounds, counted repeats, and the mechanisms that skip dispatches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from control_graphs import (
 
 
 def fibonacci_loop(context: pumice.Context, size: int = 2) -> pumice.Execution:
-    """A loop over vectors, because a loop over single elements becomes one kernel."""
+    """Return a loop over vectors, because a loop over single elements becomes one kernel."""
     graph = pumice.Graph("fibonacci")
     n = hidden(graph, graph.input("n", "int32", [1]))
     first, second = np.zeros(size, "int32"), np.ones(size, "int32")
@@ -40,7 +40,7 @@ def expected_fibonacci(n: int) -> tuple[int, int]:
 
 
 def counted_vectors(context: pumice.Context, step: int = 1) -> pumice.Execution:
-    """x doubled as often as a counter goes from start to below limit."""
+    """Double x once per step of a counter from `start` to below `limit`."""
     condition, body = pumice.Graph("more"), pumice.Graph("double")
     values = (("x", "float32", [3]), ("i", "int32", [1]), ("n", "int32", [1]))
     _, i, n = (condition.input(*value) for value in values)
@@ -94,7 +94,7 @@ def test_single_elements_go_through_one_kernel(context: pumice.Context) -> None:
 
 
 def test_a_kernel_keeps_the_bits_of_floats_and_the_truth_of_bools(context: pumice.Context) -> None:
-    """A loop over one element runs as a kernel, the same over three equal elements in rounds."""
+    """A loop over one element runs as a single kernel, the same loop over three equal elements in rounds."""
 
     def run(size: int) -> tuple[str, np.ndarray, np.ndarray]:
         condition, body = pumice.Graph("more"), pumice.Graph("next")
@@ -239,7 +239,7 @@ def test_a_counted_loop_keeps_to_its_time(context: pumice.Context) -> None:
 
 
 def test_results_of_a_loop_stay_when_it_is_entered_again(context: pumice.Context) -> None:
-    """Two entries of one loop in one execution: the first one's result is still needed after the second."""
+    """One loop runs twice in an execution, and the first result is still needed after the second run."""
     counting = loop_of(less_than_limit(), count_up(), name="counting")
     graph = pumice.Graph()
     limit = graph.input("limit", "int32", [1])
@@ -252,7 +252,7 @@ def test_results_of_a_loop_stay_when_it_is_entered_again(context: pumice.Context
 def test_guarded_and_unguarded_rounds_give_the_same_bits(
     skipping_device: pumice.Context, context: pumice.Context
 ) -> None:
-    """A body of several kinds of kernels, by the device's predicates and by the host."""
+    """A body with several kinds of kernels, predicated by the device and driven by the host."""
     rng = np.random.default_rng(3)
     weight = rng.standard_normal((8, 8)).astype("float32") / 4
     body = pumice.Graph("body")

@@ -1,4 +1,4 @@
-"""Refusals of IF and WHILE nodes: one test for each rule of pumice.graph_rules(), and that the list is whole."""
+"""Errors of If and While nodes: one test per rule of pumice.graph_rules(), and a check that the list is complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(
 
 
 def outer() -> tuple[pumice.Graph, pumice.Value, pumice.Value]:
-    """A graph with a condition and an int32[1]."""
+    """Return a graph with a condition and an int32[1]."""
     graph = pumice.Graph("outer")
     return graph, graph.input("decides", "bool", [1]), graph.input("x", "int32", [1])
 
@@ -44,7 +44,7 @@ def test_every_rule_that_the_engine_names_is_in_the_list() -> None:
     ]
     named = set().union(*(re.findall(r'"(B2\.\d+)"', file.read_text()) for file in files))
     assert named <= set(RULES)
-    assert named >= set(RULES) - {"B2.10"}  # a permission
+    assert named >= set(RULES) - {"B2.10"}  # B2.10 permits something
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_b2_8_no_graph_runs_itself() -> None:
     refused("B2.8", lambda: graph.while_(graph, identity(), carried=[x]), "run itself")
     assert not graph.finished
     branch = graph_of("Not", [("bool", [1])])
-    (negated,) = graph.if_(condition, branch, branch, inputs=[condition])  # one graph may be run twice
+    (negated,) = graph.if_(condition, branch, branch, inputs=[condition])  # a graph may be run twice
     graph.if_(negated, branch, branch, inputs=[condition])
-    # A longer way round would end in a graph that is finished already.
+    # A longer cycle would pass through a graph that is already finished.
     refused("B2.12", lambda: branch.if_(branch.inputs[0], graph, graph, inputs=[]), error=pumice.StateError)
 
 

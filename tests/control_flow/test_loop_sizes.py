@@ -1,4 +1,4 @@
-"""Loops that gather values whose sizes are computed, called with many sizes: nothing that held for some of them is taken for granted."""
+"""Loops with scan outputs of computed sizes, called with many sizes: no size of an earlier call is assumed for later ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZES = {
 
 
 class Nodes:
-    """Nodes and constants of one graph in the making."""
+    """Nodes and constants of a graph under construction."""
 
     def __init__(self, stem: str) -> None:
         self.stem = stem
@@ -53,7 +53,7 @@ class Nodes:
         return name
 
     def size(self, text: Any) -> str:
-        """int64[1]"""
+        """Return the size as an int64[1]."""
         if isinstance(text, int):
             return self.constant(np.array([text]))
         return text if isinstance(text, str) else self.add(text[0], *map(self.size, text[1:]))
@@ -66,9 +66,10 @@ def value(name: str, kind: int, shape: Any = None) -> onnx.ValueInfoProto:
 def model(
     expression: str, inside: bool, gives: str, ends: str, trips: int | None, axis: int = 0, declared: bool = False
 ) -> onnx.ModelProto:
-    """x [s, 2], n int64[1], trips int64: a loop each of whose iterations gives so many rows of something.
+    """Loop over x [s, 2], n int64[1], trips int64; each iteration appends a computed number of rows to a scan output.
 
-    inside: where the size is computed. gives: how the rows come about. ends: by what the loop ends. trips: their constant number.
+    inside: compute the size in the body. gives: how the rows are computed. ends: how the loop ends. trips: constant
+    trip count.
     """
     outer, body = Nodes("outer"), Nodes("body")
     outer.add("Slice", outer.add("Shape", "x"), np.array([0]), np.array([1]), np.array([0]), output="s")
@@ -171,7 +172,7 @@ def test_a_loop_of_a_computed_size_stays_on_the_device(context: pumice.Context) 
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("ends", ["trips", "condition"])
 def test_a_loop_without_a_trip_gives_no_rows(context: pumice.Context, constant: bool, ends: str) -> None:
-    """The number of trips, 0, is a constant or an input."""
+    """The trip count of 0 is a constant or an input."""
     for expression, gives in (("3", "expand"), ("s", "slice"), ("s % 2", "fill"), ("3", "state")):
         proto = model(expression, True, gives, ends, 0 if constant else None)
         with pumice.load(proto.SerializeToString(), context) as loaded:
@@ -218,7 +219,7 @@ def test_a_scan_of_no_slices_gives_no_rows(context: pumice.Context, axis: int, r
 def test_a_loop_without_a_trip_has_rows_of_the_sizes_of_its_first(
     context: pumice.Context, known: bool, ends: str
 ) -> None:
-    """ONNX does not say which; they are the same whether sizes are known at load or not."""
+    """ONNX leaves them open; they are the same whether sizes are known at load time or not."""
     body = Nodes("body")
     row = body.add("Concat", body.add("Neg", "state"), "state", axis=1)
     body.add("Sub", "state", np.float32(3), output="next")
@@ -261,7 +262,7 @@ def test_a_loop_without_a_trip_has_rows_of_the_sizes_of_its_first(
 def test_a_loop_without_a_trip_has_rows_of_a_rank_that_the_file_alone_tells(
     context: pumice.Context, constant: bool, trips: int
 ) -> None:
-    """The product has no sizes that are tried: its depth is 5, which no trial takes for the unknown ones."""
+    """No trial sizes fit the MatMul: its K is 5, and no trial uses 5 for an unknown size."""
     body = Nodes("body")
     body.add("Neg", "state", output="row")
     body.add("Sub", "state", np.float32(3), output="next")

@@ -1,4 +1,4 @@
-"""The cache on disk as a whole: its size, what goes first, what killed processes leave."""
+"""The disk cache as a whole: size limit, eviction order, files left by killed processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put(path: Path, kilobytes: int, days_ago: float) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"pumice01" + bytes(kilobytes * 1024 - 8))  # an earlier version's
+    path.write_bytes(b"pumice01" + bytes(kilobytes * 1024 - 8))  # an earlier version's header
     when = time.time() - days_ago * DAY
     os.utime(path, (when, when))
     return path
@@ -82,7 +82,7 @@ def test_damaged_shaders_are_compiled_anew(cache: Path) -> None:
         whole[2][:-1],
         whole[3] + b"\0",
         whole[4][:half] + bytes([whole[4][half] ^ 4]) + whole[4][half + 1 :],
-        whole[0],  # a whole entry of another shader
+        whole[0],  # the complete entry of another shader
         b"#!/bin/sh\n" * 100,
     ]
     for entry, content in zip(entries, damaged, strict=True):
@@ -108,7 +108,7 @@ def test_without_a_cache_there_is_no_state(cache: Path, monkeypatch: pytest.Monk
 
 
 def test_names_of_entries_are_sha256() -> None:
-    """Of every length around a block's, in one part and in several; processors have instructions for it, or not."""
+    """All lengths around the block size, in one piece and in several; with and without the CPU's SHA instructions."""
     source = random.Random(7)
     for length in [*range(200), 4096, 65537]:
         data = source.randbytes(length)

@@ -1,4 +1,4 @@
-"""Files that pumice has not written survive whatever its cache does in the same folders."""
+"""Files that pumice did not write survive all cache operations in the same folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumice.tools.doctor.machine import Machine
 
 MAGIC = b"pumice02"
 ENTRY = MAGIC + bytes(100)
-# Entries that a sequence writes; no foreign file has such a name.
+# Entries written by a random sequence of operations; no foreign file has such a name.
 OWN = [
     ("graphs", "f00d"),
     ("graphs", "f00d1"),
@@ -57,7 +57,7 @@ OTHER_NAMES += ["ab.graph.0123456789abcdeg.tmp", "ab.0123456789abcdef.tmp", ".gr
 
 
 class Foreign(NamedTuple):
-    """A file or link that is not an entry of the cache."""
+    """A file or link that is not a cache entry."""
 
     folder: str
     name: str
@@ -70,7 +70,7 @@ CONTENTS = st.sampled_from(
 )
 KINDS = ["link to a file", "link to an entry", "link to a folder", "link to nothing", "sparse", "fifo", "folder"]
 KINDS += ["entry of another user"] if os.geteuid() == 0 else []
-# Where entries are. Files there need a content or a type that is not the cache's; files elsewhere may have any content.
+# Locations of entries. Foreign files there need other content or another file type; elsewhere they may have any content.
 PLACES = [("pumice/graphs", "ab.graph"), ("pumice/spirv/ab", "ab.spv"), ("pumice/tuning/ab", "ab.tuning")]
 PLACES += [(folder, f"{name}.0123456789abcdef.tmp") for folder, name in PLACES]
 
@@ -119,7 +119,7 @@ def make(root: Path, outside: Path, one: Foreign) -> None:
 
 
 def make_outside(outside: Path) -> None:
-    """Files that links name: old ones with names and contents of entries."""
+    """Create the targets of links: old files with names and contents of entries."""
     (outside / "folder" / "ab").mkdir(parents=True)
     for name in (
         "file",
@@ -132,7 +132,7 @@ def make_outside(outside: Path) -> None:
 
 
 def snapshot(top: Path) -> dict[str, tuple[object, ...]]:
-    """Every file and link with its type, mode, owner, time, size, and content or target."""
+    """Return all files and links with type, mode, owner, time, size, and content or target."""
     found: dict[str, tuple[object, ...]] = {}
     for folder, folders, files in os.walk(top):
         for name in folders + files:
@@ -191,7 +191,7 @@ def test_foreign_files_survive(files: list[Foreign], linked: str, operations: li
 
 
 def test_the_folders_of_earlier_versions_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They had their kinds in PUMICE_CACHE_DIR itself, where nothing tells them from the user's."""
+    """They were directly in PUMICE_CACHE_DIR, where they cannot be distinguished from the user's folders."""
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("PUMICE_CACHE_MB", "0")
     old = tmp_path / "graphs" / "ab.graph"

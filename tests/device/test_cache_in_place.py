@@ -1,4 +1,4 @@
-"""A cache is changed in the memory that it is given in, where nothing else reads it as it was."""
+"""A KV cache is updated in place if nothing else reads its previous contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def step_graph() -> pumice.Graph:
-    """One row of queries, keys and values; the caches with the new ones at their place, and what the row sees of them."""
+    """One decode step: q, k and v of one token, the caches with the new k and v written, and attention over them."""
     graph = pumice.Graph("step")
     rows = [graph.input(name, "float32", [BATCH, HEADS, 1, SIZE]) for name in ("q", "k", "v")]
     caches = [graph.input(name, "float32", [BATCH, HEADS, PLACES, SIZE]) for name in ("keys", "values")]
@@ -32,7 +32,7 @@ def step_graph() -> pumice.Graph:
 def on_device(
     graph: pumice.Graph, context: pumice.Context, arrays: dict[str, np.ndarray], same: dict[str, str]
 ) -> tuple[pumice.CommandList, dict[str, pumice.Tensor]]:
-    """A list of one dispatch; `same`: outputs that are bound to the tensor of an input."""
+    """Record a command list with one dispatch; `same`: outputs that are bound to the tensor of an input."""
     program = graph.compile(context)
     compiled = program.compiled([list(array.shape) for array in arrays.values()])
     tensors = {name: pumice.tensor(array, context) for name, array in arrays.items()}

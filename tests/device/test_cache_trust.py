@@ -1,4 +1,4 @@
-"""Entries of the cache that were tampered with, belong to others, or are links: none is used, and no link is followed."""
+"""Cache entries that were tampered with, belong to other users or are links: never used, and no link is followed."""
 
 from __future__ import annotations
 
@@ -248,11 +248,11 @@ def test_links_at_the_final_name_are_replaced(cache: Path, tmp_path: Path) -> No
 
 
 def test_temporary_files_are_made_anew_and_have_random_names(cache: Path, tmp_path: Path) -> None:
-    """strace would show O_EXCL; here the names that two writers use are seen while the limit on files stops them."""
+    """strace would show O_EXCL; instead the test reads the file names of two writers that a file size limit kills."""
     put(cache, "graphs")
     code = (
         "import os, resource, signal, sys\nimport pumice._pumice as p\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"  # ends the process in the middle of the file
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"  # kills the process while it writes the file
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
         "p.write_cache_entry('graphs', 'ab12', bytes(1000))"
     )
@@ -324,9 +324,9 @@ def test_a_shader_with_a_right_hash_and_a_wrong_payload_is_compiled_anew(cache: 
         b"",
         good[:27],
         good[:4] + many.to_bytes(4, "little") + good[8:],  # a flag that is neither 0 nor 1
-        good[:12] + many.to_bytes(4, "little") + good[16:],  # more warnings than texts
-        good[:24] + many.to_bytes(4, "little") + good[28:],  # more bytes of text than there are
-        good[:24] + bytes(4) + good[28:],  # no texts
+        good[:12] + many.to_bytes(4, "little") + good[16:],  # more warnings than strings
+        good[:24] + many.to_bytes(4, "little") + good[28:],  # more string bytes than there are
+        good[:24] + bytes(4) + good[28:],  # no strings
         good[:28],
     ):
         assert write_cache_entry("spirv", name, payload)
@@ -335,7 +335,7 @@ def test_a_shader_with_a_right_hash_and_a_wrong_payload_is_compiled_anew(cache: 
 
 
 def test_hashes_are_those_of_kind_name_and_payload(cache: Path) -> None:
-    """The layout of docs and other tools: magic, length, SHA-256 of kind, name (each after its length) and payload."""
+    """The layout used by docs and other tools: magic, length, SHA-256 of kind, name (each prefixed by its length) and payload."""
     entry = put(cache, "tuning", b"payload").read_bytes()
     fields = b"".join(len(text).to_bytes(8, "little") + text for text in (b"tuning", b"ab/12"))
     digest = bytes.fromhex(sha256(fields + b"payload"))
@@ -360,7 +360,7 @@ def test_seeds_that_are_files_are_entries_or_not(cache: Path, seed: Path) -> Non
     "seed", [path for path in SEEDS if path.name.startswith("shader_")], ids=lambda path: path.name
 )
 def test_seeds_that_are_shaders_are_used_or_not(cache: Path, seed: Path) -> None:
-    """If this fails since the payload has changed, run tests/support/cache_seeds.py."""
+    """If this fails because the payload format has changed, run tests/support/cache_seeds.py."""
     text = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 0.125; }"
     source = f"{text}  // {seed.name}: not in the memory of this process"
     pumice.compile(source, name="seed")

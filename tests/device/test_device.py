@@ -94,7 +94,7 @@ def test_a_buffer_larger_than_the_memory_says_how_large(context: pumice.Context)
     with pytest.raises(pumice.OutOfMemoryError, match=str(1 << 44)) as caught:
         pumice.Buffer(context, 1 << 44)
     assert isinstance(caught.value, MemoryError)
-    assert pumice.Buffer(context, 16).bytes == 16  # the context goes on
+    assert pumice.Buffer(context, 16).bytes == 16  # the context is still usable
 
 
 def test_a_closed_buffer_says_so(context: pumice.Context) -> None:

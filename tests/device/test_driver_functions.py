@@ -1,4 +1,4 @@
-"""Functions of drivers are right whatever instructions and vectors the host has."""
+"""Math functions of drivers are right for every CPU instruction set and vector width of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quirks of drivers: the trial that finds them, and what the engine does about each."""
+"""Driver quirks: the trial kernels that detect them, and the engine's workarounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CORRECTED = {
 
 @pytest.fixture(scope="module")
 def made(pumice_context: pumice.Context) -> Iterator[Callable[[list[str]], pumice.Context]]:
-    """Contexts whose driver is taken to have quirks."""
+    """Return a function that creates contexts with simulated quirks."""
     contexts: dict[tuple[str, ...], pumice.Context] = {}
 
     def context_with(quirks: list[str]) -> pumice.Context:
@@ -50,7 +50,7 @@ def compute(context: pumice.Context, op: str, *arrays: Array, precision: str = "
 
 
 def hard_quotients() -> tuple[Array, Array]:
-    """Random ones, those beside the middle of two numbers, below the normal numbers, of the ends of the range, and special ones."""
+    """Return random quotients, near-midpoints of two floats, denormals, the limits of the range, and special values."""
     random = np.random.default_rng(5)
     odd = random.integers(2**24, 2**25, 20000).astype(np.float64)
     b = random.integers(2**23, 2**24, 20000).astype(F32)
@@ -72,9 +72,7 @@ def flushes(context: pumice.Context) -> bool:
 
 
 def wrong(given: Array, expected: Array, context: pumice.Context, *operands: Array) -> Array:
-    """The places where the bits differ: NaNs are alike, and denormal numbers may be zero where the device flushes
-    them.
-    """
+    """Return the indices at which the bits differ; NaNs are equal, and denormals may be zero if the device flushes them."""
     least = np.finfo(F32).tiny
     same = driver_points.same_bits(given, expected)
     if flushes(context):
@@ -123,7 +121,7 @@ def test_unsigned_integers_become_the_nearest_floats(
 ) -> None:
     random = np.random.default_rng(8)
     any_bits = random.integers(0, 2**32, 20000, dtype=np.uint32) >> random.integers(0, 32, 20000).astype(np.uint32)
-    odd = random.integers(2**24, 2**25, 5000).astype(np.uint64)  # halfway between two floats, and beside that
+    odd = random.integers(2**24, 2**25, 5000).astype(np.uint64)  # midpoints of two floats, and their neighbours
     scaled = odd << random.integers(0, 8, 5000).astype(np.uint64)
     middles = np.concatenate([scaled, scaled - 1, scaled + 1]).astype(np.uint32)
     ends = np.array([0, 1, 2**24 + 1, 2**31 - 1, 2**31, 2**32 - 129, 2**32 - 128, 2**32 - 1], np.uint32)
@@ -134,7 +132,7 @@ def test_unsigned_integers_become_the_nearest_floats(
 
 
 def test_unrolled_loops_keep_the_order_of_operations(context: pumice.Context) -> None:
-    """A kernel of the user's own: what is precise in it stays so in a loop that it asks to be unrolled."""
+    """A user kernel: `precise` expressions keep their rounding in a loop with [[unroll]]."""
     source = """
 #extension GL_EXT_control_flow_attributes : require
 layout(binding = 0) readonly buffer X { float x[]; };
@@ -161,7 +159,7 @@ def test_expressions_keep_their_bits_where_loops_are_not_unrolled(made: Callable
 
 
 def test_long_loops_are_refused_where_the_driver_ends_them(made: Callable[[list[str]], pumice.Context]) -> None:
-    """A product of integers is one loop over its depth."""
+    """An integer MatMul is a single loop over K."""
     a, b = np.ones((1, 70000), "int32"), np.ones((70000, 1), "int32")
     with pytest.raises(pumice.UnsupportedError, match="would loop 70000 times"):
         compute(made(["loop_limit"]), "MatMul", a, b)
@@ -182,7 +180,7 @@ def denormals() -> Array:
 def test_a_denormal_number_counts_as_itself_or_as_zero(
     made: Callable[[list[str]], pumice.Context], quirks: list[str]
 ) -> None:
-    """No map makes a third of it: what is right for the value is what the host makes of a constant."""
+    """Each result is right for the denormal itself or for zero; the host's result for a constant is the reference."""
     context = made(quirks)
     x = denormals()
     graph, constants = pumice.Graph("denormals"), pumice.Graph("by the host")
@@ -275,7 +273,7 @@ def test_folds_of_denormal_numbers_choose_among_values_or_among_zeros(
 def test_nan_and_infinity_make_nan_of_what_is_relative_to_all(
     made: Callable[[list[str]], pumice.Context], op: str, size: int, axis: int, quirks: list[str]
 ) -> None:
-    """Rows and columns of numbers, of which one holds NaN, one infinity and one both."""
+    """Rows and columns, some of which contain NaN, infinity or both."""
     x = np.random.default_rng(size).standard_normal((8, size)).astype(F32)
     x[1, 2] = x[2, 1] = np.nan
     x[2, 0] = x[3, size - 1] = np.inf
@@ -289,7 +287,7 @@ def test_nan_and_infinity_make_nan_of_what_is_relative_to_all(
         expected[3] = np.inf
         given = compute(made(quirks), op, x if axis else x.T.copy(), np.array([axis]), keepdims=0)
     else:
-        expected[3] = np.nan  # the largest is infinite, and infinity less itself is NaN
+        expected[3] = np.nan  # the maximum is infinite, and inf - inf is NaN
         given = compute(made(quirks), op, x if axis else x.T.copy(), axis=axis)
         given = given if axis else given.T
     np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-5)
@@ -299,7 +297,7 @@ def test_nan_and_infinity_make_nan_of_what_is_relative_to_all(
 
 
 def attention_reference(q: Array, k: Array, v: Array, scale: float, seen: Array, added: Array, cap: float) -> Array:
-    """Attention in float64: [heads, rows, size]; keys and values are shared by neighbouring heads."""
+    """Return attention in float64: [heads, seq_len, head_dim]; neighbouring query heads share keys and values (GQA)."""
     share = q.shape[0] // k.shape[0]
     k, v = (np.repeat(one.astype(np.float64), share, axis=0) for one in (k, v))
     scores = q.astype(np.float64) @ k.transpose(0, 2, 1) * scale
@@ -343,7 +341,7 @@ def test_attention_is_right_wherever_matrices_have_their_components(
     added = np.zeros((rows, keys))
     if more.get("mask"):
         mask = random.standard_normal((rows, keys)).astype(np.float16)
-        mask[:, 1::7] = -65504  # the lowest half, with which exporters hide keys
+        mask[:, 1::7] = -65504  # the lowest fp16, which exporters use as a mask
         inputs, added = [*inputs, mask], mask.astype(np.float64)
     scale = attributes.get("scale", size**-0.5)
     given = compute(made(quirks), "Attention", *inputs, precision="fp16", **attributes)
@@ -351,7 +349,7 @@ def test_attention_is_right_wherever_matrices_have_their_components(
     np.testing.assert_allclose(given[0], expected, rtol=2e-3, atol=2e-3)
 
 
-# ---- the trial and its table
+# ---- trial kernels and the table of quirks
 
 
 def test_a_trial_of_the_driver_finds_what_the_engine_answers(context: pumice.Context) -> None:
@@ -372,7 +370,7 @@ void main() {
 
 
 def test_a_driver_that_ends_long_loops_is_known_by_its_trial(context: pumice.Context) -> None:
-    """Lavapipe of Mesa 22 does, that of Mesa 25 does not, and both are of one name and version."""
+    """Lavapipe of Mesa 22 has the quirk and that of Mesa 25 does not, although name and version are the same."""
     y = np.zeros(2, "uint32")
     shown = [quirk.shown for quirk in context.driver_quirks if quirk.name == "loop_limit"]
     if shown:

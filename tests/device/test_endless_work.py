@@ -1,4 +1,4 @@
-"""Work that does not end: every wait has an end, Ctrl-C interrupts it, and a process leaves a context behind that the device keeps."""
+"""Endless device work: every wait has a timeout, Ctrl-C interrupts it, and a process can exit while the device is still busy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import pumice
 from slow_kernels import SLOW
 
-# ENDLESS is days of work for a processor. One loop without an end would not do: software drivers end it.
+# ENDLESS is days of work for a CPU. A single endless loop is no use here: software drivers end it.
 START = f"""
 import signal, time
 import numpy as np
@@ -63,7 +63,7 @@ def skip_on_a_gpu(process: subprocess.Popen[str]) -> NoReturn:
 
 
 def run(code: str, **environment: str) -> tuple[list[str], str]:
-    """The lines that the program prints, and what it says to its standard error; it must end by itself."""
+    """Run a script that has to exit by itself, and return its printed words and its stderr."""
     process = start(code, **environment)
     try:
         out, err = process.communicate(timeout=60)
@@ -76,7 +76,7 @@ def run(code: str, **environment: str) -> tuple[list[str], str]:
 
 
 def test_a_call_of_a_kernel_has_a_timeout_and_the_process_ends() -> None:
-    """The arrays of the call stay as they are, and the exit waits for PUMICE_ABANDON_SECONDS and no longer."""
+    """The arrays of the call stay unchanged, and the exit waits only for PUMICE_ABANDON_SECONDS."""
     out, err = run("""
 array = np.full(4, 5, "uint32")
 error = expect(pumice.TimeoutError, lambda: kernel(x=array, groups=ENDLESS, timeout=0.2))
@@ -210,7 +210,7 @@ def test_ctrl_c_at_the_end_of_a_process_ends_it() -> None:
 
 
 def test_ctrl_c_interrupts_a_compilation_between_kernels() -> None:
-    """Each pair of functions is a kernel of its own; 150 of them take seconds, of which the interrupt leaves a tenth or so."""
+    """Each pair of functions is a separate kernel; 150 of them take seconds, and the interrupt stops after about a tenth."""
     out, _ = run(
         """
 import itertools, os, threading

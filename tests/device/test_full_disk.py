@@ -1,4 +1,4 @@
-"""A disk that is full: results are right, files are whole or as they were, and a warning names what could not be written."""
+"""A full disk: results are right, files are complete or unchanged, and a warning lists the ones that could not be written."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kept(cache: Path) -> list[Path]:
 
 
 def test_a_limit_on_files_costs_no_result_and_is_named_once(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE stands for a quota; Python ignores its signal, so that writes fail."""
+    """RLIMIT_FSIZE simulates a quota; Python ignores its signal, so writes fail."""
     cache = tmp_path / "cache"
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"
     without = "import os\nos.environ['PUMICE_NO_CACHE'] = '1'\n"
@@ -59,7 +59,7 @@ def test_a_limit_on_files_costs_no_result_and_is_named_once(tmp_path: Path) -> N
 
 
 def test_a_full_file_system_costs_no_result_and_is_named(tmp_path: Path) -> None:
-    """A file system of 64 KiB in memory, mounted for one process alone."""
+    """A 64 KiB tmpfs, mounted for a single process."""
     unshare = shutil.which("unshare")
     folder = tmp_path / "small"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""JSON as entries of the cache have it, beside Python's own: the same values and texts, and the same ones refused."""
+"""The JSON of cache entries against Python's json: the same values and strings, and the same errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _value(source: random.Random, depth: int = 0) -> Any:
 
 
 def _read(reader: Any, text: Any) -> str:
-    """What a reader makes of a text, with the types of all values; "refused" where it raises ValueError."""
+    """Return the repr of the parsed text, which shows the types of all values, or "refused" for a ValueError."""
     try:
         return repr(reader(text))
     except ValueError:

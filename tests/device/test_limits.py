@@ -1,4 +1,4 @@
-"""A Context that is kept to smaller limits than its device has."""
+"""A Context restricted to smaller limits than its device has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results, kernels and messages are the same where the process writes 0.5 as 0,5."""
+"""Results, kernels and messages do not depend on a locale with decimal commas."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ except pumice.GraphError as error:
 
 @pytest.fixture(scope="module")
 def german(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of locales that holds de_DE.UTF-8."""
+    """Return a folder with a compiled de_DE.UTF-8 locale."""
     folder = tmp_path_factory.mktemp("locales")
     compiler = shutil.which("localedef")
     if compiler is None or not Path("/usr/share/i18n/locales/de_DE").exists():

@@ -1,4 +1,4 @@
-"""Elementary functions in one kernel: each gives what it gives alone, whatever comes before it and however many elements there are."""
+"""Math functions fused in one kernel: each returns what it returns alone, in any order and for any number of elements."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ UNARY = [
     "Celu",
 ]
 BINARY = ("Pow", "Div", "Mod", "Mul", "Add", "Max")
-CHAINS = 12  # chains of functions in a graph
+CHAINS = 12  # chains of functions per graph
 SPECIAL = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 1e30, -1e30])
-TOLERANCE = 1e-3  # relative: a chain may enlarge the last bits of its first function
+TOLERANCE = 1e-3  # relative: a chain may amplify rounding errors of its first function
 
 
 def model_of(random: np.random.Generator, size: int, dtype: str) -> tuple[onnx.ModelProto, list[str]]:
@@ -82,7 +82,7 @@ def model_of(random: np.random.Generator, size: int, dtype: str) -> tuple[onnx.M
 
 
 def check(context: pumice.Context, seed: int, dtype: str = "float32") -> None:
-    """Sizes that are no multiples of four: the last elements have a path of their own through the kernel."""
+    """Use sizes that are not multiples of four: the last elements take a separate path through the kernel."""
     random = np.random.default_rng(seed)
     x = np.concatenate([random.uniform(-3, 3, random.integers(1, 60)), SPECIAL]).astype(dtype)
     model, texts = model_of(random, len(x), dtype)
@@ -115,7 +115,7 @@ KEEP_ZEROS = ("Abs", "Sqrt", "Neg", "Floor", "Ceil", "Round", "Relu", "Sign", "T
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_zero_has_one_sign_in_a_chain_and_alone(context: pumice.Context, dtype: str) -> None:
-    """Drivers drop an abs() whose operand they take for one without a sign. The reciprocal and a negative zero that is added show it."""
+    """Drivers drop abs() if they consider its operand unsigned. Reciprocal, and adding a negative zero, make that visible."""
     if dtype == "float64":
         need_features(context, "shaderFloat64")
     x = np.array([0.0, -0.0, 4, -4, 0.25], dtype)
@@ -150,7 +150,7 @@ FUNCTION = re.compile(
     "file", ["math.glsl", "math_trigonometry.glsl", "math_exact.glsl", "math_double.glsl", "math_wide.glsl"]
 )
 def test_functions_end_at_their_end_alone(file: str) -> None:
-    """Functions return at their end alone: behind an early return lavapipe has been seen to mix up results."""
+    """Functions return only at their end, because lavapipe mixed up results after an early return."""
     text = (SHADERS / "include" / file).read_text()
     early = [name for name, body in FUNCTION.findall(text) if body.count("return") > 1]
     assert early == []

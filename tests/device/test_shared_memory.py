@@ -1,4 +1,4 @@
-"""Memory that another interface shares: what is refused by name without CUDA, and what is asked of CUDA, beside a stand-in for it."""
+"""Memory shared with CUDA: errors without CUDA, and the calls made to a stand-in CUDA library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def descriptors() -> int:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInCuda]:
-    """CUDA's driver with two devices, of which the second is the context's."""
+    """A stand-in CUDA driver with two devices; the second is the context's."""
     if MEMORY not in context.info.extensions:
         pytest.skip(f"the device lacks {MEMORY}")
     library = StandInCuda(tmp_path, [OTHER, context.info.uuid])
@@ -47,7 +47,7 @@ def empty(context: pumice.Context, count: int = 1000) -> pumice.Tensor:
     return pumice.empty(count, "float32", context, share="cuda")
 
 
-# ---- what is missing
+# ---- missing requirements
 
 
 def test_another_interface_is_refused(context: pumice.Context) -> None:
@@ -103,7 +103,7 @@ def test_a_missing_extension_is_named(stand_in: StandInCuda) -> None:
             engine.SharedTimeline(lesser)
 
 
-# ---- what is asked of CUDA
+# ---- calls to CUDA
 
 
 def test_memory_is_imported_and_given_back(stand_in: StandInCuda, context: pumice.Context) -> None:
@@ -158,7 +158,7 @@ def test_an_array_of_cuda_keeps_the_memory(stand_in: StandInCuda, context: pumic
 
 
 class OfCuda:
-    """An array of another library in the memory of a tensor."""
+    """An array of another library in a tensor's memory."""
 
     def __init__(self, tensor: pumice.Tensor, number: int = 1) -> None:
         self.tensor, self.number = tensor, number
@@ -205,11 +205,11 @@ def test_a_call_that_fails_is_named(stand_in: StandInCuda, context: pumice.Conte
     assert descriptors() <= before and context.memory.buffers == blocks
 
 
-# ---- the order of both
+# ---- ordering between both sides
 
 
 class Timeline:
-    """Stands in for a timeline, which this driver does not export."""
+    """A stand-in for a timeline semaphore, which this driver cannot export."""
 
     def __init__(self, context: pumice.Context) -> None:
         self.value = 0
@@ -220,7 +220,7 @@ class Timeline:
 
 @pytest.fixture
 def begun(stand_in: StandInCuda, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The orders that the engine is told of; each has an execution, number 7."""
+    """Return the timeline values the engine receives; the execution id is 7."""
     told: list[Any] = []
     monkeypatch.setattr(
         sharing,
@@ -248,7 +248,7 @@ def test_calls_of_an_order(stand_in: StandInCuda, context: pumice.Context, begun
     stand_in.reset()
     with order:
         pass
-    with sharing.Order(context, 0x20):  # nothing is submitted in the third
+    with sharing.Order(context, 0x20):  # the third submits nothing
         pass
     assert stand_in.calls == [
         "cuSignalExternalSemaphoresAsync 2 of 1 on 32",
@@ -272,7 +272,7 @@ def test_each_stream_has_a_timeline(stand_in: StandInCuda, context: pumice.Conte
 
 
 def test_a_tensor_of_another_interfaces_array_counts_as_a_view(stand_in: StandInCuda, context: pumice.Context) -> None:
-    """A pool of results takes memory without views for idle."""
+    """The pool of results reuses memory that has no views."""
     made = empty(context)
     address, _ = made.buffer._mapping
     again = engine.shared_tensor(context, address, "float32", [2], [1])
@@ -285,7 +285,7 @@ def test_a_tensor_of_another_interfaces_array_counts_as_a_view(stand_in: StandIn
 
 
 def test_a_stream_that_is_captured_is_refused(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
-    """The stand-in says so of stream 99."""
+    """The stand-in reports stream 99 as being captured."""
     with pytest.raises(pumice.StateError, match="captured into a graph of CUDA's"):
         sharing.Order(context, 99).__enter__()
     assert not begun

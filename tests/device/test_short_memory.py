@@ -1,4 +1,4 @@
-"""A process that is short of memory: said so, and not that there is no driver."""
+"""A process short of memory: the error says so, and does not claim that there is no driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ except pumice.Error as error:
 @pytest.mark.parametrize("call", ["pumice.Context()", "pumice.devices()", "pumice.zeros(4)"])
 @pytest.mark.parametrize("mebibytes", [4, 32, 64, 128, 192, 320])
 def test_short_memory_is_no_missing_driver(call: str, mebibytes: int, context: pumice.Context) -> None:
-    """The loader maps a driver or does not, depending on how much memory is left."""
+    """Whether the loader can map a driver depends on the remaining memory."""
     done = python("-c", CODE.replace("{call}", call), str(mebibytes))
     is_mesa = context.info.name.startswith("llvmpipe")
     if done.returncode and not is_mesa:

@@ -1,10 +1,10 @@
-"""A process that gets no more threads: kernels are compiled on the thread of the caller."""
+"""A process that cannot create threads: kernels are compiled on the calling thread."""
 
 from __future__ import annotations
 
 from process import output_of
 
-# Threads have stacks of 1 GiB, of which the limit of the address space leaves none; everything else has 768 MiB.
+# Thread stacks are 1 GiB, which exceeds the address space limit; everything else has 768 MiB.
 CODE = """
 import os, resource, sys
 if len(sys.argv) == 1:

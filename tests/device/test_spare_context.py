@@ -1,4 +1,4 @@
-"""The second context of a device that is kept idle with the first one."""
+"""The spare second context of a device, kept idle alongside the first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times are seconds, names say so, and what a driver compiles at a first dispatch is told from what a dispatch takes."""
+"""Times are in seconds and named so, and the driver's compilation at a first dispatch is reported separately from its run time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ void main() {{ y[gl_GlobalInvocationID.x] += {step}; }}
 
 
 def listed(context: pumice.Context, step: float, profile: bool = False) -> tuple[pumice.CommandList, pumice.Tensor]:
-    """A list of one dispatch, which counts how often it ran, of a kernel that has not run before."""
+    """Return a command list with one dispatch of a new kernel, which counts its runs."""
     kernel = pumice.Kernel(SCALE.format(step=step), context)
     y = pumice.zeros(4, context=context)
     commands = pumice.CommandList(context)
@@ -31,7 +31,7 @@ def listed(context: pumice.Context, step: float, profile: bool = False) -> tuple
 
 @pytest.fixture
 def fresh(context: pumice.Context) -> pumice.Context:
-    """A context in which no kernel has run yet."""
+    """Return a context in which no kernel has run yet."""
     return pumice.Context(f"uuid:{context.info.uuid}")
 
 
@@ -82,7 +82,7 @@ def test_a_list_is_warmed_up_before_it_is_measured(fresh: pumice.Context) -> Non
     with fresh:
         commands, y = listed(fresh, 1.0)
         assert len(commands.time(3)) == 3
-        assert y.tolist() == [4.0] * 4  # once more, since no kernel of it had run
+        assert y.tolist() == [4.0] * 4  # one more, to warm up the new kernel
         assert len(commands.time(3)) == 3
         assert y.tolist() == [7.0] * 4
         commands.time(2, warm_up=3)
@@ -132,4 +132,4 @@ def test_every_name_of_a_time_says_its_unit() -> None:
     face = "".join(path.read_text() for path in (ROOT / "python/pumice").glob("*.py"))
     for text in (stub, face):
         assert not re.search(r"(?i)nanosec|millisec|_ms\b|(?<!st_mtime)(?<!user)_ns\b", text)
-    assert re.findall(r"(?i)\S*microsec\S*", stub) == ["microseconds,"]  # the unit of the vendor's own last_exec_time
+    assert re.findall(r"(?i)\S*microsec\S*", stub) == ["microseconds,"]  # the unit of the vendor's last_exec_time

@@ -1,4 +1,4 @@
-"""CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES: which devices they leave, and by which rule one is chosen."""
+"""CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES: which devices remain, and in which order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from process import NO_DRIVER, python
 from pumice._pumice import choose_device, visible_places
 from stand_in_gpus import AMD, Gpu, described, stand_in_driver, stand_in_nvml
 
-# NVML numbers by PCI address; Vulkan's list below has another order.
+# NVML numbers by PCI address; the Vulkan list below has another order.
 FIRST = Gpu("5a1c" * 8, "0000:1b:00.0")
 SECOND = Gpu("5a2d" * 8, "0000:3b:00.0")
 THIRD = Gpu("77ee" * 8, "0000:5e:00.0")
 SOFTWARE = Gpu("00ff" * 8, "", "llvmpipe", 0x10005, "software")
-VULKAN = [SECOND, SOFTWARE, THIRD, FIRST]  # places 0 to 3
+VULKAN = [SECOND, SOFTWARE, THIRD, FIRST]  # indices 0 to 3
 CUDA = "CUDA_VISIBLE_DEVICES"
 
 
@@ -32,7 +32,7 @@ def infos(context: pumice.Context) -> list[pumice.DeviceInfo]:
     return [described(context.info, gpu) for gpu in VULKAN]
 
 
-# Values of the variable, and the places that are left: NVIDIA's in the variable's order, the software device where it was.
+# Values of the variable, and the remaining indices: NVIDIA's in the variable's order, the software device at its position.
 LEFT = {
     "0": [1, 3],
     "1": [0, 1],
@@ -170,7 +170,7 @@ def test_a_gpu_without_a_vulkan_device_and_one_that_may_not_be_opened_are_named(
     assert "names a GPU that this process may not open" in text
 
 
-# ---- AMD: by the kernel's topology, in which processors are nodes too
+# ---- AMD: by the kernel's topology, in which CPUs are nodes too
 
 RADEONS = [
     Gpu("0a" * 16, "0000:83:00.0", "AMD Instinct", AMD),
@@ -180,7 +180,7 @@ RADEONS = [
 
 @pytest.fixture
 def topology(tmp_path: Path) -> str:
-    """Nodes of a processor and two GPUs, of which the one at the higher address is the first."""
+    """Create topology nodes of a CPU and two GPUs; the GPU with the higher address comes first."""
     for number, (simds, bus, unique) in enumerate([(0, 0, 0), (304, 0x83, 0xABC), (304, 0x03, 0xDEF)]):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -213,7 +213,7 @@ def test_rocm_counts_by_the_kernels_topology(
 
 
 def test_a_gpu_that_the_process_may_not_read_is_left_out(context: pumice.Context, topology: str) -> None:
-    """The kernel lets a node's file be opened and refuses to read it, as a folder does; the nodes after it count on."""
+    """The kernel lets a process open the node's file but not read it, like a folder; later nodes are still counted."""
     last = Path(topology, "2").rename(Path(topology, "3"))
     Path(topology, "2", "properties").mkdir(parents=True)
     infos = [described(context.info, gpu) for gpu in (*RADEONS, SOFTWARE)]
@@ -227,7 +227,7 @@ def test_without_the_topology_rocm_counts_by_pci_address(context: pumice.Context
     assert visible_places(infos, {HIP: "0"}, "/nowhere.so", "/nowhere")[0] == [1, 2]
 
 
-# ---- whole processes, on stand-in drivers of two NVIDIA GPUs
+# ---- whole processes, with stand-in drivers of two NVIDIA GPUs
 
 PROBE = """
 import pumice
@@ -245,7 +245,7 @@ except pumice.DeviceError as error:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a machine with two GPUs, whose drivers the loader may list in either order."""
+    """Return the environment of a machine with two GPUs, whose drivers the loader may list in any order."""
     folder = tmp_path_factory.mktemp("machine")
     manifests = ":".join(str(stand_in_driver(folder, gpu)) for gpu in (SECOND, FIRST))
     library = stand_in_nvml(folder, [FIRST, SECOND])

@@ -1,4 +1,4 @@
-"""The fault layer, built once."""
+"""The fault layer, built once per run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pumice
 
 @pytest.fixture(scope="session")
 def layer_folder(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the layer. Skips without lavapipe, g++ or the headers of Vulkan."""
+    """Build the layer and return its folder. Skip without lavapipe, g++ or the Vulkan headers."""
     if "llvmpipe" not in pumice_context.info.name:
         pytest.skip("the layer maps memory and orders dispatches as lavapipe allows")
     if shutil.which("g++") is None or not Path("/usr/include/vulkan/vk_layer.h").exists():

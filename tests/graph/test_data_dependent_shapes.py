@@ -1,4 +1,4 @@
-"""Shapes that depend on what the device computes: the plan is cut, and the host reads back what it needs."""
+"""Shapes that depend on device results: the plan is split at a host sync point, where the host reads back what it needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_non_zero_of_an_input_is_read_by_the_device(context: pumice.Context) -> 
 
 
 def test_non_zero_of_what_follows_from_shapes_needs_no_cut(context: pumice.Context) -> None:
-    """Models counted positions so before there was Range."""
+    """Exporters counted positions this way before Range existed."""
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "zero"], ["n"]),
@@ -54,11 +54,11 @@ def test_non_zero_of_what_follows_from_shapes_needs_no_cut(context: pumice.Conte
     proto = model(nodes, constants={"zero": np.array([0]), "one": np.array([1])})
     loaded = check(context, proto, {"x": ramp(3, 4)}, {"x": ramp(5000, 4)})
     assert not cuts(loaded)
-    assert loaded.program.plan([(3, 4)])  # one list of dispatches
+    assert loaded.program.plan([(3, 4)])  # a single command list
 
 
 def gathered() -> onnx.ModelProto:
-    """The rows whose sum is positive."""
+    """Select the rows with a positive sum."""
     nodes = [
         node("ReduceSum", ["x", "one"], ["sums"], keepdims=0),
         node("Relu", ["sums"], ["positive"]),
@@ -104,11 +104,11 @@ def test_compress(context: pumice.Context, axis: int | None) -> None:
         loaded(ramp(3, 4), np.ones(1000000, np.int64))
 
 
-# Sizes that are computed
+# Computed sizes
 
 
 def sized(nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], **constants: Array) -> onnx.ModelProto:
-    """`n`, int64[1], is how large the largest of x is."""
+    """Prepend nodes that compute `n`, int64[1], as the maximum of x."""
     first = [node("ReduceMax", ["x"], ["most"], keepdims=0), node("Cast", ["most"], ["n0"], to=INT64)]
     first.append(node("Reshape", ["n0", "single"], ["n"]))
     return model([*first, *nodes], inputs, constants={"single": np.array([1]), **constants})
@@ -195,7 +195,7 @@ def test_what_several_nodes_need_is_read_at_once(context: pumice.Context) -> Non
 
 
 def test_cuts_in_a_row(context: pumice.Context) -> None:
-    """The elements that are positive, then of their doubles those above their mean, then as many twos as are left."""
+    """Select the positive elements, then those above their mean, and return as many twos as the maximum says."""
     nodes = [
         node("Relu", ["x"], ["r"]),
         node("NonZero", ["r"], ["i"], name="first"),
@@ -218,7 +218,7 @@ def test_cuts_in_a_row(context: pumice.Context) -> None:
 
 
 def test_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
-    """50 columns where there are so many: what crosses the cut has the size that it has."""
+    """Slice up to 50 columns: the value that crosses the sync point has its actual size."""
     nodes = [
         node("Slice", ["x", "zero", "fifty", "one"], ["s"]),
         node("Relu", ["s"], ["r"]),
@@ -230,7 +230,7 @@ def test_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
     check(context, model(nodes, [value("x", [2, "N"])], constants=constants), {"x": ramp(2, 20)}, {"x": ramp(2, 90)})
 
 
-# Cuts in control flow
+# Sync points in control flow
 
 
 def typed(proto: onnx.ModelProto, kind: int) -> onnx.ModelProto:
@@ -256,7 +256,7 @@ def test_in_an_if(context: pumice.Context) -> None:
 
 
 def test_in_a_loop_that_the_host_drives(context: pumice.Context) -> None:
-    """Each iteration drops the elements that are not positive, and lowers the rest."""
+    """Each iteration drops the non-positive elements and lowers the rest."""
     nodes = [
         node("Relu", ["v"], ["r"]),
         node("NonZero", ["r"], ["i"], name="where"),
@@ -307,7 +307,7 @@ def test_a_trip_count_that_the_device_computes_sizes_the_results(context: pumice
     np.testing.assert_array_equal(rows, [[6, 2], [12, 4], [24, 8]])
 
 
-# The rest of the engine
+# Interaction with the rest of the engine
 
 
 def test_graphs_of_the_builder_are_cut_too(context: pumice.Context) -> None:
@@ -356,7 +356,7 @@ def test_a_compiled_operator_has_no_cuts(context: pumice.Context) -> None:
 
 
 def test_a_shape_that_was_known_by_chance_is_not_taken_for_a_constant(context: pumice.Context) -> None:
-    """Among the numbers from 0 on there is one below 1, unless there are no numbers."""
+    """Exactly one number in range(n) is below 1, except if n is 0."""
     nodes = [
         node("Relu", ["x"], ["r"]),
         node("NonZero", ["r"], ["i"]),
@@ -374,7 +374,7 @@ def test_a_shape_that_was_known_by_chance_is_not_taken_for_a_constant(context: p
 
 @pytest.mark.parametrize("op", ["NonZero", "Compress"])
 def test_elements_that_only_some_trials_of_sizes_know_fit_their_count(context: pumice.Context, op: str) -> None:
-    """A mask of ones is known where sizes are small: at sizes that are tried its count once was another's, and memory was overwritten."""
+    """Trials fold the mask of ones at small sizes only; a count from another trial size once caused a buffer overflow."""
     graph = pumice.Graph("mask")
     x = graph.input("x", "float32", [None, 4, None, None])
     mask = graph.add("Cast", graph.add("Expand", graph.constant(np.array(1, "float32")), graph.add("Shape", x)), to=9)

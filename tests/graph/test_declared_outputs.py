@@ -1,5 +1,5 @@
-"""What outputs of a graph are declared to be: refused where known to be otherwise, helpful where not known, and checked
-when a program is bound.
+"""Declared shapes of graph outputs: rejected if known to be wrong, used if the shape is unknown, and checked when a
+program is bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sessions of ONNX Runtime that tests compare products of integers with are exact, whatever the processor."""
+"""The ONNX Runtime sessions that tests use as a reference for integer matmuls are exact on every CPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_products_of_the_largest_integers_do_not_saturate(
     wide = [array.astype(np.int64) for array in (a, b)]
     expected = (wide[0] - int(zeros[0] if zeros else 0)) @ (wide[1] - int(zeros[1] if zeros else 0))
     given = {"a": a, "b": b}
-    if op == "ConvInteger":  # over single pixels it is that product, transposed
+    if op == "ConvInteger":  # over single pixels it is the same product, transposed
         given = {"a": a[:, :, None, None], "b": np.ascontiguousarray(b.T)[:, :, None, None]}
         expected = expected[:, :, None, None]
     fixed = dict(zip(["az", "bz"], zeros, strict=False)) | ({"b": given.pop("b")} if constant else {})

@@ -1,4 +1,4 @@
-"""BitCast of values that a program keeps in another dtype than the model declares: the bits are those of the declared dtype."""
+"""BitCast of values that a program stores in another dtype than declared: the bits are those of the declared dtype."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def number(dtype: Any) -> int:
 def test_bits_of_a_computed_value_are_those_of_its_dtype(
     context: pumice.Context, dtype: str, known: bool, precision: str
 ) -> None:
-    """BitCast reads an input, a node's result and a constant, makes floats of integers that a node reads, and goes
-    both ways.
-    """
+    """BitCast of an input, a node's result and a constant; of integers to floats that a node reads; and a round trip."""
     x = np.array([1, -2.5, 0.0, 96, -0.125, 3], FLOATS[dtype])
     whole = INTEGERS[x.itemsize]
     nodes = [
@@ -61,7 +59,7 @@ def test_bits_of_a_computed_value_are_those_of_its_dtype(
 
 
 def test_bits_of_a_value_are_rounded_to_its_dtype_first(context: pumice.Context) -> None:
-    """A third is 0x3555 as float16."""
+    """1/3 is 0x3555 in float16."""
     nodes = [node("Reciprocal", ["x"], ["r"]), node("BitCast", ["r"], ["y"], to=number("uint16"))]
     loaded = pumice.load(model(nodes, [value("x", [2], number("float16"))], opset=26), context, progress=False)
     assert loaded(np.array([3, -3], "float16")).tolist() == [0x3555, 0xB555]

@@ -1,4 +1,4 @@
-"""Constants that float16 does not hold, in programs of fp16: they stay float32 with what reads them, and it is said so."""
+"""Constants beyond float16's range in fp16 programs: they and their readers stay float32, and the report says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reader(make: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], An
     return make
 
 
-# Each is of x [2, 4, 6, 6] and a function that makes a constant of some shape with one number beyond float16 in it.
+# Each function takes x [2, 4, 6, 6] and `constant`, which makes a constant of any shape with one number beyond float16's range.
 @reader
 def multiplied(graph: Any, x: Any, constant: Any) -> Any:
     return graph.add("Mul", x, constant(1), name="node")
@@ -95,7 +95,7 @@ def chosen(graph: Any, x: Any, constant: Any) -> Any:
 
 @reader
 def shared(graph: Any, x: Any, constant: Any) -> Any:
-    """A constant that nodes of both kinds share."""
+    """Share a constant between a node that keeps it in float32 and one that does not."""
     large = constant(6)
     scaled = graph.add("Mul", x, large, name="node")
     return graph.add(
@@ -180,7 +180,7 @@ def test_what_is_filled_with_a_number_beyond_float16_stays_float32(context: pumi
 def test_a_matrix_that_is_scaled_beyond_float16_stays_float32(
     context: pumice.Context, alpha: float, is_constant: bool
 ) -> None:
-    """What is stored is the product of both."""
+    """The product of alpha and the matrix is stored."""
     random = np.random.default_rng(0)
     a = (random.uniform(-1, 1, (3, 24)) * 2 / abs(alpha)).clip(-100, 100).astype(np.float16).astype(np.float32)
     b = random.uniform(-1, 1, (24, 5)).astype(np.float16).astype(np.float32)
@@ -200,7 +200,7 @@ def test_a_matrix_that_is_scaled_beyond_float16_stays_float32(
 
 
 def test_a_lone_number_that_would_become_zero_stays_float32(context: pumice.Context) -> None:
-    """A small constant, such as the epsilon of a norm that is written out, keeps its value."""
+    """A small constant, such as the epsilon of a decomposed norm, keeps its value."""
     graph = pumice.Graph()
     x = graph.input("x", "float32", [4])
     graph.output("y", graph.add("Div", np.array(1e-12, np.float32), graph.add("Add", x, np.array(1e-12, np.float32))))

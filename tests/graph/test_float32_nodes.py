@@ -1,4 +1,4 @@
-"""Nodes that the caller wants in float32, in programs of narrower floats."""
+"""float32_nodes: nodes that the caller keeps in float32, in programs of 16-bit floats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cases import CASES, Case, values_in
 
 Array = np.ndarray[Any, Any]
 NARROW = ("fp16", "bf16")
-HALVES = ("fp16", "fp16_packed")  # the second where a device cannot store single elements of 16 bits
+HALVES = ("fp16", "fp16_packed")  # fp16_packed: the device cannot store single 16-bit elements
 
 
 def rows_of(program: pumice.Program) -> dict[str, dict[str, str]]:
@@ -31,7 +31,7 @@ def run(
 
 
 def overflowing(apart: bool) -> pumice.Graph:
-    """(x * x) / 1000 @ w, beyond float16 for x of 300; `apart`: with a node between that nothing takes up."""
+    """(x * x) / 1000 @ w, which overflows float16 for x = 300; `apart`: with a node in between that cannot be fused."""
     graph = pumice.Graph("overflowing")
     x = graph.input("x", "float32", [1, 2, 4, 8])
     made = graph.add("Mul", x, x, name="square")
@@ -48,7 +48,7 @@ def test_an_overflow_is_mended_by_the_node_and_its_reader(context: pumice.Contex
     graph = overflowing(True)
     broken, _ = run(graph, context, "fp16", [], x, fuse)
     assert not np.isfinite(broken).all()
-    half, _ = run(graph, context, "fp16", ["square"], x, fuse)  # MaxPool makes float16 of it
+    half, _ = run(graph, context, "fp16", ["square"], x, fuse)  # MaxPool stores float16
     assert not np.isfinite(half).all()
     mended, report = run(graph, context, "fp16", ["square", "between"], x, fuse)
     np.testing.assert_allclose(mended, 90, rtol=1e-3)
@@ -183,7 +183,7 @@ def test_inputs_are_read_as_they_are(context: pumice.Context) -> None:
 
 
 def scores(graph: pumice.Graph, x: Any) -> None:
-    """Attention written out: q k / 8, Softmax, v."""
+    """Decomposed attention: q k / 8, Softmax, v."""
     keys = graph.add("Transpose", x, perm=[0, 1, 3, 2], name="keys")
     made = graph.add("Mul", graph.add("MatMul", x, keys, name="scores"), np.array(0.125, np.float32), name="scale")
     graph.output("y", graph.add("MatMul", graph.add("Softmax", made, name="softmax"), x, name="values"))
@@ -202,7 +202,7 @@ def test_what_becomes_one_is_as_wide_as_any_of_it(context: pumice.Context, preci
 
 
 def test_functions_are_those_of_float32_in_kernels_that_store_less(context: pumice.Context) -> None:
-    """1 - tanh(x) in one kernel, which may take a shorter function where all of it is float16."""
+    """1 - tanh(x) in one kernel; a kernel that is float16 throughout may use a shorter tanh."""
     graph = pumice.Graph("near one")
     x = graph.input("x", "float32", [1, 1, 64, 64])
     apart = graph.add("Sub", np.array(1, np.float32), graph.add("Tanh", x, name="near"), name="apart")
@@ -215,7 +215,7 @@ def test_functions_are_those_of_float32_in_kernels_that_store_less(context: pumi
 
 
 def looping() -> pumice.Graph:
-    """x doubled ten times in a body, and divided behind it."""
+    """Double x ten times in a loop, and divide it afterwards."""
     body, condition = pumice.Graph("body"), pumice.Graph("condition")
     count, value = body.input("i", "int32", [1]), body.input("v", "float32", [4, 4])
     body.output("next", body.add("Add", count, np.ones(1, np.int32), name="count"))

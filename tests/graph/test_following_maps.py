@@ -1,4 +1,4 @@
-"""Whatever follows whatever: a map gives the same whether it is part of the kernel before it or not, and whether the host computes it."""
+"""Elementwise operators after any operator: the same result whether fused into its kernel, run separately or computed by the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from following_maps import MAPS
 
 Array = npt.NDArray[Any]
 KINDS = {"contraction", "window", "reduce"}
-AT_ONCE = 7  # maps of a graph: no more with constants in them are fused behind one another
+AT_ONCE = 7  # elementwise ops per graph: no more with constants can be fused in sequence
 JUMPS = (
     "Ceil",
     "Floor",
@@ -26,8 +26,8 @@ JUMPS = (
     "Mod",
     "ThresholdedRelu",
     "Shrink",
-)  # where a rounding shows
-# Kernels that store what they make, and those that make integers.
+)  # discontinuous: rounding shows
+# Kernels without an epilogue, and kernels with integer results.
 NEVER = {"Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "QLinearConv", "QLinearMatMul"}
 
 
@@ -36,7 +36,7 @@ def is_small(case: Case) -> bool:
 
 
 def producers() -> dict[str, Case]:
-    """A case or two of each operator whose result an epilogue may follow."""
+    """Return one or two cases of each operator that supports an epilogue."""
     rows = {row.name: row for row in pumice.operators() if row.domain == "ai.onnx"}
     found: dict[str, Case] = {}
     for case in CASES:
@@ -58,7 +58,7 @@ PRODUCERS = producers()
 
 
 def results(case: Case, maps: list[str], context: pumice.Context, fuse: bool) -> tuple[dict[str, Array], int]:
-    """The results of each map behind the case's operator, and how many of the maps became part of its kernel."""
+    """Return the results of each elementwise op after the case's operator, and how many were fused into its kernel."""
     graph = pumice.Graph("followed")
     values, given = values_in(graph, case, case.arrays())
     for name in maps:
@@ -72,7 +72,7 @@ def same(a: Array, b: Array) -> bool:
 
 
 def apart(case: Case, maps: list[str], context: pumice.Context) -> dict[str, Array]:
-    """The results of each map on the case's result, which is the input of another program."""
+    """Run each elementwise op in a second program, on the case's result as an input."""
     graph = pumice.Graph("before")
     values, given = values_in(graph, case, case.arrays())
     graph.output("y", graph.add(case.op, *values, **case.attributes))
@@ -101,7 +101,7 @@ def different(case: Case, maps: list[str], context: pumice.Context) -> list[str]
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_what_follows_a_result_is_applied_to_all_of_it(context: pumice.Context, producer: str) -> None:
-    """Reciprocal always, which shows a result that is pasted without parentheses, and some of the others in turn."""
+    """Always Reciprocal, which reveals an expression inserted without parentheses, and four others by turns."""
     place = list(PRODUCERS).index(producer)
     names = list(MAPS)
     maps = ["Reciprocal", *(names[(place * 4 + k) % len(names)] for k in range(4))]
@@ -117,7 +117,7 @@ def test_every_map_follows_every_result(context: pumice.Context, producer: str) 
 
 
 def of_pairs(pairs: list[tuple[str, str]], context: pumice.Context, fuse: bool, fold: bool = False) -> dict[str, Array]:
-    """The second of each pair behind the first. `fold`: of a constant, so that the host computes both."""
+    """Apply the second op of each pair to the first. `fold`: x is a constant, so the host computes both."""
     x = np.concatenate([np.linspace(-3, 3, 25), [0.0, -0.0, 0.5, -0.5, 1.5, np.inf, -np.inf, np.nan]]).astype("float32")
     graph = pumice.Graph("pairs")
     value = graph.constant(x) if fold else graph.input("x", "float32", [x.size])
@@ -134,7 +134,7 @@ def wrong_pairs(pairs: list[tuple[str, str]], context: pumice.Context) -> list[s
             scale = np.maximum(np.abs(plain[name]), 1.0)
             if name.startswith(JUMPS):
                 continue
-            # Where a tangent is large it makes 1 + tan^2 of an error in the last places of its argument.
+            # For a large tangent, the error is 1 + tan^2 times the rounding error of its argument.
             steep = 4e-6 * scale**2 if name.startswith("Tan of") else 0.0
             near = np.abs(folded - plain[name]) <= 2e-4 * scale + steep
             if not (near | (folded == plain[name]) | ((folded != folded) & (plain[name] != plain[name]))).all():
@@ -155,7 +155,7 @@ def test_every_map_before_every_map_is_the_same_fused(context: pumice.Context, f
 
 
 def test_a_text_that_is_pasted_has_a_name_of_its_own() -> None:
-    """Fused maps are pasted in one file of the kernels, in functions over names."""
+    """Fused ops are inserted in a single shader file, in functions of named arguments."""
     shaders = Path(__file__).resolve().parents[2] / "shaders"
     pasted = {
         path.name

@@ -1,4 +1,4 @@
-"""Fusions by name: each alone and all but each give what the unfused program gives; what `residual` reads; what the report says."""
+"""Fusions by name: each alone, and all but one, match the unfused program; what `residual` reads; what the report says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pumice
 from tensor_arrays import numbers
 
 Array = npt.NDArray[Any]
-Build = Callable[[pumice.Graph], list[Array]]  # gives the inputs, in the graph's order
+Build = Callable[[pumice.Graph], list[Array]]  # returns the inputs in the graph's order
 
 
 def compiled(
@@ -84,7 +84,7 @@ def constant_beside(graph: pumice.Graph) -> list[Array]:
 
 
 def two_products(graph: pumice.Graph) -> list[Array]:
-    """The later one reads the earlier one's result."""
+    """The later convolution reads the earlier one's result."""
     x = graph.input("x", "float32", [2, 8, 10, 10])
     short = graph.add("Conv", x, numbers(16, 8, 1, 1), name="short", strides=[2, 2])
     inner = graph.add(
@@ -96,7 +96,7 @@ def two_products(graph: pumice.Graph) -> list[Array]:
 
 
 def part_of_a_whole(graph: pumice.Graph) -> list[Array]:
-    """The sum lies in a concatenation, the residual does not."""
+    """The sum is written directly into a Concat; the residual is not."""
     x = graph.input("x", "float32", [1, 8, 6, 6])
     first = graph.add("Relu", graph.add("Conv", x, numbers(8, 8, 1, 1)))
     second = graph.add("Add", graph.add("Conv", first, numbers(8, 8, 1, 1, seed=2), name="conv"), first, name="add")
@@ -144,7 +144,7 @@ def test_the_later_of_two_products_reads_the_earlier(context: pumice.Context) ->
 
 
 def test_sizes_that_broadcast_at_a_call_only(context: pumice.Context) -> None:
-    """The tensors have one rank and unknown sizes: whether these are equal shows when the program is bound."""
+    """The tensors have the same rank and unknown sizes; whether these are equal is known when the program is bound."""
     program, _ = compiled(product("any", (2, 5, 8), (8, 6), free=True), context)
     x, w, b = numbers(2, 5, 8), numbers(8, 6), numbers(6)
     for own, beside in (((2, 5), (2, 5)), ((2, 5), (1, 5)), ((1, 5), (2, 5)), ((2, 1), (1, 5)), ((1, 1), (3, 2))):
@@ -189,7 +189,7 @@ def test_what_comes_later_is_waited_for_and_what_broadcasts_is_not_read(context:
     rows = rows_of(program)
     assert rows["broadcast"] == ("", "")
     assert rows["sum"] == ("fused into other", "residual")
-    assert rows["map"] == ("", "")  # takes up what comes before it
+    assert rows["map"] == ("", "")  # fuses the node before it
     for name, value in run(plain, given).items():
         np.testing.assert_allclose(run(program, given)[name], value, rtol=1e-5, atol=1e-5)
 
@@ -198,7 +198,7 @@ def test_what_comes_later_is_waited_for_and_what_broadcasts_is_not_read(context:
 
 
 def everything(graph: pumice.Graph) -> list[Array]:
-    """Adds an example of each fusion to one graph."""
+    """Add an example of each fusion to one graph."""
     x = graph.input("x", "float32", [1, 8, 16])
     scale, zero = np.array(0.05, "float32"), np.array(3, "uint8")
 
@@ -278,7 +278,7 @@ def unfused(context: pumice.Context) -> Array:
 
 
 def close(found: Array, wanted: Array) -> None:
-    """One of the values may be rounded to the next step where it is quantised."""
+    """Allow a difference of one quantisation step in a few values."""
     np.testing.assert_allclose(found, wanted, rtol=0, atol=0.25)
     assert np.mean(np.abs(found - wanted) > 1e-4) < 0.05
 

@@ -1,4 +1,4 @@
-"""Gathers along axes of one element: a view of what they read where the result is its elements in their order, and a copy elsewhere."""
+"""Gather along axes of size 1: a view if the result has the same elements in the same order, otherwise a copy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_gather_along_one_element(
     is_view: bool,
     context: pumice.Context,
 ) -> None:
-    """The indices are known on the device alone; what is read and what reads the result are kernels of their own."""
+    """The indices are known only on the device; the producer and the consumer run as separate kernels."""
     graph = pumice.Graph()
     x, indices = graph.input("x", "float32", list(shape)), graph.input("indices", "int64", list(places))
     made = graph.add(op, graph.add("Softmax", x, axis=-1), indices, **attributes)

@@ -1,4 +1,4 @@
-"""Masks that are inputs of the graph, or computed from inputs, at 16 bits: finite numbers of float32 stay finite in scores."""
+"""Masks that are graph inputs, or computed from inputs, at 16 bits: finite float32 numbers stay finite in the scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOWEST = float(np.finfo("float32").min)
 NUMBERS = (LOWEST, -1e9, -65504.0)
 TOLERANCES = {"fp32": 1e-5, "fp16": 4e-3, "bf16": 3e-2}
 BATCH, HEADS, ROWS, SIZE = 2, 2, 5, 8
-# One sentence is padded on the left, and one is padding alone.
+# The first sequence is padded on the left, the second is padding only.
 HIDDEN = np.zeros((BATCH, ROWS), bool)
 HIDDEN[0, :2] = HIDDEN[1] = True
 CAUSAL = np.triu(np.ones((ROWS, ROWS), bool), 1)
@@ -85,7 +85,7 @@ def moved(number: float) -> tuple[Nodes, list[Any], dict[str, Array]]:
 
 
 def two(number: float) -> tuple[Nodes, list[Any], dict[str, Array]]:
-    """Their sum is beyond float16 even where each of them is not."""
+    """Add two masks whose sum exceeds float16 even if each of them does not."""
     nodes = [
         node("Unsqueeze", ["keys", "middle"], ["four"]),
         node("Add", ["mask", "four"], ["sum"]),
@@ -165,7 +165,7 @@ def compare(proto: onnx.ModelProto, given: dict[str, Array], actual: Array, read
     assert np.isfinite(expected).all()
     assert np.isfinite(actual).all(), actual
     seen = np.broadcast_to(~BOTH.all(-1, keepdims=True), expected.shape)
-    if reader == "LogSoftmax":  # of what is hidden it is as far below as the type reaches
+    if reader == "LogSoftmax":  # for masked keys the result is limited by the range of the type
         seen = seen & ~np.broadcast_to(BOTH, expected.shape)
     np.testing.assert_allclose(actual[seen], expected[seen], atol=TOLERANCES[precision], rtol=TOLERANCES[precision])
 
@@ -189,7 +189,7 @@ def test_rows_that_are_masked_by_inputs_are_finite(
 def test_scores_that_are_all_masked_alike_are_uniform(
     context: pumice.Context, reader: str, precision: str, fuse: bool
 ) -> None:
-    """Large scores too: -3.4e38 takes up all of them in float32."""
+    """Includes large scores: in float32, -3.4e38 absorbs them all."""
     proto, given = masked_model("added", reader, LOWEST)
     given["q"] *= 100
     with pumice.load(proto, context, precision, fuse=fuse, progress=False) as loaded:
@@ -217,7 +217,7 @@ def test_infinities_of_the_caller_keep_their_meaning(context: pumice.Context, pr
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("number", [-np.inf, *NUMBERS])
 def test_masks_of_the_operator(context: pumice.Context, number: float, precision: str) -> None:
-    """ONNX's Attention takes the input as it is."""
+    """ONNX's Attention reads the input mask directly."""
     shape = [BATCH, HEADS, ROWS, SIZE]
     inputs = [*(value(name, shape) for name in "qkv"), MASK]
     proto = model([node("Attention", ["q", "k", "v", "mask"])], inputs, opset=23)
@@ -246,7 +246,7 @@ def test_validation_calls_masks_of_inputs_right(
 
 @pytest.mark.parametrize(("form", "reader"), [("added", "Exp"), ("added", "LogSoftmax"), ("two", "Softmax")])
 def test_validation_finds_nothing_wrong_where_it_cannot_prove(context: pumice.Context, form: str, reader: str) -> None:
-    """The difference of two sums near -3.4e38 has no bound, and float16 has neither them nor their halves apart."""
+    """The difference of two sums near -3.4e38 has no bound, and float16 cannot tell them apart from their halves."""
     proto, given = masked_model(form, reader, LOWEST)
     report = pumice.validate(proto, [given], context=context, precision="fp16")
     assert "wrong" not in {row.verdict for row in report.rows}, report.summary

@@ -1,4 +1,4 @@
-"""Graphs: what add() refuses, which shapes it knows, names, and when a graph can no longer change."""
+"""Graphs: errors of add(), shapes it infers, names, and when a graph becomes immutable."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_bad_shape_of_an_input_is_refused() -> None:
         graph.input("x", "float32", [1] * 9)
     with pytest.raises(pumice.GraphError, match="R8"):
         graph.input("x", "float32", [65536, 65536])
-    assert graph.input("x", "float32", [2, 0, None]).shape == (2, None, None)  # 0 stands for an unknown size
+    assert graph.input("x", "float32", [2, 0, None]).shape == (2, None, None)  # 0 means an unknown size
 
 
 def test_an_unknown_precision_is_unsupported(context: pumice.Context) -> None:
@@ -246,7 +246,7 @@ def test_nodes_can_be_looked_at() -> None:
 
 @pytest.mark.parametrize("op", ["Pad", "Unsqueeze", "Tile", "Reshape", "ReduceSum"])
 def test_inputs_whose_elements_are_read_are_not_guessed_where_they_are_many(op: str) -> None:
-    """A model of a hundred bytes may declare any size: adding the node takes neither that memory nor that time."""
+    """A model of a hundred bytes may declare any size: adding the node must not cost that much memory or time."""
     graph = pumice.Graph()
     x, many = graph.input("x", "float32", (2, 6, 4)), graph.input("many", "int64", (2**31,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

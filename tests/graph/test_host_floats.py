@@ -1,4 +1,4 @@
-"""Floats that the host reads, scales of Resize and limits of Range, keep their digits in programs of 16 bits: they decide sizes."""
+"""Floats read by the host (scales of Resize, limits of Range) keep full precision in 16-bit programs, because they decide sizes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from onnx_models import model, node, value
 
 FLOAT = np.float32
 X = np.arange(12, dtype=FLOAT).reshape(1, 1, 3, 4)
-SCALES = np.array([1, 1, 5 / 3, 1.25], FLOAT)  # bfloat16 has 1.6640625 for 5 / 3: four rows instead of five
+SCALES = np.array([1, 1, 5 / 3, 1.25], FLOAT)  # 5 / 3 is 1.6640625 in bfloat16: four rows instead of five
 Made = tuple[onnx.ModelProto, tuple[Any, ...]]
 
 
 def resized(mode: str, *before: onnx.NodeProto, **constants: Any) -> Made:
-    """Resize by scales that are an input, or follow from an input `s` by `before`."""
+    """Resize with scales that are an input, or computed from an input `s` by the nodes `before`."""
     name = before[-1].output[0] if before else "s"
     nodes = [*before, node("Resize", ["x", "", name], ["y"], mode=mode)]
     given = SCALES[2:] if "ones" in constants else SCALES * FLOAT(0.5) if "two" in constants else SCALES
@@ -74,7 +74,7 @@ def test_sizes_and_coordinates_are_those_of_float32(made: str, precision: str, c
     assert actual.shape == expected.shape
     unit = 2.0**-11 if precision == "fp16" else 2.0**-8
     np.testing.assert_allclose(actual, expected, rtol=2 * unit, atol=unit)
-    # The rounding of a limit that a node computes may decide the length.
+    # If a node computes the limit, its rounding may decide the length.
     allowed = made == "range by a product"
     report = pumice.validate(proto, [given], context=context, precision=precision, allow_unchecked=allowed)
     assert report.ok, report.summary

@@ -1,4 +1,4 @@
-"""Casts between an input and an output that change nothing inside: they are left out, but for one."""
+"""Casts between an input and an output that have no effect inside: all but one are removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pumice
 def test_casts_behind_each_other_that_change_nothing_leave_one(
     context: pumice.Context, precision: str, dtypes: tuple[str, str, str], readers: str
 ) -> None:
-    """Both are between an input and an output, and inside floats have one type."""
+    """Both casts are between an input and an output, and inside all floats have one type."""
     graph = pumice.Graph("casts")
     x = graph.input("x", dtypes[0], [2, 3])
     numbers = {"float32": 1, "float16": 10}

@@ -1,4 +1,4 @@
-"""Attention masks in every form and precision. A row whose keys are all masked stays finite where it is finite in float32."""
+"""Attention masks in every form and precision. A fully masked row stays finite if it is finite in float32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH, HEADS, ROWS, SIZE = 2, 2, 4, 8
 
 
 def masked(form: str, scores: str, result: str) -> list[onnx.NodeProto]:
-    """Nodes that mask scores where `hidden` is true, with the constants `number`, `one` and `zero`."""
+    """Return nodes that mask scores where `hidden` is true, with the constants `number`, `one` and `zero`."""
     if form == "Where":
         return [node("Where", ["hidden", "number", scores], [result])]
     if form == "Where of zeros, Add":
@@ -65,7 +65,7 @@ def attention_model(form: str, number: float) -> onnx.ModelProto:
 
 
 def operator_model(number: float) -> onnx.ModelProto:
-    """ONNX's Attention with a mask that is added."""
+    """ONNX's Attention with an additive mask."""
     nodes = [
         node("Where", ["hidden", "number", "zero"], ["mask"]),
         node("Attention", ["q", "k", "v", "mask"]),
@@ -79,7 +79,7 @@ def operator_model(number: float) -> onnx.ModelProto:
 def compare(
     proto: onnx.ModelProto, arrays: dict[str, Array], context: pumice.Context, precision: str, fuse: bool, seen: Array
 ) -> None:
-    """seen: where results do not depend on the rounding of masked scores; elsewhere they are finite if the expected ones are."""
+    """seen: the rows that do not depend on the rounding of masked scores. Other rows only have to be finite where expected."""
     expected = exact_session(proto, optimize=False).run(None, arrays)[0]
     with pumice.load(proto, context, precision, fuse=fuse, progress=False) as loaded:
         actual = loaded(*(arrays[one.name] for one in loaded.inputs))
@@ -101,7 +101,7 @@ def vectors(seed: int, *shape: int) -> dict[str, Array]:
 def test_softmax_of_masked_rows(context: pumice.Context, form: str, number: float, precision: str, fuse: bool) -> None:
     hidden = np.array([[0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 1, 1]], bool)
     x = np.random.default_rng(1).standard_normal((ROWS, ROWS)).astype("float32")
-    # Of sums with -1e4 float16 keeps steps of 8 and float32 all: a row that is all masked is another one there.
+    # Near -1e4 float16 has a spacing of 8, so a fully masked row differs from float32's.
     seen = ~hidden.all(-1, keepdims=True) | (form == "Where") | (number < -1e8)
     compare(softmax_model(form, number), {"hidden": hidden, "x": x}, context, precision, fuse, seen)
 
@@ -121,7 +121,7 @@ def test_decomposed_attention_of_padded_sentences(
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_attention_with_left_padded_rows(context: pumice.Context, number: float, precision: str) -> None:
-    """Two tokens of padding on the left: the first two rows see padding alone."""
+    """Two padding tokens on the left: the first two rows attend only to padding."""
     hidden = np.triu(np.ones((ROWS, ROWS), bool), 1)
     hidden[:, :2] = True
     arrays = {"hidden": hidden[None, None]} | vectors(3, BATCH, HEADS, ROWS, SIZE)
@@ -134,7 +134,7 @@ def test_attention_with_left_padded_rows(context: pumice.Context, number: float,
     ["Softmax", "LogSoftmax", "MatMul", "Transpose", "Concat", "ReduceMax", "Clip", "Less", "LayerNormalization"],
 )
 def test_what_reads_a_result_beyond_float16_reads_a_finite_number(context: pumice.Context, reader: str) -> None:
-    """Each of them has its own way to read a float32 result in a program of float16."""
+    """Each reader handles a float32 result in a float16 program in its own way."""
     constants_ = constants(-1e9) | {
         "w": np.eye(4, dtype="float32"),
         "low": np.array(-10, "float32"),

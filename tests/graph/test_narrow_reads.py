@@ -1,4 +1,4 @@
-"""Nodes in float32 read 16 bits and store 16 bits in their own kernels: the bits are those of a cast beside the operator."""
+"""float32 nodes that load and store 16-bit floats in their kernels: bit-identical to a separate Cast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from features import has_cpu_kernels
 
 Array = np.ndarray[Any, Any]
 
-READING = {  # the inputs that are read in 16 bits
+READING = {  # inputs that are loaded as 16 bits
     "Conv": (0,),
     "ConvTranspose": (0,),
     "Gemm": (0, 1),
@@ -36,7 +36,7 @@ MODES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "bf16_packed": ("bf16", "bfloat16", ()),
     "fp16_tiled": ("fp16", "float16", ("subgroupShuffle",)),
 }
-NUMBERS = {"float16": (np.float16, 10), "bfloat16": (bfloat16, 16)}  # NumPy's type, and ONNX's number of it
+NUMBERS = {"float16": (np.float16, 10), "bfloat16": (bfloat16, 16)}  # NumPy's type and ONNX's number
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +60,14 @@ def parameters() -> Iterator[Any]:
 
 
 def reversed_rows(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
-    """What a node of 16 bits makes of an input, which the operator behind it reads."""
+    """Return a 16-bit node's result, which the next operator reads."""
     ends = [np.array([number], np.int64) for number in (-1, np.iinfo(np.int64).min, 0, -1)]
     made: pumice.Value = graph.add("Slice", x, *ends)
     return made
 
 
 def graph_of(case: Case, dtype: str, stored: bool) -> tuple[pumice.Graph, dict[str, Array]]:
-    """The case behind nodes that make the inputs of READING; `stored`: with a Cast behind it."""
+    """Build the case after nodes that compute the inputs of READING; `stored`: with a Cast after it."""
     graph, given, values = pumice.Graph("case"), dict[str, Array](), list[Any]()
     kind, number = NUMBERS[dtype]
     for k, (one, array) in enumerate(zip(case.inputs, case.arrays(), strict=True)):
@@ -86,7 +86,7 @@ def graph_of(case: Case, dtype: str, stored: bool) -> tuple[pumice.Graph, dict[s
 
 
 def kernels_of(program: pumice.Program, given: dict[str, Array]) -> list[tuple[str, str]]:
-    """Without the casts of the inputs."""
+    """Return the program's kernels without the casts of the inputs."""
     steps = program.plan([list(array.shape) for array in given.values()])
     return sorted((step["label"], step["kernel"]) for step in steps if not step["label"].startswith("cast 'i"))
 
@@ -109,7 +109,7 @@ def test_the_bits_are_those_of_casts_beside_the_operator(
     assert actual.dtype == expected.dtype
     made = kernels_of(program, given)
     assert not [label for label, _ in made if label.startswith("cast")]
-    if not has_cpu_kernels(context):  # kernels for GPUs have other tiles for fp16, which sum in another order
+    if not has_cpu_kernels(context):  # GPU kernels have other fp16 tiles, with another order of sums
         units = 1e-5 if expected.dtype == np.float32 else 2 * float(finfo(expected.dtype).eps)
         finite = np.nan_to_num(expected.astype(np.float64), posinf=0, neginf=0)
         np.testing.assert_allclose(
@@ -124,7 +124,7 @@ def test_the_bits_are_those_of_casts_beside_the_operator(
 
 
 def behind_a_product(name: str, weights: Array, **others: Array) -> pumice.Graph:
-    """A product of 16 bits, whose rows are turned round, and a product named "wide" of that; `others` are added to its result."""
+    """Return 16-bit rows in reverse order, a MatMul named "wide", and the `others`, which are added to its result."""
     graph = pumice.Graph(name)
     made = reversed_rows(graph, graph.input("x", "float32", [6, 16]))
     made = graph.add("MatMul", made, weights, name="wide")
@@ -139,7 +139,7 @@ ROWS = np.random.default_rng(3).integers(-128, 129, (6, 16)).astype(np.float32) 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_weights_that_16_bits_hold_are_kept_in_16_bits(context: pumice.Context, precision: str) -> None:
-    """A product in float32 of numbers of 16 bits takes no more memory than one of 16 bits, and its results are those in float32."""
+    """A float32 MatMul with weights exact in 16 bits uses as much memory as a 16-bit one, with float32 results."""
     exact, other = np.eye(16, dtype=np.float32) * 3, np.eye(16, dtype=np.float32) / 3
     sizes = {}
     for name, weights in (("exact", exact), ("other", other)):
@@ -147,10 +147,10 @@ def test_weights_that_16_bits_hold_are_kept_in_16_bits(context: pumice.Context, 
         program = graph.compile(context, precision, float32_nodes=["wide"])
         expected = graph.compile(context)({"x": ROWS}, loop_timeout=None)["y"]
         made = program({"x": ROWS}, loop_timeout=None)["y"]
-        if precision == "fp16":  # which holds the rows
+        if precision == "fp16":  # fp16 represents the rows exactly
             np.testing.assert_array_equal(made, expected)
         sizes[name] = program.arena([[6, 16]])["persistent_bytes"]
-    if context.info.kind == "software":  # others may pack a matrix of 16 bits in larger blocks
+    if context.info.kind == "software":  # GPUs may pack a 16-bit matrix in larger blocks
         assert 2 * sizes["exact"] == sizes["other"]
 
 
@@ -162,7 +162,7 @@ def test_numbers_beyond_16_bits_come_out_of_products_of_16_bits(context: pumice.
 
 
 def test_a_product_of_16_bits_stores_what_a_map_in_float32_makes_of_it(context: pumice.Context) -> None:
-    """The map is part of its kernel, and nothing is rounded in between."""
+    """The elementwise op is fused into its kernel, without rounding in between."""
     offset = np.array(1e6, np.float32)
     graph = behind_a_product("offset", np.eye(16, dtype=np.float32), far=offset)
     program = graph.compile(context, "fp16", float32_nodes=["far"])
@@ -188,7 +188,7 @@ def test_a_residual_of_16_bits_is_read_by_a_kernel_that_stores_float32(context: 
 def test_what_makes_a_residual_stays_where_its_cast_is_read_over(
     context: pumice.Context, op: str, producer: str, wide: list[str]
 ) -> None:
-    """The skip is a map of 16 bits, which the cast behind it could take up; nodes in float32 beside the sum may read that cast too."""
+    """The skip is a 16-bit elementwise op, which the Cast after it could fuse; other float32 nodes may read that Cast too."""
     random = np.random.default_rng(7)
     graph = pumice.Graph("skips")
     x, z = (graph.input(name, "float32", [1, 8, 6, 8]) for name in "xz")

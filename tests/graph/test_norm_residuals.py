@@ -1,4 +1,4 @@
-"""What is added to an InstanceNormalization, made before it or after it: random graphs whose sizes are known early or at a call only."""
+"""Residuals of InstanceNormalization, computed before or after it: random graphs with known sizes or sizes known only at a call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLERANCE = {"fp32": 5e-5, "fp16": 2e-2}
 
 @pytest.fixture(scope="module", params=["the device's kernels", "kernels of GPUs"])
 def chosen(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device, and one for which the kernels of CPU drivers are not taken."""
+    """Return a context for the device, and one that uses the GPU kernels on a software device."""
     without = ["subgroupShuffle"] if "GPUs" in request.param and pumice_context.info.kind == "software" else []
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
         yield made
@@ -33,15 +33,13 @@ def normalised(x: Array, scale: Array, bias: Array) -> Array:
 
 
 class Stages:
-    """Blocks of a normalisation and a skip, one after the other, as a graph and in float64."""
+    """Blocks of a normalisation and a skip in sequence, as a graph and in float64."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.channels = int(self.random.choice([3, 4, 6, 8, 16]))
         self.free = bool(self.random.integers(2))
-        self.images = bool(
-            self.random.integers(2)
-        )  # whether convolutions come before, which have channels as the fastest axis
+        self.images = bool(self.random.integers(2))  # after convolutions, whose results are channels-last
         self.sums: list[str] = []
         self.late = 0
 
@@ -52,7 +50,7 @@ class Stages:
         return self.random.standard_normal(shape).astype("float32")
 
     def made(self, graph: pumice.Graph, x: Any) -> tuple[Any, Any]:
-        """What is normalised, and how it is computed."""
+        """Return the input of the normalisation, and its NumPy function."""
         if not self.images:
             return graph.add("Tanh", x), np.tanh
         kernel = (self.numbers(self.channels, self.channels) / np.sqrt(self.channels)).astype("float32")
@@ -138,7 +136,7 @@ def test_random_skips_are_added_by_the_normalisation(seed: int, precision: str, 
 
 
 def test_seeds_have_skips_of_both_kinds() -> None:
-    """The random graphs have what this file is about."""
+    """Check that the random graphs cover early and late skips, and unknown sizes."""
     late = free = blocks = 0
     for seed in SEEDS:
         stages = Stages(seed)
@@ -152,7 +150,7 @@ def test_seeds_have_skips_of_both_kinds() -> None:
 
 
 def test_sizes_that_broadcast_at_a_call_only(chosen: pumice.Context) -> None:
-    """Both have one rank and unknown sizes: whether these are equal shows when the program is bound."""
+    """Both tensors have the same rank and unknown sizes; whether these are equal is known when the program is bound."""
     random = np.random.default_rng(0)
     scale, bias = random.standard_normal((2, 4)).astype("float32")
     graph = pumice.Graph()

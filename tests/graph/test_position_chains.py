@@ -1,4 +1,4 @@
-"""Positions and angles are computed in float32: 16 bits hold no odd position beyond 2,048 (float16) or 256 (bfloat16)."""
+"""Positions and angles are computed in float32: 16-bit floats have no odd position beyond 2,048 (float16) or 256 (bfloat16)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cast(given: str, made: str, to: int = TensorProto.FLOAT) -> onnx.NodeProto:
 
 
 def rotary() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
-    """As Llama's exports: the frequencies are expanded to the batch and multiplied with the positions as matrices."""
+    """RoPE as in Llama exports: the frequencies are expanded to the batch and multiplied with the positions by MatMul."""
     nodes = [
         node("Shape", ["p"], ["batch"], start=0, end=1),
         node("Concat", ["batch", "tail"], ["sizes"], axis=0),
@@ -52,7 +52,7 @@ def rotary() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
 
 
 def time_steps(of_integers: bool) -> tuple[onnx.ModelProto, Arrays, list[Any]]:
-    """As in diffusion models."""
+    """Timestep embeddings as in diffusion models."""
     nodes = [
         cast("t", "f") if of_integers else node("Identity", ["t"], ["f"]),
         node("Unsqueeze", ["f", "one"], ["column"]),
@@ -67,7 +67,7 @@ def time_steps(of_integers: bool) -> tuple[onnx.ModelProto, Arrays, list[Any]]:
 
 
 def half_file() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
-    """A file in float16 casts to it at once."""
+    """A float16 file, which casts positions to float16 immediately."""
     nodes = [
         cast("p", "f", TensorProto.FLOAT16),
         node("Div", ["f", "hundred"], ["angles"]),
@@ -78,7 +78,7 @@ def half_file() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
 
 
 def buckets() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
-    """T5's relative positions: the logarithm of a distance becomes an index."""
+    """T5's relative position buckets: the logarithm of a distance becomes an index."""
     nodes = [
         cast("p", "f"),
         node("Max", ["f", "least"], ["positive"]),
@@ -95,7 +95,7 @@ def buckets() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
 
 
 def blocks() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
-    """Positions from a mask by CumSum, in blocks of seven, and which are equal to numbers of a Range."""
+    """Positions from a mask by CumSum, in blocks of seven, compared with a Range."""
     nodes = [
         cast("p", "f"),
         node("CumSum", ["f", "last"], ["total"]),
@@ -130,7 +130,7 @@ def float_ids() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
 
 
 def angles(*nodes: onnx.NodeProto, **constants: Any) -> tuple[onnx.ModelProto, Arrays, list[Any]]:
-    """Sines of the positions by the frequencies, as `nodes` make the angles `a` of [t, 32] from positions `f` [1, t]."""
+    """Return the sine of positions times frequencies; `nodes` compute the angles `a` [t, 32] from positions `f` [1, t]."""
     proto = model([cast("p", "f"), *nodes, node("Sin", ["a"], ["y"])], [IDS], constants=constants)
     return proto, (POSITIONS,), [np.sin(POSITIONS[0, :, None] * FREQUENCIES.astype(float))]
 
@@ -141,7 +141,7 @@ def einsum() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
 
 
 def linear() -> tuple[onnx.ModelProto, Arrays, list[Any]]:
-    """A product of depth 1 with a bias."""
+    """MatMul with K = 1 and a bias."""
     nodes = [node("Transpose", ["f"], ["c"]), node("MatMul", ["c", "w"], ["m"]), node("Add", ["m", "b"], ["a"])]
     return angles(*nodes, w=FREQUENCIES[None], b=np.zeros(32, "float32"))
 
@@ -204,14 +204,14 @@ def test_positions_are_as_exact_as_in_float32(chain: str, precision: str, fuse: 
             np.testing.assert_allclose(actual.astype(float), right, rtol=rounding, atol=4e-3 if right.max() <= 1 else 0)
         else:
             np.testing.assert_array_equal(actual, right)
-    # At multiples of 7 the floor of n / 7 is undecided: a division may be off by 2.5 ULP.
+    # At multiples of 7, floor(n / 7) is undecided: a division may be off by 2.5 ULP.
     allowed = chain == "blocks"
     report = pumice.validate(proto, [given], precision=precision, context=context, allow_unchecked=allowed)
     assert report.ok, report.summary
 
 
 def masked() -> onnx.ModelProto:
-    """What is added to scores is no position."""
+    """An additive mask is not a position."""
     nodes = [
         cast("p", "f"),
         node("Sub", ["one", "f"], ["hidden"]),
@@ -224,7 +224,7 @@ def masked() -> onnx.ModelProto:
 
 
 def tabular() -> onnx.ModelProto:
-    """A layer of numbers that were integers is no position either."""
+    """A layer on numbers that were integers is not a position either."""
     nodes = [cast("p", "f"), node("MatMul", ["f", "w"], ["a"]), node("Floor", ["a"], ["y"])]
     return model(nodes, [value("p", [1, 4], TensorProto.INT64)], constants={"w": np.ones((4, 3), "float32")})
 
@@ -248,7 +248,7 @@ MOVED = {
 def test_integers_beyond_float16_are_scaled_before_they_are_rounded(
     moved: str, fuse: bool, context: pumice.Context
 ) -> None:
-    """Sums of products of int8, as of dynamic quantization."""
+    """Sums of int8 products, as in dynamic quantisation."""
     constants = {
         "scale": np.float32(1e-4),
         "divisor": np.float32(1e4),

@@ -1,4 +1,4 @@
-"""Positions that enter or leave branches and bodies of loops are computed in float32, and so are masks."""
+"""Positions that enter or leave branches and loop bodies are computed in float32, and so are masks."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def floats(name: str, shape: Any = None) -> onnx.ValueInfoProto:
 
 
 def choice(nodes: list[onnx.NodeProto], result: str, made: str) -> onnx.NodeProto:
-    """An If whose first branch has the nodes, and whose second one makes the negative."""
+    """Return an If: the then branch has the nodes, the else branch returns the negative."""
     first = graph_of("yes", nodes, [], [floats(result)])
     second = graph_of("no", [*nodes, node("Neg", [result], ["negative"])], [], [floats("negative")])
     return node("If", ["choice"], [made], then_branch=first, else_branch=second)
 
 
 def column() -> list[onnx.NodeProto]:
-    """The positions as floats, [t, 1]."""
+    """Return the positions as floats, [t, 1]."""
     return [node("Cast", ["p"], ["f"], to=TensorProto.FLOAT), node("Unsqueeze", ["f", "one"], ["c"])]
 
 
 def used(proto_nodes: list[onnx.NodeProto], more: str = "") -> dict[str, Any]:
-    """The constants that nodes, and graphs of theirs, read."""
+    """Return the constants that the nodes and their subgraphs read."""
     names = set(more.split())
     for one in proto_nodes:
         names.update(one.input)
@@ -89,14 +89,14 @@ def floors_behind_a_branch() -> Made:
 
 
 def moved_input() -> Made:
-    """A float input that is moved before it enters, and scaled inside."""
+    """A float input that is reshaped outside the branch, and scaled inside."""
     inside = [node("Mul", ["c", "w"], ["a"]), node("Sin", ["a"], ["s"])]
     nodes = [node("Unsqueeze", ["x", "one"], ["c"]), choice(inside, "s", "y")]
     return of(nodes, [value("x", ["t"]), CHOICE], POSITIONS.astype("float32"), YES)
 
 
 def loop(nodes: list[onnx.NodeProto], carried: list[str], scanned: list[str]) -> onnx.GraphProto:
-    """A body with a float t that is carried, and the outputs `carried` and `scanned`."""
+    """Return a body with a carried float t, and the outputs `carried` and `scanned`."""
     inputs = [
         helper.make_tensor_value_info("i", TensorProto.INT64, []),
         helper.make_tensor_value_info("more", TensorProto.BOOL, []),
@@ -122,7 +122,7 @@ COUNTS = node("Add", ["t", "step"], ["next"])
 
 
 def counted_up() -> Made:
-    """t = t + 1.0, and the sine of its angles at each round."""
+    """t = t + 1.0, and the sine of its angles in each iteration."""
     nodes = [COUNTS, node("Mul", ["t", "w"], ["a"]), node("Sin", ["a"], ["s"])]
     return in_a_loop(loop(nodes, ["next"], ["s"]), ["last", "y"], [])
 
@@ -133,13 +133,13 @@ def last_of_a_loop() -> Made:
 
 
 def scanned_angles() -> Made:
-    """What leaves are the angles of all rounds."""
+    """The scan output has the angles of all iterations."""
     nodes = [COUNTS, node("Mul", ["t", "w"], ["a"])]
     return in_a_loop(loop(nodes, ["next"], ["a"]), ["last", "all"], [node("Sin", ["all"], ["y"])])
 
 
 def captured_in_a_loop() -> Made:
-    """The positions from outside, and the number of the round."""
+    """The captured positions, and the iteration number."""
     nodes = [
         node("Identity", ["t"], ["next"]),
         node("Cast", ["i"], ["round"], to=TensorProto.FLOAT),
@@ -223,7 +223,7 @@ def test_masks_of_inputs_are_finite_across_borders(context: pumice.Context, insi
 
 
 def test_states_of_products_stay_narrow(context: pumice.Context) -> None:
-    """What a product makes is no position: a body with one runs as before."""
+    """A MatMul's result is not a position, so a loop that carries it stays in 16 bits."""
     nodes = [
         node("MatMul", ["t", "w"], ["product"]),
         node("Add", ["t", "product"], ["sum"]),

@@ -1,4 +1,4 @@
-"""Programs: results, shapes, dtypes at the border, fusion, precision and refusals."""
+"""Programs: results, shapes, dtypes of inputs and outputs, fusion, precision and errors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_several_outputs_of_one_node(context: pumice.Context) -> None:
             "Split", graph.input("x", "float32", [None, 7]), np.array([2, 4, 1], "int64"), outputs=3, axis=1
         )
         graph.output("b", parts[1])
-        graph.output("a", parts[0])  # the third is not read
+        graph.output("a", parts[0])  # the third is unused
 
     x = random(3, 7)
     result = compiled(context, build)({"x": x})
@@ -105,7 +105,7 @@ def test_several_outputs_of_one_node(context: pumice.Context) -> None:
 def test_concatenations_are_right_where_parts_lie_in_them_and_where_not(
     context: pumice.Context, shape: tuple[int, ...], precision: str
 ) -> None:
-    """Parts made by kernels, an input, one part twice, and a concatenation of concatenations."""
+    """Kernel results, an input, a tensor used twice, and a Concat of Concats."""
 
     def build(graph: pumice.Graph) -> None:
         x = graph.input("x", "float32", list(shape))
@@ -133,7 +133,7 @@ ONNX_NUMBERS = {
 
 @pytest.mark.parametrize("dtype", ONNX_NUMBERS)
 def test_parts_that_are_written_side_by_side_may_share_words(context: pumice.Context, dtype: str) -> None:
-    """Parts begin and end in the middle of words, or between them; the validation layer sees what each dispatch reads."""
+    """Slices start and end within words or at word boundaries; the validation layer sees what each dispatch reads."""
     numbers = np.random.default_rng(3)
     graph, given, wanted = pumice.Graph(), {}, {}
     for case in range(24):
@@ -155,12 +155,12 @@ def test_parts_that_are_written_side_by_side_may_share_words(context: pumice.Con
             assert results[name].dtype == expected.dtype
 
 
-# ---- shapes that are computed
+# ---- computed shapes
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_part_of_a_concatenation_is_read_from_where_it_begins(context: pumice.Context, precision: str) -> None:
-    """The part of eight channels begins at the fourth: no boundary that a load of eight float16 wants."""
+    """The slice of eight channels starts at channel 4, which is not aligned for a load of eight float16."""
     random = np.random.default_rng(5)
     x = (random.integers(-64, 64, (1, 8, 40, 45)) / 64).astype("float32")
     weights = [(random.integers(-8, 8, (n, 8, 1, 1)) / 8).astype("float32") for n in (4, 8, 4, 24)]
@@ -183,7 +183,7 @@ def test_a_part_of_a_concatenation_is_read_from_where_it_begins(context: pumice.
 
 
 def test_shape_arithmetic_stays_on_the_host(context: pumice.Context) -> None:
-    """x reshaped to [N, C, H * W] by the usual chain of Shape, Gather, Mul and Concat."""
+    """Reshape x to [N, C, H * W] by the usual chain of Shape, Gather, Mul and Concat."""
 
     def build(graph: pumice.Graph) -> None:
         x = graph.input("x", "float32", [None, None, None, None])
@@ -319,9 +319,7 @@ def chain(graph: pumice.Graph) -> None:
     conv = graph.add("Conv", x, WEIGHT, BIAS, pads=[1, 1, 1, 1], name="conv")
     scaled = graph.add("Mul", graph.add("Tanh", conv, name="tanh"), np.array(3, "float32"), name="scale")
     clipped = graph.add("Clip", scaled, np.array(-2, "float32"), np.array(2.5, "float32"), name="clip")
-    shifted = graph.add(
-        "Add", clipped, random(8, 1, 1, seed=4), name="shift"
-    )  # another operand varies: a map of its own
+    shifted = graph.add("Add", clipped, random(8, 1, 1, seed=4), name="shift")  # separate kernel: reads another input
     graph.output("y", graph.add("Sub", shifted, graph.add("Sigmoid", clipped, name="sigmoid"), name="minus"))
 
 
@@ -384,7 +382,7 @@ def test_a_broadcast_operand_is_not_computed_once_for_every_element(context: pum
 def test_the_same_operand_twice_and_a_long_chain(context: pumice.Context) -> None:
     def build(graph: pumice.Graph) -> None:
         x = graph.input("x", "float32", [None])
-        for _ in range(12):  # y * sigmoid(y) doubles the text each time it is put into itself
+        for _ in range(12):  # inlining y * sigmoid(y) into itself doubles the source each time
             x = graph.add("Mul", x, graph.add("Sigmoid", x))
         graph.output("y", x)
 
@@ -470,7 +468,7 @@ def test_results_are_new_arrays(context: pumice.Context) -> None:
     second = program.call((np.ones(4, "float32"),))[0]
     np.testing.assert_array_equal(first, np.ones(4))
     np.testing.assert_array_equal(second, np.full(4, 2))
-    first[:] = 7  # writable, and its own
+    first[:] = 7  # writable, and independent of the result
 
 
 def test_inputs_and_outputs_are_described(context: pumice.Context) -> None:

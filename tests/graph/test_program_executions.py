@@ -99,8 +99,8 @@ def test_weights_are_held_once_for_all_shapes(context: pumice.Context) -> None:
 
 
 def test_a_timeout_leaves_the_program_usable(context: pumice.Context) -> None:
-    """Eight products behind each other take a GPU a few hundred microseconds: it is not done when the host asks at once, except where
-    the host itself was held up, as on a busy machine. Hence the tries.
+    """Eight MatMuls in sequence take a GPU a few hundred microseconds, so they are not done when the host checks
+    immediately. On a busy machine the host may be delayed, so the test retries.
     """
 
     def build(graph: pumice.Graph) -> None:
@@ -125,9 +125,9 @@ def test_a_timeout_leaves_the_program_usable(context: pumice.Context) -> None:
 
 
 def test_a_profile_names_every_node(context: pumice.Context) -> None:
-    """The Softmax is the Gemm's, whether one dispatch makes both or two."""
+    """Softmax belongs to the Gemm, in one dispatch or two."""
     program = compiled(context, deep)
-    # Copies to and from memory that is not mappable are no nodes.
+    # Copies to and from memory that is not mappable belong to no node.
     times = [one for one in program.profile((random(1, 4, 8, 8),)) if one.label != "copy"]
     assert len(times) == program.arena([[1, 4, 8, 8]])["dispatches"]
     assert all(0 <= one.seconds < 60 and not one.cold for one in times)

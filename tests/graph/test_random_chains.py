@@ -1,4 +1,4 @@
-"""Random models: fused and unfused they give what the reference gives, and in fp16 what that precision allows."""
+"""Random models: fused and unfused match the reference; in fp16, within the tolerance of that precision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumice.onnx import import_graph
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 OPSET = 20
 MOST_ELEMENTS = 20_000
-LARGEST = 500.0  # absolute values up to this are compared in fp16
+LARGEST = 500.0  # larger absolute values are not compared in fp16
 UNARY = (
     "Relu",
     "Sigmoid",
@@ -42,7 +42,7 @@ Shape = tuple[int, ...]
 
 
 class Chain:
-    """Nodes in the making; each reads a value that is there already, most often the last."""
+    """A graph under construction; each node reads an existing value, usually the last one."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
@@ -94,7 +94,7 @@ class Chain:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
 
 
-# ---- steps
+# ---- nodes
 
 
 def unary(chain: Chain, x: str, shape: Shape) -> None:
@@ -107,7 +107,7 @@ def clip(chain: Chain, x: str, shape: Shape) -> None:
 
 
 def binary(chain: Chain, x: str, shape: Shape) -> None:
-    """Adds an operator on x and another value of its shape, or a constant that is broadcast."""
+    """Add an operator on x and another value of the same shape, or a broadcast constant."""
     same = [name for name, other in chain.shapes.items() if other == shape]
     if chain.chance():
         other = chain.pick(same)
@@ -218,11 +218,11 @@ def chains(draw: st.DrawFn) -> tuple[onnx.ModelProto, Array]:
     return chain.model(), chain.random.standard_normal(chain.shapes["x"]).astype(np.float32)
 
 
-# ---- what has to hold
+# ---- checks
 
 
 def reference(proto: onnx.ModelProto, x: Array) -> tuple[dict[str, Array], float]:
-    """The outputs, and the largest magnitude of all values."""
+    """Return the outputs, and the largest magnitude of all values."""
     every = onnx.ModelProto.FromString(proto.SerializeToString())
     wanted = [value.name for value in proto.graph.output]
     others = [node.output[0] for node in proto.graph.node if node.output[0] not in wanted]

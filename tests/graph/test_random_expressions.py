@@ -1,4 +1,4 @@
-"""Every operation is rounded by itself: what is fused, what is not and what the host computes have NumPy's bits."""
+"""Every operation is rounded separately: fused, unfused and host results have the same bits as NumPy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_expressions_have_the_bits_of_their_operations_one_by_one(context: pumic
 def test_constants_that_compilers_know_the_algebra_of_are_operands_like_any_other(
     context: pumice.Context, dtype: str
 ) -> None:
-    """x + 0 is not x for -0, x * 0 and x / 0 are not 0 for infinities and NaNs; alone in a map, and behind a reduction."""
+    """x + 0 is not x for -0; x * 0 and x / 0 are not 0 for infinities and NaNs. Tested as a separate kernel and as an epilogue."""
     if dtype == "float64":
         need_features(context, "shaderFloat64")
     x = np.array([np.nan, np.inf, -np.inf, -1, 1, -0.0, 0, 3], dtype)

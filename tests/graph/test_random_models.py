@@ -1,4 +1,4 @@
-"""Random models of all operators: what is fused, what is not and every node by itself give what ONNX Runtime and the reference give."""
+"""Random models of all operators: fused, unfused and node by node, they match ONNX Runtime and the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from random_nodes.normalized import normalized
 from random_nodes.oracle import OneNode
 
 SAMPLE = 24
-WHOLE, PARTS = 50_000, 200  # parts of half a minute, which workers can share
+WHOLE, PARTS = 50_000, 200  # parts of half a minute, to distribute over workers
 LEAST_OPERATORS = 120
 
 
@@ -49,7 +49,7 @@ def test_a_random_model_of_a_seed_is_always_the_same() -> None:
 
 
 def test_a_variance_that_float32_loses_as_a_difference_is_known_to_the_oracle(context: pumice.Context) -> None:
-    """Two elements of a group are 5.644 and 5.651: what ONNX's own function says of them is 0.004 off."""
+    """Two elements of a group are 5.644 and 5.651: ONNX's own function body is 0.004 off."""
     assert not failures(context, range(20_060, 20_061))
 
 

@@ -1,4 +1,4 @@
-"""Random graphs of unknown sizes: legal sizes give what the oracles give, others are refused by one of the engine's own errors."""
+"""Random graphs with unknown sizes: legal sizes match the oracles, others raise one of the engine's errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from random_nodes.oracle import diagonal_refusal, window_refusal
 from random_sizes import Result, run_seed, writes_twice
 
 SAMPLE = 40
-WHOLE, PARTS = 20_000, 100  # parts of a minute, which workers can share
+WHOLE, PARTS = 20_000, 100  # parts of a minute, to distribute over workers
 
 
 def run(context: pumice.Context, seeds: range) -> list[Result]:
@@ -34,7 +34,7 @@ def test_legal_sizes_are_right_and_others_are_refused(context: pumice.Context) -
     assert sum(one.legal for one in results) > SAMPLE and sum(one.illegal for one in results) > SAMPLE
 
 
-# Graphs of which an oracle was wrong, or said more than ONNX does, or the engine less.
+# Graphs for which an oracle was wrong or stricter than ONNX, or the engine too lenient.
 FOUND = {
     2763: "the rank of what Unique compares is told by no trial",
     2790: "a MaxPool that rounds up has no window",

@@ -1,4 +1,4 @@
-"""Convolutions and products that are recognised between other nodes: on integers, with matrices of few bits, with norms."""
+"""Convolutions and matmuls recognised in larger patterns: on integers (QDQ), with block-quantised weights, with norms."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_convolution_between_quantisations_runs_on_integers(per_channel: bool,
         y = model(x)
         rows = kernels(model)
     assert rows["quantise"][1] == "fused into conv"
-    assert np.abs(y - expected(proto, x)).max() <= 0.2 * 1.001  # one step of the result, where the sum lies between two
+    assert np.abs(y - expected(proto, x)).max() <= 0.2 * 1.001  # one step, for a sum halfway between two
     assert np.mean(y != expected(proto, x)) < 0.01
 
 
@@ -146,7 +146,7 @@ def test_a_bias_of_another_scale_stays_a_float() -> None:
     assert np.abs(y - expected(proto, x)).max() <= 0.2 * 1.001
 
 
-# ---- matrices of few bits
+# ---- block-quantised weights
 
 
 def packed_nibbles(codes: np.ndarray[Any, Any], name: str, dtype: int) -> onnx.TensorProto:
@@ -229,7 +229,7 @@ def test_matmul_n_bits_is_that_of_onnxruntime(zeros: bool, bits: int) -> None:
 
 
 def ordered_product(order: str, bits: int, zeros: bool) -> tuple[Any, np.ndarray]:
-    """A MatMulNBits whose input g_idx is in this order, and the matrix [columns, depth] that it means."""
+    """Return a MatMulNBits with the given order of g_idx, and the matrix [N, K] it represents."""
     random = np.random.default_rng(17)
     depth, columns, block = 96, 20, 32
     blocks = depth // block

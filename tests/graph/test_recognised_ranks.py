@@ -1,4 +1,4 @@
-"""Nodes that become one keep the shape of their result, whatever the ranks of their constants and inputs."""
+"""Fused nodes keep their output shape, whatever the ranks of constants and inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONES: tuple[Shape, ...] = ((), (1,), (1, 1), (1, 1, 1))
 
 
 class Written:
-    """A graph in which numbers are constants of one element and of the given shape."""
+    """A graph with scalars as one-element constants of the given shape."""
 
     def __init__(self, ones: Shape, known: bool) -> None:
         self.graph = pumice.Graph()
@@ -44,7 +44,7 @@ class Written:
         return add
 
 
-# ---- what is written out
+# ---- decomposed operators
 
 
 def gelu(g: Written, x: Any) -> Any:
@@ -123,7 +123,7 @@ def product_with_a_bias(g: Written, x: Any) -> Any:
 
 
 def quantised(g: Written, x: Any) -> Any:
-    """A value quantised by a scale and a zero point of the ranks that `g` gives to numbers."""
+    """Quantise a value with a scale and a zero point of the ranks that `g` gives to scalars."""
     scale, zero = g.number(0.05), g.number(3, "int8")
     return g.DequantizeLinear(g.QuantizeLinear(g.Mul(x, 2), scale, zero), scale, zero)
 
@@ -135,7 +135,7 @@ PRODUCTS = (product, product_of_vectors, product_with_a_bias)
 
 
 def agree(context: pumice.Context, build: Callable[[Written, Any], Any], shape: Shape, ones: Shape) -> None:
-    """Fused and unfused, with known and unknown sizes; the shape is that which the graph announces."""
+    """Compare fused and unfused programs, with known and unknown sizes; the shape matches the one the graph infers."""
     made: list[Array] = []
     about = f"{build.__name__} of {shape} with numbers of {ones}"
     for known in (True, False):

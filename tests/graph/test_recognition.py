@@ -1,4 +1,4 @@
-"""Operators written out in primitives become one dispatch, which gives what they give."""
+"""Operators decomposed into primitives are fused into one dispatch with the same results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def scaled_before(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumi
 
 
 def scaled_by_its_size(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """Attention scaled by the size of a head, as exporters read it from the shape where other sizes are symbolic."""
+    """Attention scaled by head_dim, which exporters read from the shape if other sizes are symbolic."""
     last = graph.add("Slice", graph.add("Shape", q), np.array([-1]), np.array([2**31]))
     root = graph.add("Sqrt", graph.add("Cast", last, to=CAST_FLOAT))
     each = graph.add("Sqrt", graph.add("Div", number([1]), root))
@@ -65,7 +65,7 @@ def scaled_by_its_size(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v:
 
 
 def transposed_in_rows(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """Attention with keys transposed in rows, as torch.export writes it for symbolic sizes."""
+    """Attention with K transposed after flattening batch and heads, as torch.export writes it for symbolic sizes."""
     shape = graph.add("Shape", k)
 
     def part(first: int, last: int) -> pumice.Value:
@@ -78,7 +78,7 @@ def transposed_in_rows(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v:
 
 
 def transposed_by_numbers(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """The same, each size as a number that Reshape makes a vector of."""
+    """The same, with each size as a scalar that Reshape turns into a vector."""
     shape = graph.add("Shape", k)
     batch, heads, rows, size = (
         graph.add("Reshape", graph.add("Gather", shape, np.array(axis)), np.array([-1])) for axis in range(4)
@@ -98,7 +98,7 @@ def guarded(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Val
 
 
 def masked(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """A row of which nothing is seen sees all alike."""
+    """A fully masked row attends to all keys equally."""
     scores = graph.add("MatMul", q, transposed(graph, k))
     return attend(graph, graph.add("Where", EMPTY_ROWS, scores, number(-10000)), v)
 
@@ -116,7 +116,7 @@ def widened(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Val
 
 
 def by_rows(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """Heads behind rows on the way in and on the way out."""
+    """Transpose between [batch, seq, heads, head_dim] and heads-first layout, before and after."""
     q, k, v = (graph.add("Transpose", graph.add("Relu", x), perm=[0, 2, 1, 3]) for x in (q, k, v))
     q, v = (graph.add("Transpose", x, perm=[0, 2, 1, 3]) for x in (q, v))
     mixed = attend(graph, graph.add("MatMul", q, graph.add("Transpose", k, perm=[0, 2, 3, 1])), v)
@@ -130,7 +130,7 @@ def broadcast(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.V
 
 
 def whole(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """ONNX's operator behind transpositions and before one, with heads that are shared."""
+    """ONNX's Attention with grouped heads, after Transposes and before one."""
     q, k, v = (
         graph.add("Transpose", graph.add("Transpose", x, perm=[0, 2, 1, 3]), perm=[0, 2, 1, 3]) for x in (q, k, v)
     )
@@ -140,7 +140,7 @@ def whole(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value
 
 
 def repeated(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """Heads that are shared, written out."""
+    """Grouped-query attention, with the repeated heads written out."""
     shape = graph.add("Shape", q)
     images = graph.add("Slice", shape, np.array([0]), np.array([1]))
     keys = graph.add("Slice", graph.add("Shape", k), np.array([2]), np.array([3]))
@@ -158,7 +158,7 @@ def repeated(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Va
 
 
 def one_after_another(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """The second reads what the first has made around two transpositions, one of which the first has taken up."""
+    """The second attention reads the first one's result through two Transposes; the first has fused one of them."""
     for _ in range(2):
         shares = graph.add("Softmax", graph.add("MatMul", q, transposed(graph, k)))
         rows = graph.add("Transpose", graph.add("MatMul", shares, v), perm=[0, 2, 1, 3])
@@ -166,7 +166,7 @@ def one_after_another(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: 
     return q
 
 
-# The number of dispatches that are left of each graph.
+# The number of dispatches that remain of each graph.
 RECOGNISED: dict[Build, int] = {
     scaled_after: 1,
     scaled_before: 1,
@@ -188,7 +188,7 @@ SYMBOLIC = (
     transposed_in_rows,
     transposed_by_numbers,
     repeated,
-)  # the others meet masks of fixed sizes
+)  # the others have masks of fixed size
 
 
 def compiled(build: Build, context: pumice.Context, precision: str, fuse: bool = True) -> pumice.Program:
@@ -212,7 +212,7 @@ def test_attention_becomes_one_dispatch(build: Build, precision: str, context: p
     given = inputs()
     shapes = [list(array.shape) for array in given.values()]
     fused, plain = (compiled(build, context, precision, fuse) for fuse in (True, False))
-    if precision == "fp32":  # else there are casts at the border too
+    if precision == "fp32":  # other precisions add casts of inputs and outputs
         assert fused.arena(shapes)["dispatches"] == RECOGNISED[build]
     assert fused.arena(shapes)["dispatches"] < plain.arena(shapes)["dispatches"]
     tolerance = 1e-5 if precision == "fp32" else 8e-3
@@ -221,7 +221,7 @@ def test_attention_becomes_one_dispatch(build: Build, precision: str, context: p
 
 
 def repeated_in_one_image(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """All keys are those of one image."""
+    """All keys belong to a single batch item."""
 
     def heads(x: pumice.Value) -> pumice.Value:
         wide = graph.add("Expand", graph.add("Unsqueeze", x, np.array([2])), np.array([1, 1, 1, 1, 1]))
@@ -337,7 +337,7 @@ def layer_norm_without_bias(graph: pumice.Graph, x: pumice.Value) -> pumice.Valu
 
 
 def layer_norm_as_a_factor(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
-    """LayerNormalization as TensorFlow writes it: x times a factor, plus a rest."""
+    """LayerNormalization as TensorFlow writes it: x times a factor, plus a remainder."""
     middle = mean(graph, x)
     centred = graph.add("Sub", x, middle)
     variance = graph.add("Add", mean(graph, graph.add("Mul", centred, centred)), number(1e-3))
@@ -382,7 +382,7 @@ def test_what_is_written_out_becomes_one_dispatch(build: Any, precision: str, co
     x = random(3, 5, WIDTH)
     fused, plain = (one_input(build, context, precision, fuse) for fuse in (True, False))
     before, after = (program.arena([list(x.shape)])["dispatches"] for program in (plain, fused))
-    # at other precisions casts at the border are added
+    # other precisions add casts of inputs and outputs
     assert after == 1 < before if precision == "fp32" else after <= 3 < before
     tolerance = 2e-5 if precision == "fp32" else 1e-2
     exact = one_input(build, context, "fp32", fuse=False)({"x": x})["y"]
@@ -424,7 +424,7 @@ def test_the_report_tells_what_was_written_out(context: pumice.Context) -> None:
 def test_every_transposition_behind_attention_is_that_of_its_result(
     context: pumice.Context, shape: tuple[int, ...]
 ) -> None:
-    """Only those that keep the last axis may be taken up: the kernels write rows of it."""
+    """Only Transposes that keep the last axis may be fused: the kernels write whole rows along it."""
     random = np.random.default_rng(0)
     given = {name: random.standard_normal(shape).astype("float32") for name in "qkv"}
     perms = list(itertools.permutations(range(4)))
@@ -446,7 +446,7 @@ def test_every_transposition_behind_attention_is_that_of_its_result(
 
 
 def test_what_asks_for_the_type_of_a_result_alone_is_not_made_from_it(context: pumice.Context) -> None:
-    """CastLike has the shape and the elements of its first input, whatever makes the second."""
+    """CastLike takes shape and elements from its first input; only the dtype depends on the second."""
     info = onnx.helper.make_tensor_value_info
     nodes = [
         onnx.helper.make_node("ReduceMax", ["x"], ["like"], keepdims=1),

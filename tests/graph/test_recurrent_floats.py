@@ -1,4 +1,4 @@
-"""Recurrent layers at the border of a program: states and results of float32 beside narrower floats inside."""
+"""Recurrent layers at the border of a program: float32 states and results, with 16-bit floats inside."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Array = np.ndarray[Any, Any]
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 NARROW = ["fp16", "bf16"]
-FINE = np.float32(1 + 2.0**-12)  # no float of 16 bits
+FINE = np.float32(1 + 2.0**-12)  # not representable in 16-bit floats
 
 
 def halves(*shape: int) -> Array:
-    """Numbers that all floats of 16 bits have."""
+    """Return numbers that are exact in all 16-bit floats."""
     return (np.random.default_rng(sum(shape)).integers(-16, 17, shape) / 32).astype("float32")
 
 
 class Layer:
-    """A graph with a layer, its states as inputs, and what the graph is given."""
+    """A graph of a recurrent layer with its states as inputs, and the input arrays."""
 
     def __init__(self, op: str, direction: str = "forward", *, steps: int = 3, units: int = 5) -> None:
         self.graph, self.kinds = pumice.Graph("layer"), "hc" if op == "LSTM" else "h"
@@ -60,7 +60,7 @@ def test_float32_states_go_in_and_out_as_they_are(
 @pytest.mark.parametrize("precision", NARROW)
 @pytest.mark.parametrize("op", GATES)
 def test_results_are_float32_but_for_what_others_read(context: pumice.Context, op: str, precision: str) -> None:
-    """The states go through views; x is cast, and the last state for Neg, which makes float32 of it again."""
+    """The states pass through views; x is cast, and so is the last state for Neg, which is cast back to float32."""
     layer = Layer(op, steps=0)
     layer.graph.output("y", layer.graph.add("Squeeze", layer.made[0], np.array([1])))
     layer.graph.output("h_last", layer.graph.add("Reshape", layer.made[1], np.array([2, -1])))
@@ -91,7 +91,7 @@ def test_a_state_that_others_read_too(context: pumice.Context, op: str, precisio
 
 @pytest.mark.parametrize("op", GATES)
 def test_states_of_a_float16_model(context: pumice.Context, op: str) -> None:
-    """States that are float16 are read and made so, in programs of every precision."""
+    """float16 states are read and written directly, in programs of every precision."""
     graph, units, rows = pumice.Graph(), 5, GATES[op] * 5
     kinds = "hc" if op == "LSTM" else "h"
     given = {"x": halves(3, 2, 3).astype("float16"), **{k: halves(1, 2, units).astype("float16") for k in kinds}}

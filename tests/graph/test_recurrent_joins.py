@@ -1,4 +1,4 @@
-"""Recurrent layers of both directions: states and results of each direction apart, or side by side."""
+"""Bidirectional recurrent layers: states and results of each direction as separate tensors, or interleaved."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.nnapi import PAIRS, Built, Pair, Sizes
 Array = np.ndarray[Any, Any]
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-HELD, STEPWISE = 11, 131  # units: one dispatch makes many steps, or one for each step
+HELD, STEPWISE = 11, 131  # hidden sizes: one dispatch for many steps, or one per step
 NARROW = ["fp16", "bf16"]
 
 
 def halves(*shape: int, seed: int = 0) -> Array:
-    """Numbers that all floats of 16 bits have."""
+    """Return numbers that are exact in all 16-bit floats."""
     return (np.random.default_rng(seed + sum(shape)).integers(-16, 17, shape) / 32).astype("float32")
 
 
@@ -34,7 +34,7 @@ def rounded(array: Array, precision: str) -> Array:
 
 
 class Layer:
-    """A graph with a layer of both directions, and what it is given."""
+    """A graph of a bidirectional layer, and the input arrays."""
 
     def __init__(self, op: str, units: int, *, layout: int = 0, lengths: bool = False, steps: int = 5) -> None:
         self.op, self.units, self.layout, self.steps, self.batch = op, units, layout, steps, 3
@@ -83,7 +83,7 @@ class Layer:
             self.graph.output(f"y{len(self.graph.outputs)}", value)
 
     def apart(self) -> None:
-        """States of each direction come in and go out by themselves."""
+        """Use a separate input and output for the state of each direction."""
         made = self.add(*(self.joined(self.state(f"{k}0"), self.state(f"{k}1")) for k in self.kinds))
         for i, one in enumerate(made):
             axis = self.axis + (i == 0)
@@ -101,7 +101,7 @@ def kernels(layer: Layer, context: pumice.Context, precision: str, fuse: bool | 
 
 
 def agree(found: Array, wanted: Array, context: pumice.Context, precision: str) -> None:
-    """A compiler of a GPU may contract the same sums in other ways in kernels that store otherwise."""
+    """Compare exactly on software devices; a GPU compiler may contract the same sums differently in other kernels."""
     if context.info.kind == "software":
         np.testing.assert_array_equal(found, wanted)
     else:
@@ -110,7 +110,7 @@ def agree(found: Array, wanted: Array, context: pumice.Context, precision: str) 
 
 
 def same(layer: Layer, context: pumice.Context, precision: str) -> None:
-    """The program gives, before they are rounded, the numbers that it gives without fusions."""
+    """Check that, before rounding, the fused program returns the same numbers as the unfused one."""
     found, wanted = run(layer, context, precision), run(layer, context, precision, False)
     assert list(found) == list(wanted)
     for name, value in wanted.items():
@@ -134,7 +134,7 @@ def test_states_and_results_of_each_direction_are_read_and_made_apart(
     assert rows["Squeeze"][0] in ("", "view")
     counts = kernels(layer, context, precision)
     assert counts["recurrent_begin.comp"] == counts["recurrent_end.comp"] == 1
-    assert counts["map.comp"] == (precision != "fp32")  # x becomes 16 bits
+    assert counts["map.comp"] == (precision != "fp32")  # casts x to 16 bits
     assert not counts.keys() & {"transpose.comp", "index_map.comp", "copy_words.comp"}
 
 
@@ -145,7 +145,7 @@ def test_states_and_results_of_each_direction_are_read_and_made_apart(
 def test_results_are_made_side_by_side(
     context: pumice.Context, op: str, units: int, lengths: bool, precision: str
 ) -> None:
-    """As PyTorch's exporter has a layer of both directions, and another one behind it."""
+    """As PyTorch exports a bidirectional layer, with another layer after it."""
     layer = Layer(op, units, lengths=lengths)
     y = layer.add()[0]
     turned = layer.graph.add("Transpose", y, perm=[0, 2, 1, 3], name="turned")

@@ -1,4 +1,4 @@
-"""New input shapes of transformers: no new pipeline, the same results as the reference, bounded memory."""
+"""New input shapes of transformers: no new pipelines, the same results as the reference, bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from onnx_transformers import decoder, encoder
 
-# One image or several, rows in fours or not, products of few rows and of many: all forms that a device's kernels take.
+# Batch 1 or more, M a multiple of 4 or not, small and large M: covers all kernel variants of a device.
 SHAPES = ((1, 8), (1, 12), (3, 8), (2, 16), (1, 1), (1, 7), (2, 13), (4, 24), (3, 19), (1, 20), (1, 11), (1, 30))
 
 
@@ -31,7 +31,7 @@ def test_an_encoder_takes_any_batch_and_length_without_a_new_pipeline(context: p
     for batch, length in ((3, 16), (3, 17), (1, 24), (1, 10)):
         ids = words(batch, length)
         model(ids=ids, mask=np.ones_like(ids))
-    if context.info.kind == "software":  # GPUs have more forms of a product than these shapes ask for
+    if context.info.kind == "software":  # GPUs have more GEMM variants than these shapes need
         assert context.pipelines_created == made[-1]
 
 
@@ -56,5 +56,5 @@ def test_a_decoder_steps_with_a_growing_cache_without_a_new_pipeline(context: pu
             f"past_{name}": array for name, array in zip(results._fields, results, strict=True) if name != "logits"
         }
         made.append(context.pipelines_created)
-    more = made[-1] - made[11]  # kernels that hold rows have a form for each power of two
+    more = made[-1] - made[11]  # register-cached kernels have a variant per power of two
     assert more == 0 if context.info.kind == "software" else more <= 4

@@ -1,4 +1,4 @@
-"""Shapes that are told before a model is called: by trying sizes, none of which every node takes."""
+"""Shapes announced before a call: found by trying sizes, although no size suits every node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEEDS = range(40)
 
 
 class Size:
-    """A random expression over the length s of the input, as nodes and as a function of s."""
+    """A random expression of the input length s, as nodes and as a function of s."""
 
     def __init__(self, random: np.random.Generator, prefix: str) -> None:
         self.random = random
@@ -56,7 +56,7 @@ class Size:
 
 
 def sliced(seed: int) -> tuple[onnx.ModelProto, list[Callable[[int], int]]]:
-    """Four outputs, each the input to a computed end."""
+    """Return a model with four outputs, each a slice of the input up to a computed end."""
     random = np.random.default_rng(seed)
     nodes, constants, ends = [], {"axes": np.array([1]), "zero": np.array([0])}, []
     for k in range(4):
@@ -75,7 +75,7 @@ LENGTHS = [*range(1, 140), *range(140, 2000, 37), 2048, 4096, 8191, 65536]
 
 
 def by_chance(context: pumice.Context, seed: int) -> int:
-    """How many of four outputs announce a size that is not that of every call; the results of calls are checked too."""
+    """Return how many of four outputs announce a size that does not hold for every call; also check the results of a call."""
     proto, ends = sliced(seed)
     wrong = 0
     with pumice.load(proto, context, progress=False) as loaded:
@@ -96,7 +96,7 @@ def test_a_size_that_is_announced_is_that_of_every_call(context: pumice.Context,
 
 @pytest.mark.slow
 def test_few_expressions_of_a_size_come_out_alike_by_chance(context: pumice.Context) -> None:
-    """No finite number of trials tells all of them. Nothing but what is announced follows from it: every call is right."""
+    """No finite number of trials can distinguish all expressions. Only the announced size is affected: every call is right."""
     seeds = range(1000, 3000)
     assert sum(by_chance(context, seed) for seed in seeds) <= 4 * len(seeds) // 1000
 
@@ -105,7 +105,7 @@ def test_few_expressions_of_a_size_come_out_alike_by_chance(context: pumice.Cont
 
 
 def branches(ranks: tuple[int, int]) -> dict[str, onnx.GraphProto]:
-    """x as it is, or without its axis of size 1."""
+    """Return x unchanged, or without its axis of size 1."""
     plain = helper.make_graph([node("Identity", ["x"], ["t"])], "then", [], [onnx.ValueInfoProto(name="t")])
     squeezed = helper.make_graph(
         [node("Squeeze", ["x", "last"], ["e"]) if ranks[1] != ranks[0] else node("Neg", ["x"], ["e"])],
@@ -117,7 +117,7 @@ def branches(ranks: tuple[int, int]) -> dict[str, onnx.GraphProto]:
 
 
 def chosen(condition: list[onnx.NodeProto], inputs: list[Any], constants: dict[str, Array]) -> onnx.ModelProto:
-    """1 where `c` is true, else 2."""
+    """Return 1 if `c` is true, else 2."""
     graphs = {
         name: helper.make_graph([node("Identity", [number], [name])], name, [], [onnx.ValueInfoProto(name=name)])
         for name, number in (("then_branch", "one"), ("else_branch", "two"))
@@ -171,7 +171,7 @@ def test_a_condition_of_a_value_without_a_shape(context: pumice.Context, declare
 
 @pytest.mark.parametrize("op", ["ReduceMax", "Size", "Gather"])
 def test_a_condition_behind_branches_of_two_ranks(context: pumice.Context, op: str) -> None:
-    """The graph is what torch exports for squeeze() of an axis whose size it does not know."""
+    """The graph is what torch exports for squeeze() of an axis of unknown size."""
     first = node("If", ["is_flat"], ["z"], **branches((2, 1)))
     shape = [node("Shape", ["x"], ["sizes"]), node("Gather", ["sizes", "minus"], ["last_size"])]
     flat = [node("Greater", ["last_size", "one_size"], ["is_flat"]), first]
@@ -223,13 +223,13 @@ def test_a_reshape_has_the_sizes_that_it_is_given_whatever_it_reads(context: pum
             np.testing.assert_array_equal(loaded(x), x.reshape([2 if size == 0 else size for size in target]))
 
 
-# ---- maps of inputs whose sizes are tried as others than fit
+# ---- elementwise operators on inputs whose trial sizes do not match
 
 
 @pytest.mark.parametrize("names", [("N", "N"), ("", "")])
 @pytest.mark.parametrize("op", ["Mul", "Where", "Less"])
 def test_a_map_has_a_rank_whatever_sizes_are_tried(op: str, names: tuple[str, str]) -> None:
-    """The first axis of one input is the second one of the other: their sizes are tried as different ones where they have no names."""
+    """The first axis of one input is the second axis of the other; unless named alike, they get different trial sizes."""
     graph = pumice.Graph("maps")
     rows = graph.input("rows", "float32", [None, 1], dimension_names=[names[0], ""])
     images = graph.input("images", "float32", [4, None, 1], dimension_names=["", names[1], ""])
@@ -284,11 +284,11 @@ def test_random_numbers_like_a_value_without_a_rank_have_its_element_type(
         assert loaded.outputs[0].dtype == wanted
         made = loaded(x)
         assert (made.dtype, made.shape) == (wanted, (2, 1) if op == "Multinomial" else (2, 3))
-        # Inside, floats of 16 bits are float32: they are rounded at the border of the model.
+        # 16-bit floats are float32 inside: they are rounded at the model's inputs and outputs.
         np.testing.assert_allclose(cast(x), made.astype("float32"), rtol=1e-3)
 
 
-# ---- STFT of real numbers without an axis of components
+# ---- STFT of real signals without a component axis
 
 
 @pytest.mark.parametrize("shape", [None, ["N", "T"], [2, 64]])

@@ -1,4 +1,4 @@
-"""Nodes that share weights, and names that the file gives beside those that the engine chooses."""
+"""Nodes that share weights, and names in the file that collide with names the engine chooses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def quantised(bits: int) -> dict[str, Array]:
 
 
 def agree(proto: onnx.ModelProto, **inputs: Array) -> pumice.Model:
-    """The model, whose results are those of ONNX Runtime."""
+    """Return the model, after checking its results against ONNX Runtime."""
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     wanted = session.run(None, inputs)
@@ -74,7 +74,7 @@ def test_nodes_that_share_a_quantised_matrix_hold_it_once(bits: int) -> None:
 
 
 def test_embeddings_that_are_tied_to_a_quantised_matrix_read_the_same_bytes() -> None:
-    """The rows of codes are gathered where the matrix is a table, too."""
+    """The embedding table gathers rows of the quantised weights."""
     rows = np.array([3, 0, 23])
     nodes = [
         product(["x", "b", "s"], "y", 8),
@@ -89,7 +89,7 @@ def test_embeddings_that_are_tied_to_a_quantised_matrix_read_the_same_bytes() ->
 
 
 def test_names_that_the_engine_would_choose_belong_to_the_file() -> None:
-    """Constants that a node needs beside those of the file, helpers of a node of several, and what is derived of a matrix."""
+    """Extra constants of a node, helper nodes, and tensors derived from a weight matrix."""
     constants = {**quantised(4), **{f"constant_{i}": np.full((1,), i, "float32") for i in range(12)}}
     taken = [f"b as uint4[{COLUMNS}, {DEPTH}]", "b, zero points", *(f"y/MatMul.{i}" for i in range(6))]
     nodes = [product(["x", "b", "s"], "y", 4)]

@@ -1,4 +1,4 @@
-"""A kernel whose compilation takes long is named, while it is compiled and afterwards, in the log and to who asked for progress."""
+"""A kernel that takes long to compile is named in the log and in the progress callback, during compilation and afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pumice
 from features import need_features
 from process import output_of, python
 
-# A program that drivers compile for a while: fused maps of functions that expand to much.
+# A program that takes drivers a while to compile: fused functions that expand to much code.
 PROGRAM = """
 import logging, sys
 import pumice
@@ -30,7 +30,7 @@ COLD = {"PUMICE_NO_CACHE": "1", "MESA_SHADER_CACHE_DISABLE": "true", "PUMICE_VAL
 
 @pytest.fixture(autouse=True)
 def doubles(context: pumice.Context) -> None:
-    """The program needs them, in an interpreter of its own."""
+    """Require shaderFloat64; the program runs in a separate interpreter."""
     need_features(context, "shaderFloat64")
 
 
@@ -50,7 +50,7 @@ def test_quick_compilations_are_not_named() -> None:
 
 
 def test_kernels_that_are_there_are_not_compiled_again() -> None:
-    """Each load would start threads for them, and name compilations that there are not."""
+    """Otherwise each load would start threads for cached kernels, and log compilations that do not happen."""
     begin = "import pumice\ncontext = pumice.Context()\n"
     program = PROGRAM.replace("pumice.Context()", "context")
     log = "pumice._pumice.forward_log()\n"

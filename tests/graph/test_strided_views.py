@@ -1,4 +1,4 @@
-"""Transpose, Split and Reshape that only see their operand by other strides: no dispatch, and the right elements."""
+"""Transpose, Split and Reshape as strided views: no dispatch, and the right elements."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_channels_that_come_last_need_no_transposition(context: pumice.Context) 
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_parts_of_a_split_in_a_concatenation_and_as_outputs(context: pumice.Context, batch: int) -> None:
-    """A part lies in what it was split from: neither the concatenation nor an output may take that for its own."""
+    """A slice shares memory with the tensor it was split from, so it cannot also live in the memory of a Concat or an output."""
 
     def build(graph: pumice.Graph) -> None:
         x = graph.add("Relu", graph.input("x", "float32", [batch, 8, 4, 4]))

@@ -1,4 +1,4 @@
-"""Shape inference tries sizes for unknown axes. A size that no tensor or rule takes gives no answer, and is no error of the model."""
+"""Shape inference tries sizes for unknown axes. A trial size that a tensor or rule rejects is ignored and is no error of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumice import _pumice
 from pumice.importer.load import load_graph
 
 Array = np.ndarray[Any, Any]
-# Sizes tried for an axis and for a first axis. The last two of eight are small, as in the engine's own set.
+# Trial sizes for an axis and for a first axis. The last two of eight are small, as in the engine's default set.
 SETS = {
     "default": None,
     "powers of two": ([64, 256, 1024, 2048, 65536, 1 << 20, 2, 1], [4, 2, 8, 16, 32, 1, 2, 1]),
@@ -38,7 +38,7 @@ def tried(name: str) -> Iterator[None]:
 
 
 def attention_scores(first: str, second: str) -> onnx.ModelProto:
-    """Scores of a dynamic length, reshaped by sizes from Shape: 132,640 squared is more than a tensor holds."""
+    """Scores of dynamic length, reshaped by sizes from Shape: with 132,640 rows, the scores exceed the maximum tensor size."""
     return onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["": 18]>
         g (float[{first}, {second}, 8] x) => (float[a, b, c, d] y) <int64[1] any = {{-1}}, int64[1] heads = {{4}}> {{
@@ -48,7 +48,7 @@ def attention_scores(first: str, second: str) -> onnx.ModelProto:
 
 
 def two_lengths(op: str) -> onnx.ModelProto:
-    """A tensor with two axes of one length, made by ConstantOfShape or Expand, and reshaped."""
+    """Return a tensor with two axes of equal length, created by ConstantOfShape or Expand, and reshaped."""
     make = [node("Expand", ["one", "sizes"], ["big"])] if op == "Expand" else [node(op, ["sizes"], ["big"])]
     nodes = [
         node("Shape", ["x"], ["s"], start=0, end=1),
@@ -70,7 +70,7 @@ def two_lengths(op: str) -> onnx.ModelProto:
 
 
 def large_with_a_batch() -> onnx.ModelProto:
-    """Only a batch of 1 fits: no batch that is tried does."""
+    """Only a batch of 1 fits in a tensor, and no trial batch size does."""
     nodes = [node("Gather", ["x", "first"], ["row"], axis=2), node("ReduceSum", ["row", "axes"], keepdims=1)]
     constants = {"first": np.array(0), "axes": np.array([1])}
     return model(nodes, [value("x", ["N", 65536, 65535])], constants=constants, opset=18)

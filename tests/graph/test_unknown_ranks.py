@@ -1,4 +1,4 @@
-"""Ranks that depend on sizes which a call tells: what reads such a value is judged then, and not by a guess at load."""
+"""Ranks that depend on sizes known only at a call: readers of such a value are checked then, not by a guess at load time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOOL = 9
 def test_what_follows_a_squeeze_of_all_axes_is_judged_at_the_call(
     context: pumice.Context, shape: tuple[int, ...], opset: int
 ) -> None:
-    """A product of two axes: with sizes that leave two it runs, with others it is refused by name."""
+    """Gemm needs rank 2: it runs for sizes that squeeze to two axes, and raises GraphError for others."""
     constants = {"w": np.arange(15, dtype="float32").reshape(5, 3)}
     nodes = [node("Relu", ["x"], ["r"]), node("Squeeze", ["r"], ["s"]), node("Gemm", ["s", "w"], ["y"])]
     loaded = pumice.load(model(nodes, [value("x", [None] * len(shape))], constants=constants, opset=opset), context)
@@ -75,7 +75,7 @@ def test_a_branch_may_squeeze_what_only_the_call_tells(context: pumice.Context, 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_slices_that_are_unlike_of_an_element_at_a_computed_position(context: pumice.Context, axis: int) -> None:
-    """All tensors of the sequence have one rank, whichever is taken."""
+    """All tensors of the sequence have the same rank."""
     nodes = [
         node("SequenceConstruct", ["x", "z"], ["s"]),
         node("SequenceAt", ["s", "at"], ["e"]),
@@ -106,7 +106,7 @@ def test_slices_that_are_unlike_of_an_element_at_a_constant_position(context: pu
 def test_tensors_out_of_a_sequence_of_unknown_length(
     context: pumice.Context, op: str, axis: int, split: int | None
 ) -> None:
-    """Their sizes are a list of unknown length, of which trial sizes all come to one number."""
+    """Their sizes are a list of unknown length, and all trial sizes happen to give the same length."""
     constants: dict[str, Array] = {"w": np.ones((6, 1), "float32"), "at": np.array(0)}
     if split:
         constants["size"] = np.array(split)
@@ -154,7 +154,7 @@ def test_a_list_of_a_length_that_the_call_tells(
 def test_slices_that_are_unlike_of_a_part_of_a_known_rank(
     context: pumice.Context, changed: str | None, keepdims: int
 ) -> None:
-    """Parts of a tensor have its rank, or one axis less, whatever their number, and so have lists that lose or gain one."""
+    """Slices have the rank of the tensor, or one less, whatever their number; SequenceInsert and SequenceErase keep it."""
     nodes = [node("SplitToSequence", ["x"], ["q"], axis=0, keepdims=keepdims)]
     if changed == "SequenceInsert":
         nodes.append(node(changed, ["q", "z", "at"], ["r"]))

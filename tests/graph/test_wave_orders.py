@@ -1,6 +1,7 @@
-"""Steps of one wave do not need each other: run the other way round, in a process of their own, they give the same bits.
+"""Steps of a wave are independent: run in reverse order, in a separate process, they give the same bits.
 
-Phases of a transposed convolution share a wave and write one result: strides beyond the kernel, groups, dilations, output padding.
+Phases of a transposed convolution share a wave and write one result: strides beyond the kernel, groups, dilations,
+output padding.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SEEDS = range(12)
 
 
 class Transposed:
-    """A random transposed convolution of two axes, between convolutions or alone, and what follows it."""
+    """A random 2D transposed convolution, between convolutions or alone, and the nodes after it."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -81,7 +82,7 @@ class Transposed:
         return np.asarray(made)
 
     def transposed(self) -> Array:
-        """The convolution itself: each element of the input times the kernel, put where it belongs."""
+        """Compute the transposed convolution: scatter each input element times the kernel."""
         (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.strides, self.dilations
         (h, w), (ph, pw) = self.sizes, self.padding
         whole = np.zeros(
@@ -113,7 +114,7 @@ class Transposed:
 
 
 def branches(context: pumice.Context, precision: str, seed: int) -> Array:
-    """A graph of branches that share waves and the arena's memory."""
+    """Run a graph with branches that share waves and arena memory."""
     random = np.random.default_rng(seed)
     graph = pumice.Graph("branches")
     values = [graph.input("x", "float32", [1, 8, 12, 12])]
@@ -138,7 +139,7 @@ def branches(context: pumice.Context, precision: str, seed: int) -> Array:
 
 
 def devices() -> Iterator[tuple[str, pumice.Context]]:
-    """The device, and a software device without the kernels that are for such alone; 16-bit storage in words where it can do without."""
+    """Yield the device, a software device with the GPU kernels, and a device without 16-bit storage."""
     with pumice.Context() as context:
         yield "device", context
         name = f"uuid:{context.info.uuid}"
@@ -185,7 +186,7 @@ def test_phases_of_random_transposed_convolutions(in_order: dict[str, Array], se
 
 
 def test_phases_share_a_wave(pumice_context: pumice.Context) -> None:
-    """The random graphs have what this file is about: phases without taps, and waves of several steps."""
+    """Check that the random graphs have phases without taps, and waves of several steps."""
     cases = [Transposed(seed) for seed in SEEDS]
     assert sum(any(s > k for s, k in zip(one.strides, one.kernel, strict=True)) for one in cases) > 1
     assert sum(one.group > 1 for one in cases) > 1 and sum(max(one.dilations) > 1 for one in cases) > 1

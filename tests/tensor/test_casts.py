@@ -12,7 +12,7 @@ import pumice
 from described_operators import Array, Operand, executed
 from pumice import _pumice
 
-# Element types with ONNX's numbers.
+# ONNX numbers of the element types.
 DTYPES: dict[str, int] = {
     "float64": 11,
     "float32": 1,
@@ -37,14 +37,14 @@ def dtype_of(name: str) -> np.dtype[np.generic]:
 
 
 def assert_same(actual: Array, expected: Array) -> None:
-    """NaN is NaN, in bfloat16 too."""
+    """Compare exactly; NaNs are equal, in bfloat16 too."""
     assert actual.dtype == expected.dtype
     wide = "float32" if expected.dtype == ml_dtypes.bfloat16 else expected.dtype
     np.testing.assert_array_equal(actual.astype(wide), expected.astype(wide))
 
 
 def numbers(source: str, target: str) -> Array:
-    """3 x 37 values for which the result is defined everywhere."""
+    """Return 3 x 37 values for which the result is well defined."""
     random = np.random.default_rng(7)
     if source == "bool":
         return random.integers(0, 2, (3, 37)).astype(bool)
@@ -75,13 +75,13 @@ def test_every_dtype_becomes_every_other(context: pumice.Context, source: str, t
     assert_same(turned, expected)
     (folded,) = _pumice.evaluate_on_host("Cast", [x], to=DTYPES[target]) or [None]
     if folded is None:
-        assert source == "uint64"  # beyond what the host computes with
+        assert source == "uint64"  # the host cannot compute it
     else:
         assert_same(folded, expected)
 
 
 def saturated(x: Array, target: str) -> Array:
-    """Truncated and held in the range, in exact arithmetic; 0 for NaN."""
+    """Truncate and clamp to the range, in exact arithmetic; NaN becomes 0."""
     limits = np.iinfo(target)
     exact = [0 if np.isnan(v) else v if np.isinf(v) else int(v) for v in x.astype("float64").ravel().tolist()]
     return np.array([int(min(max(v, limits.min), limits.max)) for v in exact], target).reshape(x.shape)
@@ -116,7 +116,7 @@ def test_a_cast_inside_a_fused_map_is_the_same(context: pumice.Context, target: 
 
 
 def test_conversions_are_compiled_once(context: pumice.Context) -> None:
-    """Each kind of tensor has its plan kept: the same again makes no kernel, and 100 other kinds push it out."""
+    """The plan of each kind of tensor is cached: a repeat compiles no kernel, and 100 other kinds evict it."""
     x = pumice.tensor(np.arange(24, dtype="float32").reshape(4, 6), context)
     for _ in range(3):
         np.testing.assert_array_equal(x[:, ::2].to("int32").numpy(), np.arange(24).reshape(4, 6)[:, ::2])

@@ -1,4 +1,4 @@
-"""DLPack capsules whose fields contradict each other: refused before an element is read, and released."""
+"""DLPack capsules with inconsistent fields: rejected before any element is read, and released."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p
 
 
 class Producer:
-    """float32 [2, 3] of 0 to 5, with any field of the capsule changed by `change`."""
+    """A producer of float32 [2, 3] with values 0 to 5; `change` may alter any field of the capsule."""
 
     def __init__(self, change: Callable[[Producer], Any] = lambda _: None, versioned: bool = True) -> None:
         self.memory = np.arange(6, dtype=np.float32)
@@ -90,7 +90,7 @@ class Producer:
 
 
 def put(**fields: Any) -> Callable[[Producer], None]:
-    """Sets fields of the array."""
+    """Return a change that sets fields of the array."""
 
     def change(producer: Producer) -> None:
         for name, value in fields.items():
@@ -100,7 +100,7 @@ def put(**fields: Any) -> Callable[[Producer], None]:
 
 
 def sizes(name: str, *values: int) -> Callable[[Producer], None]:
-    """Sets the sizes or strides."""
+    """Return a change that sets the sizes or strides."""
 
     def change(producer: Producer) -> None:
         getattr(producer, name)[: len(values)] = values
@@ -109,7 +109,7 @@ def sizes(name: str, *values: int) -> Callable[[Producer], None]:
 
 
 def packed(rows: int, columns: int) -> Callable[[Producer], None]:
-    """Sets sizes, and leaves the strides out."""
+    """Return a change that sets the sizes and removes the strides."""
 
     def change(producer: Producer) -> None:
         producer.shape[:2] = rows, columns

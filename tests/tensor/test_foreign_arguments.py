@@ -1,4 +1,4 @@
-"""Arguments of other libraries, and of kinds that something does not take: read right, or refused by an error of pumice."""
+"""Arguments from other libraries, or of unsupported types: read correctly, or rejected with an error of pumice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ void main() { uint i = gl_GlobalInvocationID.x; y[i] = x[i] * p.factor + p.shift
 
 
 class Dtype:
-    """A dtype of a library which is not NumPy: it has a name and no kind."""
+    """A dtype of a library other than NumPy: it has a name and no kind."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Dtype:
 
 
 class OtherTensor:
-    """A tensor like torch's: memory that NumPy and DLPack share, a dtype of its own, and reasons to give neither."""
+    """A tensor like torch's: shares memory with NumPy and DLPack, has its own dtype class, and may refuse to export either."""
 
     def __init__(self, array: Array, refuses: str = "", copies: bool = False, read_only: bool = False) -> None:
         self.array = array
@@ -124,7 +124,7 @@ def test_what_a_kernel_writes_is_not_lost_in_a_copy(
 
 
 def entries(context: pumice.Context) -> dict[str, Callable[[Any], Any]]:
-    """Functions that take an array of the caller's, by name."""
+    """Return the functions that accept a user's array, by name."""
     loaded = pumice.load(gemm(), context)
     program = relu_graph().compile(context)
     execution = program.execution()
@@ -174,7 +174,7 @@ def entries(context: pumice.Context) -> dict[str, Callable[[Any], Any]]:
 
 
 def not_refused(takers: dict[str, Callable[[Any], Any]], given: Any, text: str) -> dict[str, str]:
-    """The functions that do not refuse with such a text, and what they did instead."""
+    """Return the functions that do not raise an error with this text, and what they did instead."""
     failed = {}
     for name, take in takers.items():
         try:
@@ -199,7 +199,7 @@ def test_an_output_is_not_written_behind_a_mask(context: pumice.Context) -> None
         execution.set_output("y", np.ma.masked_array(np.zeros((5, 4), FLOAT)))
 
 
-# Functions that take NumPy's arrays by their type.
+# Functions that accept NumPy arrays only.
 OF_NUMPY_ALONE = {
     "a bound program",
     "from_host",
@@ -321,7 +321,7 @@ def test_devices_that_do_not_match_are_listed_by_their_places() -> None:
     assert "the devices are [0] " in text
 
 
-# ---- files that are no model
+# ---- files that are not models
 
 
 def archive(*names: str) -> bytes:

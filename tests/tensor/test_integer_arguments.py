@@ -1,4 +1,4 @@
-"""Whole numbers of any size are refused by the rule of their place, and not by the type of an argument."""
+"""Integers of any size are rejected by the rule of their argument, not with a type error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = [-1, -16, *HUGE]
 
 
 class Index:
-    """A number that is an index without being an int."""
+    """A number that implements __index__ without being an int."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -37,13 +37,13 @@ def listed(context: pumice.Context) -> CommandList:
     return commands
 
 
-# Functions that refuse a negative number, or one beyond 64 bits, and the rules that may say so. Some numbers are in
-# range for some.
+# Functions that reject a negative number, or one beyond 64 bits, and the rules they may report. Some of the numbers are
+# valid for some functions.
 PLACES: dict[str, tuple[Callable[[pumice.Context, Any], object], set[str]]] = {
     "BufferRange offset": (lambda context, n: BufferRange(Buffer(context, 64), n, 32), {"R1"}),
     "BufferRange bytes": (lambda context, n: BufferRange(Buffer(context, 64), 0, n), {"R1"}),
     "Tensor offset": (lambda context, n: Tensor(TensorDesc("float32", [1]), Buffer(context, 64), n), {"R1", "R8"}),
-    # "" is a refusal without a rule: the memory is not there
+    # "" is an error without a rule: out of memory
     "Buffer bytes": (lambda context, n: Buffer(context, n), {"M5", ""}),
     "size": (lambda context, n: TensorDesc("float32", [n, 0]), {"R8"}),
     "sizes of a layout": (lambda context, n: TensorDesc.with_layout("float32", [n, 1, 1, 1], "NHWC"), {"R8"}),
@@ -81,7 +81,7 @@ PLACES: dict[str, tuple[Callable[[pumice.Context, Any], object], set[str]]] = {
         {""},
     ),
 }
-NEGATIVE_ALLOWED = {  # -1 counts from the end, or is what is left, or a zero point; sizes may be as large as here
+NEGATIVE_ALLOWED = {  # -1: from the end, inferred or a zero point
     "zero_point", "channel_axis", "permutation", "transpose", "reshape", "squeeze", "expand_dims", "graph zero_point", "graph input",
 }  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_numbers_in_range_are_taken_as_they_are(context: pumice.Context) -> None
         assert BufferRange(buffer, whole).bytes == 1008
         desc = TensorDesc("float32", [whole, np.int64(3)], alignment=whole)
         assert (desc.shape, desc.alignment) == ((16, 3), 16)
-    assert BufferRange(buffer, 2**64 - 16, 32).offset == 2**64 - 16  # whether it lies inside is told where it is bound
+    assert BufferRange(buffer, 2**64 - 16, 32).offset == 2**64 - 16  # bounds are checked at binding
     assert TensorDesc("int8", [2], scale=1.0, zero_point=-(2**31)).zero_point == -(2**31)
     assert TensorDesc("float32", [2, 3]).permute([-1, -2]).shape == (3, 2)
 

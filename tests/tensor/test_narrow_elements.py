@@ -1,4 +1,4 @@
-"""Elements of 2, 4 and 8 bits: every code of every format, and numbers around each of them, against ml_dtypes and onnx's own casts."""
+"""Elements of 2, 4 and 8 bits: every code of every format, and numbers around each of them, against ml_dtypes and onnx's casts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BITS |= {name: ml_dtypes.iinfo(dtype_of(name)).bits for name in INTEGERS}
 
 
 def codes(name: str) -> Array:
-    """An array of all elements of the type."""
+    """Return an array of all codes of the type."""
     return np.arange(1 << BITS[name], dtype=np.uint8).view(dtype_of(name))
 
 
@@ -49,7 +49,7 @@ def cast(context: pumice.Context, array: Array, to: int, **attributes: Any) -> A
 
 
 def around(name: str) -> Array:
-    """Every number, what is half way to the next, what is just beside both, and what no code is near."""
+    """Return every number, midpoints between neighbours, the float32 neighbours of both, and numbers far from any code."""
     with np.errstate(all="ignore"):
         numbers = np.unique(codes(name).astype(np.float64))
     numbers = numbers[np.isfinite(numbers)]
@@ -61,7 +61,7 @@ def around(name: str) -> Array:
 
 
 def same(one: Array, other: Array) -> None:
-    """Bit by bit, but that NaN is NaN."""
+    """Compare bit by bit, with all NaNs equal."""
     assert one.dtype == other.dtype and one.shape == other.shape
     with np.errstate(all="ignore"):
         a, b = one.astype(np.float32), other.astype(np.float32)
@@ -91,9 +91,7 @@ def test_floats_are_rounded_to_nearest(context: pumice.Context, name: str, satur
 @pytest.mark.parametrize("round_mode", ["up", "down", "nearest"])
 def test_powers_of_two_are_rounded_as_asked(context: pumice.Context, round_mode: str) -> None:
     given = around("float8_e8m0fnu")
-    given = given[
-        (np.abs(given) >= np.finfo(np.float32).tiny) | (given == 0) | np.isnan(given)
-    ]  # not the denormal ones
+    given = given[(np.abs(given) >= np.finfo(np.float32).tiny) | (given == 0) | np.isnan(given)]  # exclude denormals
     for saturate in (0, 1):
         wanted = cast_to(given, FLOATS["float8_e8m0fnu"], bool(saturate), round_mode)
         same(cast(context, given, FLOATS["float8_e8m0fnu"], saturate=saturate, round_mode=round_mode), wanted)
@@ -101,7 +99,7 @@ def test_powers_of_two_are_rounded_as_asked(context: pumice.Context, round_mode:
 
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers(context: pumice.Context, name: str) -> None:
-    """Floats are truncated; then, as of integers, the low bits are left."""
+    """Floats are truncated first; integers keep their low bits."""
     info = ml_dtypes.iinfo(dtype_of(name))
     floats = np.linspace(-20, 20, 161, dtype=np.float32)
     whole = np.arange(-40, 41, dtype=np.int32)
@@ -134,7 +132,7 @@ def test_other_types(context: pumice.Context, name: str, other: str) -> None:
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("raw", [True, False])
 def test_initializers_inputs_and_outputs(context: pumice.Context, tmp_path: Path, name: str, raw: bool) -> None:
-    """An odd number of elements, so that the last shares no byte."""
+    """The number of elements is odd, so that the last byte is only partly used."""
     held = np.resize(codes(name), (3, 7))
     number = {**FLOATS, **INTEGERS}[name]
     tensor = numpy_helper.from_array(held, "held")
@@ -150,7 +148,7 @@ def test_initializers_inputs_and_outputs(context: pumice.Context, tmp_path: Path
     proto.graph.initializer.append(tensor)
     path = tmp_path / "narrow.onnx"
     onnx.save(proto, path)
-    for _ in range(2):  # the second time from the cache of graphs
+    for _ in range(2):  # the second time from the graph cache
         with pumice.load(path, context) as loaded:
             wide, also, again = loaded(held)
         np.testing.assert_array_equal(wide, held.astype(np.float32))

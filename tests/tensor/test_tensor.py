@@ -74,7 +74,7 @@ def test_elements_that_no_tensor_has_are_refused(context: pumice.Context, array:
 
 
 def test_special_floats_keep_their_bits(context: pumice.Context) -> None:
-    """The bits stay also where a kernel makes the copy."""
+    """The bits are also kept by a copy kernel."""
     words = np.array([0x7FC00001, 0x7F800001, 0x80000000, 0x00000001, 0xFF800000, 0x7F800000], "uint32")
     tensor = pumice.tensor(words.view("float32").reshape(2, 3), context)
     np.testing.assert_array_equal(tensor.numpy().view("uint32").ravel(), words)
@@ -279,7 +279,7 @@ def test_views_of_4_bit_tensors_may_start_within_a_byte(context: pumice.Context,
         np.testing.assert_array_equal(view.copy().numpy(), expected)
     tensor.reshape(-1)[:3].upload(np.full(3, 1, dtype))
     array.reshape(-1)[:3] = 1
-    np.testing.assert_array_equal(tensor.numpy(), array)  # the fourth element shares the third one's byte
+    np.testing.assert_array_equal(tensor.numpy(), array)  # the fourth element shares a byte with the third
     with pytest.raises(pumice.StateError, match="middle of a byte"):
         tensor[1].upload(array[1])
     with pytest.raises(pumice.UnsupportedError, match="strided view of a 4-bit"):

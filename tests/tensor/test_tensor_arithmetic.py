@@ -1,4 +1,4 @@
-"""Python's operators on Tensors give what NumPy gives: values, dtypes, shapes, refusals; in place they write to the tensor's memory."""
+"""Python operators on Tensors match NumPy: values, dtypes, shapes, errors; in-place operators write to the tensor's memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le"
 IN_PLACE = {name: getattr(operator, f"i{name.rstrip('_')}") for name in BINARY}
 UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": operator.abs, "invert": operator.invert}
 DTYPES = [np.dtype(name) for name in NUMPY_DTYPES]
-REFUSALS = (TypeError, OverflowError, ValueError)  # errors that NumPy raises for operands that it does not take
+REFUSALS = (TypeError, OverflowError, ValueError)  # NumPy's errors for unsupported operands
 POWER_ULP = {"float64": 8, "float32": 4, "float16": 1, "bfloat16": 1}
 POWERS = ("pow",)
 
-# Many values of a kind: extremes, zeros of both signs, halves, what overflows, what has a remainder.
+# Values of each kind: extremes, zeros of both signs, halves, overflow, remainders.
 REALS = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -7.0, 1e3, 0.1, np.inf, -np.inf, np.nan]
 
 
@@ -50,7 +50,7 @@ def array_strategy(dtype: np.dtype[Any], shape: tuple[int, ...]) -> st.SearchStr
     return arrays.arrays(dtype, shape, elements=elements(dtype), fill=st.nothing())
 
 
-# A Python number, or an array of the shape.
+# A Python number, or an array of the given shape.
 def operand_strategy(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     of_dtype = st.sampled_from(DTYPES).flatmap(lambda dtype: array_strategy(dtype, shape))
     numbers = st.sampled_from(
@@ -68,7 +68,7 @@ PAIRS = arrays.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """The result of a call, or the class of the error that it raises. An example that needs a feature that the device lacks is left out."""
+    """Return the result of a call, or the class of its exception. Reject examples that need a missing device feature."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -82,7 +82,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 def ordered(values: Array) -> Array:
-    """Floats as integers in their order, neighbours one apart."""
+    """Map floats to integers in the same order, with a distance of one between neighbours."""
     bits = values.view({2: np.int16, 4: np.int32, 8: np.int64}[values.itemsize]).astype(object)
     return np.where(bits < 0, -(bits + 2 ** (8 * values.itemsize - 1)), bits)
 
@@ -99,13 +99,13 @@ def assert_same(actual: Any, expected: Any, name: str) -> None:
         finite = np.isfinite(expected) & np.isfinite(given)
         off = np.abs(ordered(given[finite]) - ordered(expected[finite]))
         assert (off <= POWER_ULP[str(expected.dtype)]).all(), (given, expected)
-        # At the end of the range a step is from the largest number to infinity, or from the smallest to 0.
+        # At the limits, one step leads from the largest number to infinity, or from the smallest to 0.
         given, expected = given[~finite & ~edge(given, expected)], expected[~finite & ~edge(given, expected)]
     if expected.dtype.kind in "fV":
-        with np.errstate(invalid="ignore"):  # bfloat16 warns where it compares NaN
+        with np.errstate(invalid="ignore"):  # bfloat16 warns when it compares NaN
             flushed = (given == 0) & (np.abs(expected) < ml_dtypes.finfo(expected.dtype).smallest_normal)
-        expected = np.where(flushed, given, expected)  # a device may take a denormal result for zero
-    if expected.dtype.kind == "V":  # NumPy tells no NaN of ml_dtypes
+        expected = np.where(flushed, given, expected)  # denormals may be flushed
+    if expected.dtype.kind == "V":  # NumPy does not recognise NaN of ml_dtypes
         given, expected = given.astype("float32"), expected.astype("float32")
     np.testing.assert_array_equal(given, expected)
     if expected.dtype.kind == "f":
@@ -121,7 +121,7 @@ def edge(given: Array, expected: Array) -> Array:
 
 
 def viewed(context: pumice.Context, array: Array, how: str) -> pumice.Tensor:
-    """A tensor of these elements: as they lie in the array, from the far end, or every other one of a longer axis."""
+    """Return a tensor of these elements: contiguous, transposed, or as every other element of a longer axis."""
     if how == "transposed":
         return pumice.tensor(array.T.copy(), context).T
     if how == "spread" and array.ndim > 0:
@@ -146,7 +146,7 @@ def check_binary(
     assume(name not in POWERS or not (is_root_of_infinity(y, x) if swap else is_root_of_infinity(x, y)))
     a, b = viewed(context, x, left), other_operand(context, y, right)
     if isinstance(y, np.ndarray) and y.ndim == 0:
-        b = pumice.tensor(y, context)  # NumPy's own scalars are told apart below
+        b = pumice.tensor(y, context)  # NumPy scalars are tested below
     if swap:
         assert_same(outcome(lambda: call(b, a)), outcome(lambda: call(y, x)), name)
     else:
@@ -154,7 +154,7 @@ def check_binary(
 
 
 def is_root_of_infinity(x: Any, y: Any) -> bool:
-    """NumPy takes a root for a power whose exponent is a half alone: of minus infinity it makes NaN, of others' exponents infinity."""
+    """NumPy computes x**0.5 as sqrt only for a scalar exponent: -inf becomes NaN, otherwise infinity."""
     one = np.asarray(y)
     is_half = one.ndim == 0 and one.dtype.kind == "f" and float(one) == 0.5
     return bool(is_half and np.asarray(x).dtype.kind == "f" and np.isneginf(x).any())
@@ -204,25 +204,23 @@ def test_two_operands_give_what_numpy_gives(
 def test_remainders_are_exact_however_far_apart_the_operands_are(
     pumice_context: pumice.Context, dtype: str, name: str
 ) -> None:
-    """Quotients of any exponent: each of them takes another number of turns off the dividend."""
+    """Quotients of any exponent: each needs a different number of reduction steps."""
     if dtype == "float64" and not pumice_context.info.features.get("shaderFloat64"):
         pytest.skip("the device lacks shaderFloat64")
     random, facts = np.random.default_rng(11), np.finfo(dtype)
     exponents = random.integers(facts.minexp, facts.maxexp, (2, 20000))
     a, b = np.ldexp(1 + random.random((2, 20000)), exponents).astype(dtype)
-    b[:2000] = facts.smallest_subnormal * random.integers(1, 1 << 20, 2000)  # divisors below the normal numbers
+    b[:2000] = facts.smallest_subnormal * random.integers(1, 1 << 20, 2000)  # denormal divisors
     a[:100], a[100:200] = facts.max, b[100:200]
     a *= random.choice([-1, 1], a.size).astype(dtype)
     if any(quirk.name == "flushed_denormals" for quirk in pumice_context.driver_quirks):
-        # A remainder below the normal numbers counts as zero there, and then nothing is left to floor.
+        # On this device a denormal remainder is zero, so floor has nothing to subtract.
         a, b = a[2000:], b[2000:]
         rest = np.abs(np.fmod(a, b))
         a, b = (one[(rest == 0) | (rest >= facts.smallest_normal)] for one in (a, b))
     with np.errstate(all="ignore"):
         expected = BINARY[name](a, b)
-    normal = (np.abs(expected) >= facts.smallest_normal) | (
-        expected == 0
-    )  # a device may take a denormal result for zero
+    normal = (np.abs(expected) >= facts.smallest_normal) | (expected == 0)  # denormals may be flushed
     given = BINARY[name](pumice.tensor(a, context=pumice_context), pumice.tensor(b, context=pumice_context)).numpy()
     np.testing.assert_array_equal(given[normal], expected[normal])
 
@@ -266,7 +264,7 @@ def test_one_operand_gives_what_numpy_gives(context: pumice.Context, name: str, 
 
 @pytest.mark.parametrize("name", [*BINARY, *COMPARISONS])
 def test_bfloat16_is_a_float_like_the_others(context: pumice.Context, name: str) -> None:
-    """ml_dtypes promotes bfloat16 beside other arrays; a Python number gives way to it as to every float."""
+    """ml_dtypes promotes bfloat16 with other arrays; a Python number takes the tensor's dtype, as for every float."""
     call = {**BINARY, **COMPARISONS}[name]
     x = np.array([1.5, -2.25, 0.0, 3.0, 100.0, -0.0], ml_dtypes.bfloat16)
     y = np.array([0.5, 2.0, 4.0, -3.0, 7.0, 1.0], ml_dtypes.bfloat16)
@@ -283,7 +281,7 @@ def test_a_python_number_gives_way_to_the_tensors_type(context: pumice.Context) 
     for number in (2, 2.5, True):
         for made, wanted in (((t + number), x + number), ((number * t), number * x), ((t / number), x / number)):
             assert made.dtype == wanted.dtype
-    assert_same(t / 300, x / 300, "")  # a quotient is a float, so that any number fits
+    assert_same(t / 300, x / 300, "")  # a quotient is a float, so any number fits
     assert_same(2**70 / t, 2**70 / x, "")
     half = pumice.tensor(x.astype("float16"), context)
     assert (half + 0.1).dtype == (0.1 - half).dtype == (half**2).dtype == np.float16
@@ -308,9 +306,9 @@ def test_arrays_and_numpys_scalars_make_tensors_on_either_side(context: pumice.C
         (t % (2, 3, 4), x % (2, 3, 4)),
     ):
         assert_same(made, wanted, "")
-    np.testing.assert_array_equal(np.add(t, y), x + y)  # a ufunc is NumPy's, on the host
+    np.testing.assert_array_equal(np.add(t, y), x + y)  # a ufunc runs in NumPy, on the host
     given = x
-    x += pumice.tensor(y, context)  # NumPy leaves this one to the tensor too, and the name is bound to what it makes
+    x += pumice.tensor(y, context)  # NumPy defers to the tensor, and the name is rebound to its result
     assert_same(x, given + y, "")
 
 
@@ -344,7 +342,7 @@ def test_powers_of_doubles_are_within_a_few_units_in_the_last_place(context: pum
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_signed_and_unsigned_integers_are_compared_as_numbers(context: pumice.Context, name: str, dtype: str) -> None:
-    """No type holds both of int64 and uint64; the sign of a narrower one has to get through as well."""
+    """No dtype can represent both int64 and uint64; a smaller integer's sign must be preserved as well."""
     x = np.array([-1, 0, 1, 5, -7, 100], dtype)
     for other in (np.array([0, 0, 2, 5, 2**64 - 7, 2**64 - 1], "uint64"), np.array([0, 1, 2**63, 5, 2, 99], "uint64")):
         a, b = pumice.tensor(x, context), pumice.tensor(other, context)
@@ -361,7 +359,7 @@ def test_in_place_other_views_of_the_memory_see_it(context: pumice.Context) -> N
     row += t[0]
     assert t[1].tolist() == [8, 12, 16, 20]
     line = pumice.tensor(np.arange(6), context)
-    line[1:] += line[:-1]  # the operands seem to be read before anything is written
+    line[1:] += line[:-1]  # operands are read before anything is written, as in NumPy
     assert line.tolist() == [0, 1, 3, 5, 7, 9]
     with pytest.raises(TypeError, match="Cannot cast 'divide' output from float64 to int32"):
         t /= 2
@@ -468,8 +466,8 @@ def test_operators_are_compiled_once_and_kept(context: pumice.Context) -> None:
             total *= number + 2
             total *= 1 / (number + 2)
         made = own.pipelines_created
-        assert made <= before + 2  # pipelines of the multiplication, which Python's numbers do not compile anew
-        for size in range(1, 300):  # more shapes than plans are kept
+        assert made <= before + 2  # multiplication only: its scalars need no new pipelines
+        for size in range(1, 300):  # more shapes than the plan cache has entries
             assert (pumice.ones(size, context=own) + 1).shape == (size,)
         assert own.pipelines_created <= made + 4
         np.testing.assert_allclose(total.numpy(), 22, rtol=1e-5)

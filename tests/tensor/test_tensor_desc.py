@@ -165,7 +165,7 @@ def test_marks_of_another_rank_are_refused() -> None:
 
 
 def test_the_spans_of_huge_tensors_are_exact_to_64_bits() -> None:
-    """The tensors have more bytes than 32 bits count, with few elements."""
+    """The tensors have few elements, but their sizes in bytes exceed 32 bits."""
     assert pumice.buffer_size("float32", [2, 2], [1 << 40, 1]) == ((1 << 40) + 2) * 4
     assert pumice.buffer_size("uint8", [4294967295]) == 4294967296
     assert pumice.buffer_size("float64", [4294967295]) == 4294967295 * 8

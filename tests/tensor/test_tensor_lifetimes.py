@@ -1,4 +1,4 @@
-"""Tensors over time: closed buffers, threads, signals, forks."""
+"""Tensor lifetimes: closed buffers, threads, signals, forks."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def alarm(seconds: float) -> Iterator[None]:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
 def test_signals_interrupt_transfers(context: pumice.Context) -> None:
-    """A signal acts like Ctrl-C: the wait is given up, what was submitted runs on, and the tensors stay usable."""
+    """A signal acts like Ctrl-C: the wait is abandoned, submitted work continues, and the tensors stay usable."""
     tensor = pumice.zeros(1 << 16, "float32", context)
     kernel = pumice.Kernel(BUSY, context).bind(x=tensor, threads=1 << 16)
 
@@ -127,8 +127,8 @@ def test_signals_interrupt_transfers(context: pumice.Context) -> None:
         lambda: mapped.sync_start(),
         lambda: one.time(50),
     ]
-    # A device that was asleep, or that others used, gets quicker: what a quarter of a second is made of is found by trying.
-    # A few long lists: drivers block where many are under way.
+    # A device that was idle or shared gets faster, so the number of dispatches for a quarter of a second is found by trying.
+    # Use a few long command lists: drivers block if many are in flight.
     dispatches = max(1, int(0.05 / min(one.time(3))) + 1)
 
     def is_interrupted(call: Callable[[], object]) -> bool:

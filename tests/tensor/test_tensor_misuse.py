@@ -1,4 +1,4 @@
-"""Tensors in hands that mean them ill: odd requests, numbers beyond every range, memory shared twice, buffers closed meanwhile."""
+"""Misuse of tensors: odd requests, numbers beyond every range, memory shared twice, buffers closed while in use."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_lists_of_numbers_are_elements(context: pumice.Context) -> None:
 
 
 class PyBuffer(ctypes.Structure):
-    """Py_buffer, with room to spare."""
+    """Py_buffer, with spare capacity."""
 
     _fields_ = (("memory", ctypes.c_void_p), ("owner", ctypes.c_void_p), ("rest", ctypes.c_void_p * 16))
 
@@ -157,7 +157,7 @@ def test_a_buffer_may_be_closed_while_other_threads_use_it(
     context: pumice.Context, call: Callable[[pumice.Tensor], object]
 ) -> None:
     errors: list[BaseException] = []
-    call(pumice.zeros(1 << 20, "float32", context))  # everything that the threads need is compiled now
+    call(pumice.zeros(1 << 20, "float32", context))  # compile everything that the threads need
 
     def work(tensor: pumice.Tensor, begun: threading.Event) -> None:
         try:

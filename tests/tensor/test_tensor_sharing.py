@@ -1,4 +1,4 @@
-"""Memory that tensors share with others: the buffer protocol, host memory as it is, DLPack."""
+"""Shared tensor memory: the buffer protocol, host memory without a copy, DLPack."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def can_import(context: pumice.Context) -> None:
         pytest.skip("the device has no VK_EXT_external_memory_host")
 
 
-# Memory that the host sees.
+# Memory visible to the host.
 
 
 def test_the_buffer_protocol_gives_mapped_memory(context: pumice.Context) -> None:
@@ -265,7 +265,7 @@ def test_page_aligned_arrays_of_others_are_shared(context: pumice.Context) -> No
 
 
 class Legacy:
-    """An array of a library from before version 1 of DLPack."""
+    """An array of a library from before DLPack 1.0."""
 
     def __init__(self, array: Array, device: tuple[int, int] = (1, 0)) -> None:
         self.array, self.device = array, device

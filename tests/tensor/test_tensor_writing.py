@@ -11,7 +11,7 @@ import pytest
 import pumice
 from tensor_arrays import DTYPES, WHOLE_BYTES, counted
 
-# Writing.
+# Writes.
 
 
 @pytest.mark.parametrize("dtype", WHOLE_BYTES, ids=str)
@@ -63,7 +63,7 @@ def test_tensors_are_assigned_on_the_device(context: pumice.Context) -> None:
     tensor, other = pumice.tensor(array, context), pumice.tensor(array.T.copy(), context)
     tensor[:, 1:3] = other[1:3].T
     array[:, 1:3] = array.copy()[:, 1:3]
-    tensor[1:] = tensor[:-1]  # within one buffer, where they overlap
+    tensor[1:] = tensor[:-1]  # overlapping ranges of one buffer
     array[1:] = array[:-1].copy()
     tensor[0] = tensor[3, :1]
     array[0] = array[3, :1]

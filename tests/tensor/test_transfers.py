@@ -1,4 +1,4 @@
-"""Transfers of many bytes: through staging memory in chunks, which several threads copy, or by the host alone."""
+"""Large transfers: through staging memory in chunks, copied by several threads, or by the host alone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from small_programs import add_one, compiled
 from tensor_arrays import WHOLE_BYTES, Array
 from threads import in_threads
 
-CHUNK = 4 << 20  # bytes of a chunk of much
+CHUNK = 4 << 20  # bytes per chunk of a large transfer
 RING = 8 * CHUNK
-LEAST = 1 << 20  # bytes of a chunk of little
+LEAST = 1 << 20  # bytes per chunk of a small transfer
 SIZES = [
     0,
     1,
@@ -41,7 +41,7 @@ def random_bytes(count: int, seed: int = 0) -> Array:
 
 
 def added(staging_device: pumice.Context, count: int) -> tuple[pumice.Program, Array]:
-    """A program that adds one, and an argument for it."""
+    """Compile a program that adds one, and return it with an input array."""
     return compiled(staging_device, add_one), np.arange(count, dtype="float32") % 1000
 
 
@@ -91,7 +91,7 @@ def test_threads_transfer_at_once(staging_device: pumice.Context) -> None:
 
 
 def test_uploads_and_downloads_follow_the_work_in_flight(staging_device: pumice.Context) -> None:
-    """Staged transfers do not wait for the device: their order on it is that of their calls."""
+    """Staged transfers do not wait for the device; on the device they run in the order of the calls."""
     count = CHUNK // 4 + 9
     tensor = pumice.zeros(count, "float32", staging_device)
     kernel = pumice.Kernel(
@@ -138,7 +138,7 @@ def test_runs_in_flight_hold_their_own_bytes(staging_device: pumice.Context) -> 
         np.testing.assert_array_equal(y, x + turn + 1)
         assert run.done
     dropped = [program.run_async((x,)) for _ in range(4)]
-    del dropped  # the device still writes what nobody reads
+    del dropped  # the device still writes results nobody reads
     np.testing.assert_array_equal(program.call((x,))[0], x + 1)
     run = program.run_async((x,))
     run.wait()
@@ -147,7 +147,7 @@ def test_runs_in_flight_hold_their_own_bytes(staging_device: pumice.Context) -> 
 
 
 def test_timeouts_at_any_time_leave_a_program_usable(staging_device: pumice.Context) -> None:
-    """Among them those that end while the results are on their way."""
+    """Includes timeouts during the download of results."""
     program, x = added(staging_device, 6 * CHUNK // 4 + 3)
     execution = program.execution()
     execution.set("x", x)
@@ -235,7 +235,7 @@ def test_a_process_ends_while_threads_transfer() -> None:
 
 
 def test_memory_of_results_is_theirs_until_they_are_dropped(staging_device: pumice.Context) -> None:
-    """Large results lie in memory that is given out again; what views keep alive is not."""
+    """Memory of large results is reused, except while views keep it alive."""
     given = random_bytes(2 * CHUNK)
     tensor = pumice.tensor(given, staging_device)
 

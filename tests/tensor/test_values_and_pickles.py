@@ -1,4 +1,4 @@
-"""Descriptions and devices are values; a model is pickled by where it came from; tables and lists say what they hold."""
+"""Descriptions and devices are value types; models are pickled by their source; tables and lists have a readable repr."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_the_options_of_a_pickled_model_come_with_it(context: pumice.Context) ->
     with pumice.Context(f"uuid:{context.info.uuid}") as own:
         data = pickle.dumps(pumice.load(noise, own))
     gc.collect()
-    with pickle.loads(data) as elsewhere:  # the context that it had is closed: another one of that device
+    with pickle.loads(data) as elsewhere:  # its context is closed: use another one of that device
         assert elsewhere.context.info.uuid == context.info.uuid
         assert not elsewhere.context.closed
 

@@ -1,4 +1,4 @@
-"""Programs that spoil their results, for tests of what a validation finds."""
+"""Fixtures that corrupt the results of programs, for tests of what validation finds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Change = Callable[[dict[str, Any]], None]
 
 
 class Faulty:
-    """A program that spoils its results on the way out, of a call or, with `observed`, of what its kernels store."""
+    """A program with corrupted results: those of a call or, with `observed`, the tensors its kernels store."""
 
     def __init__(self, program: pumice.Program, change: Change, observed: bool) -> None:
         self._program = program
@@ -42,14 +42,14 @@ class Faulty:
 
 @pytest.fixture
 def lavapipe(context: pumice.Context) -> None:
-    """Skips tests of faults in kernels elsewhere than on the driver that runs these kernels."""
+    """Skip tests of faulty kernels on drivers other than lavapipe, which runs these kernels."""
     if "llvmpipe" not in context.info.name:
         pytest.skip("the faults are in kernels that lavapipe runs")
 
 
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Spoils what a kernel makes in either program (`kept`), or the outputs of the program as it ships alone."""
+    """Corrupt kernel results of both programs (`kept`), or only the outputs of the optimised program."""
     import pumice.model.compiled
     import pumice.validation.proof
 
@@ -79,6 +79,6 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def plugin_project(
     pytester: pytest.Pytester, plugin_arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> PluginProject:
-    """A project of another pytest."""
+    """Return a project for a nested pytest run."""
     plugin_environment(monkeypatch)
     return PluginProject(pytester, plugin_arguments)

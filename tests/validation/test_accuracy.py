@@ -1,4 +1,4 @@
-"""Shares of right answers: known intervals and p-values, and what is refused."""
+"""Proportions of correct answers: known confidence intervals and p-values, and rejected arguments."""
 
 from __future__ import annotations
 

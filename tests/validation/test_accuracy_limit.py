@@ -1,4 +1,4 @@
-"""The accuracy limit: an output that rounding explains, and that no caller would accept, is not right."""
+"""The accuracy limit: an output whose error rounding explains, but which no caller would accept, is not right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOAT = np.float32
 
 
 def detector(end: list[onnx.NodeProto], rows: int = 8) -> tuple[onnx.ModelProto, Array]:
-    """Boxes of about 500, and scores in 0..1 that lose their digits where 30,000 is added and taken off; `end` joins both."""
+    """Boxes near 500, and scores in 0..1 that lose precision when 30,000 is added and subtracted; `end` combines them."""
     random = np.random.default_rng(0)
     nodes = [
         node("MatMul", ["x", "wb"], ["boxes"]),
@@ -107,9 +107,9 @@ def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], text: str, 
 
 
 @pytest.mark.parametrize("mode", ["both", "chained", "bisect"])
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])  # in fp16 the error is that of rounded weights alone
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])  # in fp16 the whole error comes from rounded weights
 def test_angles_that_lose_their_digits_are_not_right(precision: str, mode: str, context: pumice.Context) -> None:
-    """Angles up to 1,000 by a layer of two numbers: a cosine that is off by 0.16 is within 2 of every other."""
+    """Angles up to 1,000 from a MatMul with K = 2: a cosine that is off by 0.16 still differs from any other by less than 2."""
     frequencies = 1 / 10000 ** (np.arange(0, 64, 2) / 64)
     weights = np.stack([frequencies, np.zeros(32)]).astype(FLOAT)
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Cos", ["a"], ["y"])]
@@ -123,7 +123,7 @@ def test_angles_that_lose_their_digits_are_not_right(precision: str, mode: str, 
 
 @pytest.mark.parametrize("name", ["large_offset", "angles", "softmax_of_close_scores", "underflow"])
 def test_traps_without_fusion_are_not_right(name: str, context: pumice.Context) -> None:
-    """Without the bounded layers behind a trap, whose rules have no finite bound."""
+    """Leave out the bounded layers after a trap, so that no later rule clips its error to a finite bound."""
     proto, case = precision_model(name)
     with pumice.load(proto, context, "fp16", fuse=False) as loaded:
         report = pumice.validate(loaded, [case], mode="chained")
@@ -131,7 +131,7 @@ def test_traps_without_fusion_are_not_right(name: str, context: pumice.Context) 
 
 
 def test_a_scale_is_that_of_the_sample_and_not_of_an_element() -> None:
-    """A logit near zero in a row of large ones is measured by these, and so is a small probability."""
+    """A logit near zero in a row of large ones is measured relative to the row; the same holds for a small probability."""
     logits = Bounded(np.linspace(-20, 20, 64).reshape(2, 32) + 0.01, np.full((2, 32), 9.0), FLOAT)
     assert sample_scale(logits).shape == (2, 1)
     actual = logits.value.astype(FLOAT)

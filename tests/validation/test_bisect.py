@@ -1,4 +1,4 @@
-"""Few comparisons: the node with which a prefix of the fused model becomes wrong is named, by binary search."""
+"""mode="bisect": a binary search finds the node at which a prefix of the fused model becomes wrong, in few comparisons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPS = ("Neg", "Add", "Neg", "Mul")
 
 
 def chain(length: int) -> onnx.ModelProto:
-    """Nodes one behind the other, which fusion makes few of; every one that adds or multiplies has a constant of its own."""
+    """Return a chain of nodes that fusion reduces to a few kernels; every Add and Mul has its own constant."""
     nodes, constants = [], {}
     for i in range(length):
         op, name = OPS[i % len(OPS)], f"n{i}"
@@ -44,7 +44,7 @@ def chain(length: int) -> onnx.ModelProto:
 
 @pytest.fixture
 def mistaken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Changes constants of the reference alone, so that the device is wrong where a node reads them."""
+    """Change constants of the reference only, so that the device is wrong at the nodes that read them."""
     begin = Reference.__init__
 
     def install(**changes: float) -> None:
@@ -110,7 +110,7 @@ def test_the_first_node_and_the_last(
 
 
 def test_an_error_that_disappears_hides_no_later_one(context: pumice.Context, mistaken: Callable[..., None]) -> None:
-    """Wrong, then multiplied by zero, then wrong again: what is named turns a right prefix into a wrong one."""
+    """Wrong, then multiplied by zero, then wrong again: the search returns a node that turns a right prefix into a wrong one."""
     ops = [("Add", "c0"), ("Mul", "zero"), *(("Add", f"c{i}") for i in range(1, 14))]
     nodes = [
         node(op, ["x" if i == 0 else f"t{i - 1}", constant], ["y" if i == 14 else f"t{i}"], name=f"t{i}")
@@ -119,7 +119,7 @@ def test_an_error_that_disappears_hides_no_later_one(context: pumice.Context, mi
     constants = {f"c{i}": np.full((4,), i + 1, FLOAT) for i in range(14)}
     made = model(nodes, constants={**constants, "zero": np.zeros(4, FLOAT)})
     mistaken(c0=0.5)
-    assert bisected(context, made).state == "right"  # as nothing of it is left
+    assert bisected(context, made).state == "right"  # the error is multiplied by zero
     mistaken(c9=0.5)
     first = bisected(context, made).first_divergence
     assert first is not None
@@ -157,7 +157,7 @@ def test_injected_faults_are_found_by_bisection(context: pumice.Context) -> None
         ]
         for fault, found in zip(rows.values(), run(tasks), strict=True):
             assert found["state"] == "wrong", found["summary"]
-            # What is wrong in what fusion adds shows once the node behind is there, which is fused into the kernel.
+            # A fault in an epilogue shows only after the next node, which is fused into the kernel, is included.
             assert found["first"] == ("behind" if fault.fused_alone else fault.node), found["summary"]
             assert found["outputs"] == ["y"]
             assert "are right together" in found["bisected"][0]
@@ -226,7 +226,7 @@ def test_a_choice_that_rounding_may_turn_is_not_called_wrong(context: pumice.Con
 
 
 def test_behind_a_choice_the_device_is_asked(context: pumice.Context, mistaken: Callable[..., None]) -> None:
-    """What follows an undecided choice is searched from the device's."""
+    """Nodes after an undecided choice are searched with the device's choice as input."""
     nodes = [
         node("Mul", ["x", "k"], ["a"], name="mul"),
         node("Cast", ["a"], ["b"], name="cast", to=TensorProto.INT64),
@@ -269,4 +269,4 @@ def test_a_cut_has_what_is_read_behind_it() -> None:
     part = cuts.prefix(1, ["sum"])
     assert ([one.op_type for one in part.graph.node], [one.name for one in part.graph.output]) == (["Gemm"], ["sum"])
     assert {one.name for one in part.graph.initializer} == {"w", "b"}
-    assert made == gemm()  # the model itself is as it was
+    assert made == gemm()  # the model itself is unchanged

@@ -1,4 +1,4 @@
-"""Bounds of primitives beside simulations of a device in NumPy: no rounding that a device may do goes beyond them."""
+"""Bounds of primitives against NumPy simulations of a device: no rounding that a device may do exceeds them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ KEPT = {"fp32": FLOAT32, "fp16": FLOAT16, "bf16": BFLOAT16}
 
 
 def rule(op: str, inputs: list[Any], types: Types, **attributes: Any) -> Bounded:
-    """The first output of an operator, stored."""
-    assert Runner  # its module has filled the table of rules
+    """Return the first output of an operator, rounded to its storage type."""
+    assert Runner  # importing its module fills the table of rules
     made = RULES[op](Call(op, inputs, attributes, 23, types))[0]
     return stored(made, types)
 
 
 def spread_numbers(random: np.random.Generator, *shape: int) -> Array:
-    """Of several magnitudes and both signs."""
+    """Return numbers of several magnitudes and both signs."""
     return (random.standard_normal(shape) * 10.0 ** random.integers(-3, 4, shape)).astype(FLOAT)
 
 
@@ -69,7 +69,7 @@ def test_elementary_functions_of_inexact_numbers(name: str, seed: int) -> None:
     with np.errstate(divide="ignore"):
         exact = function.value(moved)
     stated = function.units * np.spacing(np.abs(exact).astype(FLOAT)) * 0.5
-    if name == "normal_cdf":  # 10 units, which are those of 1 less the result where that is what is computed
+    if name == "normal_cdf":  # 10 ULP; near and above 0, of 1 - result, which is then computed
         least = function.value(-np.abs(moved))
         units = np.where(np.abs(moved) < 3, 10.0, function.units)
         stated = units * np.spacing(least.astype(FLOAT)) * 0.5 + (moved > 0) * np.spacing(exact.astype(FLOAT)) * 0.5
@@ -84,7 +84,7 @@ def test_a_zero_times_anything_unknown_is_zero() -> None:
 
 
 def one_after_the_other(a: Array, b: Array) -> Array:
-    """A product of matrices whose sums are float32 and begin at the first term."""
+    """Matrix product with sequential float32 sums that start at the first term."""
     total = np.zeros((a.shape[0], b.shape[1]), FLOAT)
     for k in range(a.shape[1]):
         total = total + np.multiply.outer(a[:, k].astype(FLOAT), b[k].astype(FLOAT))
@@ -105,7 +105,7 @@ def test_products_of_matrices(precision: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_convolution_that_begins_with_its_bias(seed: int) -> None:
-    """Each of its terms is added to the bias, which may be larger than all of them."""
+    """Each term is added to the bias, which may be larger than all of them."""
     random = np.random.default_rng(seed)
     x, w = random.standard_normal((1, 4, 6, 6)).astype(FLOAT) / 100, random.standard_normal((3, 4, 3, 3)).astype(FLOAT)
     bias = spread_numbers(random, 3)
@@ -167,7 +167,7 @@ def test_reductions_and_running_sums(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_errors_that_are_independent_stay_below_four_times_their_joint_size(seed: int) -> None:
-    """A chain of products and normalisations in float16 beside its bound, which is no hundred times too large either."""
+    """A float16 chain of MatMul and LayerNormalization stays within its bound, which is less than 100 times too large."""
     random = np.random.default_rng(seed)
     types = Types("fp16").as_independent()
     value = Bounded(FLOAT16.rounded(random.standard_normal((6, 40))), None, FLOAT, stored=True)
@@ -240,7 +240,7 @@ def test_a_number_beyond_the_range_may_be_infinity_or_the_largest() -> None:
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_eight_units_in_the_last_place_are_found(precision: str) -> None:
-    """Of one element of a result in 16 bits, whatever the operator."""
+    """Change one element of a 16-bit result by 8 ULP; at least 95% of these errors are found, whatever the operator."""
     random = np.random.default_rng(5)
     types, kept = Types(precision), KEPT[precision]
     ones = np.ones(64, FLOAT)
@@ -267,7 +267,7 @@ def test_eight_units_in_the_last_place_are_found(precision: str) -> None:
 
 
 def test_what_is_cut_off_nearby_is_not_farther_away() -> None:
-    """Of independent errors four times as much is allowed: a number below 0 by less than that may come out above it."""
+    """Independent errors may reach four times their size, so a number just below 0 may end up above it."""
     arithmetic = Arithmetic(Types("fp16").as_independent(), FLOAT)
     made = arithmetic.maximum(Bounded(np.array([-0.003, -0.005]), np.full(2, 0.001), FLOAT), arithmetic.of(0.0))
     np.testing.assert_allclose(made.errors(), [0.00025, 0.0], rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Every rule beside the results that the ONNX standard's own tests of its operators store."""
+"""Every rule against the stored results of ONNX's own operator tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumice.validation.bounds.standard import is_defined
 from pumice.validation.bounds.types import Types
 from pumice.validation.judge import judged
 
-# What they store is rounded to a few digits, or was computed in halves throughout.
+# Their stored results are rounded to a few digits, or were computed in fp16 throughout.
 ROUNDED = (
     "test_averagepool_2d_ceil_last_window_starts_on_pad",
     "test_gridsample_bicubic",
@@ -29,7 +29,7 @@ OF_NO_USE = ("string", "expanded", "training_dropout", "bernoulli", "label_encod
 
 @functools.cache
 def cases() -> dict[str, list[Any]]:
-    """By operator."""
+    """Return ONNX's node tests by operator."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -52,7 +52,7 @@ def is_computed_in_halves(case: Any) -> bool:
 
 
 def compared(case: Any) -> int:
-    """How many results of a case were judged, all of them right. Raises Unproved."""
+    """Return how many results of a case were checked; all have to be right. Raise Unproved if there is no rule."""
     types = Types("fp32")
     opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in case.model.opset_import}
     count = 0
@@ -78,7 +78,7 @@ RANDOM = {
     "RandomUniform",
     "RandomUniformLike",
 }
-WITHOUT = {  # operators that validation says nothing of
+WITHOUT = {  # operators that validation does not cover
     *(f"ai.onnx.ml::{name}" for name in ("SVMClassifier", "SVMRegressor", "TreeEnsemble", "ZipMap")),
 }
 
@@ -95,15 +95,15 @@ def test_every_operator_has_a_rule_or_is_named_here() -> None:
     assert without == WITHOUT | (RANDOM - {"Dropout"})
 
 
-# Operators with a rule that ONNX defines by others, but for those whose parts are not proved: a loop of a count that is a float, a map of
-# sequences, a cast beyond the range of a narrow type.
+# Operators that have both a rule and an ONNX function body. Excluded: bodies that cannot be proved, because of a loop with a float count, a
+# map over sequences or a cast beyond the range of a low-precision type.
 UNLIKE = ("CastLike", "Range", "SequenceMap")
 DEFINED = sorted(op for op in RULES if "::" not in op and is_defined(op) and op not in UNLIKE)
 
 
 @pytest.mark.parametrize("op", DEFINED)
 def test_the_parts_of_an_operator_bound_it_where_it_has_no_rule(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that an operator which ONNX defines by others needs none."""
+    """An operator that ONNX defines by a function body needs no rule of its own."""
     monkeypatch.delitem(RULES, op)
     given = [case for case in cases().get(op, ()) if not is_computed_in_halves(case)]
     assert given

@@ -1,4 +1,4 @@
-"""Results of another runtime, judged by the same bounds: end to end, and node by node where it gives the tensors."""
+"""Results of another runtime, checked with the same bounds: end to end, and per node if it returns intermediate tensors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ W, B = (np.random.default_rng(3).standard_normal(shape).astype(FLOAT) for shape 
 
 @pytest.fixture
 def runtime() -> Callable[..., Any]:
-    """The digits in ONNX Runtime."""
+    """Return the digits model in ONNX Runtime."""
     pytest.importorskip("onnxruntime")
     return pumice.onnxruntime_candidate(DIGITS)
 
 
 @pytest.fixture
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where a program is compiled."""
+    """Fail if a program is compiled."""
 
     def compile(*given: Any, **options: Any) -> None:
         raise AssertionError("a candidate needs no device")
@@ -124,7 +124,7 @@ def test_outputs_come_in_order_too(result: Callable[[Any], Any]) -> None:
 
 
 def test_an_output_is_never_compared_with_itself() -> None:
-    """The candidate's own numbers do not stand in for what has no rule."""
+    """The candidate's own numbers do not serve as the reference of an output without a rule."""
     made = model(
         [helper.make_node("MyOp", ["x"], ["m"], name="mine", domain="com.example"), node("Neg", ["m"], name="neg")]
     )
@@ -149,7 +149,7 @@ def test_an_output_is_never_compared_with_itself() -> None:
 
 
 def halves(inputs: dict[str, Array]) -> dict[str, Array]:
-    """In float16 throughout, but for sums."""
+    """Compute in float16 throughout, except for sums."""
     x, w, b = (array.astype(np.float16) for array in (inputs["x"], W, B))
     product = (x.astype(FLOAT) @ w.astype(FLOAT)).astype(np.float16)
     return {"p": product, "s": product + b, "y": np.maximum(product + b, 0)}
@@ -160,7 +160,7 @@ def test_a_candidates_precision_makes_its_bounds() -> None:
         return {name: array.astype(FLOAT) for name, array in halves(inputs).items()}
 
     assert pumice.validate(parts(), [X], candidate=widened).state == "wrong"
-    assert pumice.validate(parts(), [X], candidate=halves).state == "wrong"  # of another type than declared
+    assert pumice.validate(parts(), [X], candidate=halves).state == "wrong"  # the dtype differs from the declared one
     for candidate in (widened, halves):
         report = pumice.validate(parts(), [X], candidate=candidate, candidate_precision="fp16")
         assert (report.state, report.precision) == ("right", "fp16"), report.summary
@@ -280,7 +280,7 @@ def test_providers_are_honoured_or_refused() -> None:
 
 
 def corpus() -> Iterator[Any]:
-    """Names of exported models, most of them for the longer tier."""
+    """Yield the names of exported models; most are for the slow tier."""
     sample = ("bert.fp16", "densenet.script", "inception.script", "sklearn_logistic", "swin.script")
     for name in store.names():
         if name != "sklearn_dictionaries":

@@ -1,4 +1,4 @@
-"""What kernels tell of their sums: no term goes through more additions, on rows that make each of them lose as much as it can."""
+"""Additions per term that kernels report for their sums: no term goes through more, on rows that lose the most to each addition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = [8, 33, 64, 100, 512, 1000, 4096, 5000]
 
 
 def rows(size: int) -> Array:
-    """Ones, and one number of 2^24 a row, at another place in each: half of every number that is added to it alone is lost."""
+    """Return rows of ones with one 2^24 at a different index each: half of every 1 that is added to it alone is lost."""
     places = np.unique(np.linspace(0, size - 1, 40).astype(int))
     made = np.ones((len(places), size), FLOAT)
     made[np.arange(len(places)), places] = 2.0**24
@@ -40,9 +40,7 @@ def test_reductions_lose_no_more_than_they_tell(context: pumice.Context, op: str
         source = model([node(op, ["x"], name="sum")], [value("x", x.shape)])
     else:
         source = model([node(op, ["x", "axes"], name="sum")], [value("x", x.shape)], constants={"axes": np.array([1])})
-    if (
-        op != "GlobalAveragePool" or size == 40000
-    ):  # small planes are pooled by one invocation each, which tells nothing
+    if op != "GlobalAveragePool" or size == 40000:  # one invocation pools a small plane and reports nothing
         assert 0 < additions(source, x, context) <= size + 16
     pumice.validate(source, [x], context=context).raise_if_failed()
 
@@ -80,7 +78,7 @@ def test_convolutions_lose_no_more_than_they_tell(context: pumice.Context, chann
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
 def test_normalisations_lose_no_more_than_they_tell(context: pumice.Context, size: int, shift: float) -> None:
-    """Also of rows far from zero, whose mean is found only roughly: the mean of the distances from it mends that."""
+    """Includes rows far from zero: their mean is inexact, and the mean of the deviations from it corrects that."""
     random = np.random.default_rng(size)
     x = np.concatenate([rows(size), (random.standard_normal((16, size)) + shift).astype(FLOAT)])
     constants = {"scale": np.ones(size, FLOAT), "bias": np.zeros(size, FLOAT)}
@@ -101,7 +99,7 @@ def test_softmax_loses_no_more_than_it_tells(context: pumice.Context, op: str, s
 
 
 def test_a_kernel_that_tells_is_held_to_less() -> None:
-    """The bound of a normalisation by what its kernel says of its sums, beside the one for a sum as long as the row."""
+    """The additions that a kernel reports give a normalisation a tighter bound than a sum over the whole row."""
     random = np.random.default_rng(0)
     inputs = [Bounded(random.standard_normal((4, 256)), None, FLOAT)] + [Bounded(np.ones(256), None, FLOAT)] * 2
     found = rule_of("LayerNormalization")
@@ -114,7 +112,7 @@ def test_a_kernel_that_tells_is_held_to_less() -> None:
 
 
 def in_float32(x: Array, epsilon: float) -> Array:
-    """layer_norm.comp by one invocation after the other, each operation rounded."""
+    """Simulate layer_norm.comp with sequential invocations and a rounding after each operation."""
     made = np.empty_like(x)
     for row, out in zip(x, made, strict=True):
         size = FLOAT(len(row))
@@ -135,7 +133,7 @@ def in_float32(x: Array, epsilon: float) -> Array:
 @pytest.mark.parametrize("shift", [0.0, 10.0, 3000.0, -1e5])
 @pytest.mark.parametrize("size", [5, 64, 700])
 def test_the_rule_of_two_passes_holds_in_float32(size: int, shift: float) -> None:
-    """Of NumPy's own roundings, with sums one element after the other."""
+    """Check the rule against NumPy's float32 roundings, with sequential sums."""
     random = np.random.default_rng(size)
     x = (random.standard_normal((20, size)) + shift).astype(FLOAT)
     found = rule_of("LayerNormalization")

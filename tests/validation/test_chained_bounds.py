@@ -1,4 +1,4 @@
-"""Bounds from the model's inputs on, where errors depend on one another: nothing right is called wrong, and a fault is."""
+"""Bounds from the model's inputs onwards, with correlated errors: right results pass and faults are found."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def test_nothing_right_is_called_wrong_from_the_inputs_on(
 def test_layers_that_are_narrow_are_right(
     shared_models: Path, precision: str, mode: str, context: pumice.Context
 ) -> None:
-    """SqueezeNet makes 128 channels of 16 and 16 of 128 again, so that it adds up what came of one rounding."""
+    """SqueezeNet expands 16 channels to 128 and squeezes them to 16 again, so one rounding error is summed many times."""
     noise = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
     path = shared_models / "squeezenet" / "squeezenet.onnx"
     report = pumice.validate(path, [(noise,)], context=context, precision=precision, mode=mode)
     assert report.ok, report.summary
 
 
-# ---- a runtime of halves in NumPy
+# ---- an fp16 runtime in NumPy
 
 
 def narrow_and_wide() -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """x [64, 4] through blocks of 4 -> 64 -> 4 numbers, each of which turns it."""
+    """Return a model of x [64, 4] with blocks that expand 4 -> 64 -> 4 and apply a random rotation."""
     random = np.random.default_rng(1)
     nodes, weights, last = [], {}, "x"
     for i in range(BLOCKS):
@@ -105,7 +105,7 @@ def test_an_error_that_many_elements_share_is_added_up(seed: int) -> None:
     assert not alone.ok
     assert together.ok
     deviation = np.sqrt(np.mean(np.square(actual - expected.value)))
-    assert 0.25 < deviation / np.sqrt(np.mean(np.square(expected.errors()))) < 0.6  # a rounding is 0.4 of the largest
+    assert 0.25 < deviation / np.sqrt(np.mean(np.square(expected.errors()))) < 0.6  # RMS of a rounding: 0.4 of the max
 
 
 def test_a_fault_is_beyond_what_dependent_errors_make() -> None:
@@ -140,7 +140,7 @@ def test_references_have_dependent_errors_too(context: pumice.Context) -> None:
 
 
 def test_equal_numbers_are_rounded_alike() -> None:
-    """Their mean has the error of one of them."""
+    """Their mean has the error of a single number."""
     nodes = [
         node("Mul", ["x", "c"], ["p"]),
         node("Sub", ["p", "near"], ["d"]),
@@ -157,7 +157,7 @@ def test_equal_numbers_are_rounded_alike() -> None:
 
 
 def test_a_rounded_constant_shifts_every_element() -> None:
-    """A row of constants is as it is or rounded, and a mean over rows that it is added to keeps all of that."""
+    """The row of constants is either exact or rounded, and a mean over rows keeps its whole rounding error."""
     nodes = [node("Add", ["x", "b"], ["s"]), node("ReduceMean", ["s"], axes=[0], keepdims=1)]
     row = np.float32([1000.4, 3.0])
     source = model(nodes, [value("x", (2048, 2))], constants={"b": row})
@@ -168,7 +168,7 @@ def test_a_rounded_constant_shifts_every_element() -> None:
 
 
 def test_what_constants_make_keeps_its_errors_in_products() -> None:
-    """The folded product is rounded to halves, maybe to another one than the reference's."""
+    """The folded product is rounded to fp16, perhaps to a different number than the reference's."""
     random = np.random.default_rng(2)
     weights = {"a": random.standard_normal((16, 16)), "b": random.standard_normal((16, 16))}
     weights = {name: one.astype(np.float32) for name, one in weights.items()}
@@ -200,7 +200,7 @@ def test_what_constants_make_keeps_its_errors_in_products() -> None:
 def test_errors_of_four_deviations_are_within_four_errors(
     op: str, attributes: dict[str, Any], x: list[Any], error: list[Any]
 ) -> None:
-    """Also where twice the error of the input makes more than twice that of the result."""
+    """Includes functions for which twice the input error more than doubles the error of the result."""
     types = Types("fp32", independent=True)
     rule = rule_of(op)
     assert rule is not None
@@ -217,7 +217,7 @@ def test_errors_of_four_deviations_are_within_four_errors(
 
 
 def test_what_follows_an_overflow_is_unproved_and_not_wrong(context: pumice.Context) -> None:
-    """The program of single nodes stores a number that the program as it ships keeps in float32."""
+    """The unfused program overflows on store; the optimised program keeps the value in float32."""
     nodes = [
         node("Mul", ["x", "large"], ["m"], name="overflows"),
         node("Mul", ["m", "small"], ["s"], name="behind"),

@@ -1,4 +1,4 @@
-"""Undecided choices that decide several numbers at once: all of these are of one and the same side."""
+"""Undecided choices that select several numbers at once: all of these have to come from the same alternative."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST = np.array([True, True, False, False])
 
 
 class Choice(NamedTuple):
-    """Nodes from x to y that take rows by a choice, and what comes of each way to choose."""
+    """Nodes from x to y that select rows by a choice, and the right results for each alternative."""
 
     name: str
     nodes: Sequence[Any]
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 
 
 ARGMAX = node("ArgMax", ["x"], ["i"], axis=1, keepdims=0)
-TIED = [[5, 5, 0, -1], [0, 9, 1, 1], [7, 0, 7, 1]]  # of which the first and last rows are undecided
+TIED = [[5, 5, 0, -1], [0, 9, 1, 1], [7, 0, 7, 1]]  # the first and last rows are undecided
 WAYS = [[a, B, c] for a in (A, B) for c in (A, C)]
 ROUNDED = [node("Round", ["x"], ["r"]), node("Cast", ["r"], ["i"], to=onnx.TensorProto.INT64)]
 TAKEN = [ARGMAX, node("Gather", ["table", "i"], ["g"])]
@@ -147,7 +147,7 @@ CHOICES = [
 
 
 def evaluated(one: Choice, precision: str = "fp32", independent: bool = False) -> Bounded:
-    """What the rules make of y, where x is known within an error."""
+    """Evaluate the rules for y, with x known to within an error."""
     x = np.float64(one.x)
     reference = Reference(model(list(one.nodes), [value("x", x.shape)], constants=dict(one.constants)), None, precision)
     chain = Carried(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
@@ -201,7 +201,7 @@ def test_elements_that_are_decided_one_by_one_may_be_of_either_side() -> None:
 
 
 def test_each_element_of_a_side_may_be_off_by_its_own_bound() -> None:
-    """What is read back as a half is known within a half's rounding, more of large elements than of small ones."""
+    """fp16 results are known to within their rounding, which is larger for large elements."""
     table = np.array([[1, 2049.7, 3000.9, 0.1], [1.3, 2050.1, 3001.2, 0.35]], FLOAT)
     nodes = [ARGMAX, node("Gather", ["table", "i"], ["g"]), node("Mul", ["g", "third"], ["y"])]
     one = Choice("rounded", nodes, [[1, 1]], {"table": table, "third": FLOAT(1 / 3)}, [])
@@ -219,7 +219,7 @@ def test_each_element_of_a_side_may_be_off_by_its_own_bound() -> None:
 
 @pytest.mark.parametrize("op", ["Gather", "Where", "map"])
 def test_a_row_of_several_blocks_is_of_one_side(op: str) -> None:
-    """Blocks of a large tensor are evaluated and judged one after the other."""
+    """Blocks of a large tensor are evaluated and compared one at a time."""
     wide = 3 * BLOCK // 2
     rows = np.stack([np.full(wide, k + 1, FLOAT) for k in range(2)])
     if op == "Where":
@@ -251,7 +251,7 @@ def test_booleans_that_an_undecided_index_takes_are_either() -> None:
 
 
 def test_a_candidate_that_joins_halves_of_rows_is_wrong() -> None:
-    """Of a candidate there are outputs alone, so that its choice is not known."""
+    """A candidate returns outputs only, so its choice is not known."""
     x = FLOAT([[0.3, 0.7, 0.3, 0.7]])
     nodes = [
         node("MatMul", ["x", "w"], ["s"]),
@@ -272,7 +272,7 @@ def test_a_candidate_that_joins_halves_of_rows_is_wrong() -> None:
 
 
 def undecided(numbers: Any, dtype: Any) -> Bounded:
-    """Integers or booleans, each of which may be another one."""
+    """Return integers or booleans that are all undecided."""
     array = np.asarray(numbers, dtype)
     return Bounded(array, np.full(array.shape, 1.0 if dtype is bool else np.inf), array.dtype)
 
@@ -317,7 +317,7 @@ def _with(op: str, inputs: list[Any], **attributes: Any) -> Bounded:
 
 
 def test_a_place_that_is_resized_from_either_takes_one_row() -> None:
-    """In the middle of seven elements that become nine it is open whether the coordinate is 3 or a little less."""
+    """Resizing 7 elements to 9 leaves open whether the middle coordinate is 3 or slightly less."""
     x = np.arange(1.0, 50.0).reshape(7, 7)
     sizes = Bounded(np.int64([1, 1, 9, 9]), None, np.int64)
     inputs: list[Any] = [Bounded(x[None, None], None, FLOAT), None, None, sizes]

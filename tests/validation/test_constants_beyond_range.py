@@ -1,4 +1,4 @@
-"""Constants that the storage type does not hold: what kernels have in their place, and what is not known then."""
+"""Constants beyond the range of the storage type: what kernels use instead, and what remains unknown."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_what_maps_make_of_it_is_right(context: pumice.Context, name: str) -> No
     report = report_of(context, "bf16", nodes, FLOAT(1e-3) * X, **constants)
     assert report.state == "right"
     assert not [row.node for row in report.rows if row.verdict == "wrong"]
-    # Scores that are made of an input are float32, and so is the mask.
+    # Scores that depend on an input are float32, and so is the mask.
     assert ("clamped constant" in {one.kind for one in report.findings}) == (name != "a mask")
 
 
 @pytest.mark.parametrize("shape", [(4, 1), (4, 3)])
 def test_of_a_product_with_it_nothing_is_known(context: pumice.Context, shape: tuple[int, int]) -> None:
-    """Some kernels of products hold it as infinity; the columns without it are judged."""
+    """Some GEMM kernels hold it as infinity; the columns without it are checked."""
     w = np.random.default_rng(1).uniform(1, 2, shape).astype(FLOAT)
     w[2, 0] = BEYOND
     report = report_of(context, "bf16", [node("MatMul", ["x", "w"], ["y"])], FLOAT(1e-3) * X, w=w)
@@ -95,7 +95,7 @@ WAYS = [{}, {"mode": "isolated"}, {"mode": "isolated", "inputs": "reference"}, {
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("op", ["Gemm", "Conv"])
 def test_a_bias_beyond_keeps_the_matrix_in_float32_too(context: pumice.Context, op: str, way: dict[str, str]) -> None:
-    """The inputs are halves, so that their rounding leaves no room for that of the matrix."""
+    """The inputs are exact in fp16, so their rounding adds no tolerance that would cover a rounded matrix."""
     random = np.random.default_rng(1)
     x, w = ((2, 64), (64, 4)) if op == "Gemm" else ((1, 8, 6, 6), (4, 8, 3, 3))
     constants = {"w": random.standard_normal(w).astype(FLOAT), "b": FLOAT([1e5, 0, 1, -1])}
@@ -124,7 +124,7 @@ def test_numbers_of_attributes_are_held_likewise(made: Any, given: Any, opset: i
 
 @pytest.mark.parametrize("number", [65519.0, 65520.0])
 def test_a_constant_at_the_end_of_float16_is_what_the_engine_has_of_it(context: pumice.Context, number: float) -> None:
-    """The first one is rounded to 65504, the second one to none."""
+    """The first number rounds to 65504, the second to no finite float16."""
     report = report_of(
         context, "fp16", [node("MatMul", ["x", "c"], ["y"])], FLOAT(1e-3) * X, c=np.full((4, 3), number, FLOAT)
     )

@@ -1,4 +1,4 @@
-"""Rules of com.microsoft's sinks, tables in blocks and quantized LSTM beside ONNX Runtime or NumPy, and verdicts by them."""
+"""Rules of com.microsoft's attention sinks, block-quantised tables and quantised LSTM against ONNX Runtime or NumPy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def expected_of(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]
 
 
 def check(context: pumice.Context, proto: onnx.ModelProto, inputs: dict[str, Array], wrong: int = 0) -> None:
-    """Right at each precision; wrong where the program's output is compared with another number."""
+    """Check that the model is right at each precision, and wrong if an element of output `wrong` is changed."""
     for precision in PRECISIONS:
         report = pumice.validate(proto, [inputs], context=context, precision=precision, allow_ill_conditioned=True)
         assert report.state == "right", report.summary
@@ -106,7 +106,7 @@ def test_rows_of_a_table_in_blocks(
 
 
 def packed(name: str, codes: Array, dtype: str, bits: int) -> onnx.TensorProto:
-    """Codes as a constant: 4-bit types hold the whole tensor in a row, bytes of several codes each row."""
+    """Return codes as a constant: 4-bit types pack the whole tensor as one row, uint8 packs several codes per byte and row."""
     kind = {"uint8": TensorProto.UINT8, "uint4": TensorProto.UINT4, "int4": TensorProto.INT4}[dtype]
     each, shape = 8 // bits, list(codes.shape)
     rows = codes if dtype == "uint8" else codes.reshape(1, -1)
@@ -119,9 +119,9 @@ def packed(name: str, codes: Array, dtype: str, bits: int) -> onnx.TensorProto:
 @pytest.mark.parametrize("given", ["", "B lengths h c P"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_a_dynamically_quantized_lstm(context: pumice.Context, direction: str, given: str) -> None:
-    """A sequence that is read from its end begins in the first step: the scale of a step is that of all sequences.
+    """A reversed sequence starts in the first step too: the scale of a step covers all sequences.
 
-    ONNX Runtime quantizes the states of a step in groups of its own, so that some have another code there.
+    ONNX Runtime quantises the states of a step in groups, so some of its codes differ.
     """
     names, count, draw = given.split(), 2 if direction == "bidirectional" else 1, np.random.default_rng(2)
     constants: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Loops that end by their condition alone, which at a precision of 16 bits may never be false."""
+"""Loops that end only by their condition, which may never become false at 16-bit precision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG = np.array(2**63 - 1)
 
 
 def counting(limit: str, constants: dict[str, Any], as_node: bool = False) -> onnx.ModelProto:
-    """x doubled by a Loop whose condition is always true."""
+    """Return a Loop that doubles x and whose condition is always true."""
     body = helper.make_graph(
         [node("Identity", ["on"], ["still"]), node("Add", ["s", "s"], ["twice"])],
         "body",
@@ -69,7 +69,7 @@ def test_a_loop_that_does_not_end_is_refused(
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_an_iteration_ends_at_16_bits_as_in_float32(precision: str, context: pumice.Context) -> None:
-    """Newton's iteration: what its loop carries is float32."""
+    """Newton's iteration: the carried values of the loop stay float32."""
     stored = store.load("script_newton")
     case = arrays(stored.inputs, stored.sizes[0])
     assert pumice.validate(stored.model, [case], context=context, precision=precision).first_divergence is None

@@ -1,4 +1,4 @@
-"""The first wrong node is explained: a model of its own that still fails, and what happens otherwise."""
+"""report.explain() of the first wrong node: a minimal model that still fails, and other outcomes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CELLS = [(9, "fp32"), (9, "fp16"), (1, "fp32")]
 
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], dict[str, Any]]:
-    """By fault and precision: what is explained of the fault's sample between other nodes, the folders, and what is said of that again."""
+    """Explain each fault's sample, placed between other nodes; by fault and precision, with the folders and a second run on them."""
     tasks, folders = [], []
     for number, precision in CELLS:
         fault, root = BY_NUMBER[number], tmp_path_factory.mktemp("fault")
@@ -109,7 +109,7 @@ def test_the_line_reproduces_the_fault(explained: dict[tuple[int, str], dict[str
 
 
 def test_an_output_that_no_part_explains_is_told_so(context: pumice.Context, spoil: Callable[..., None]) -> None:
-    """It is spoilt in the program that ships, on its way out, and only once."""
+    """Only the optimised program's output is corrupted, and only once."""
     spoilt = [True]
 
     def change(results: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def test_an_index_out_of_range_is_explained(context: pumice.Context) -> None:
 
 
 def test_large_inputs_are_cropped(context: pumice.Context) -> None:
-    """To fewer of the rows that fail: 2.4 MB of which the last row alone matters."""
+    """The 2.4 MB input is cropped to few rows: only the last one makes the model fail."""
 
     def last_row_fails(part: Any, setup: Any) -> Any:
         report = real(part, setup._replace(tolerances=None))

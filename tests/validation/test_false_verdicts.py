@@ -1,4 +1,4 @@
-"""Verdicts that could be fooled: a result that is wrong, or of which nothing is known, is never right."""
+"""Results that could deceive a validation: a wrong or unknown result is never reported as right."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Array = np.ndarray[Any, Any]
 FLOAT, HALF = np.float32, np.float16
 
 
-# ---- an output behind an overflow
+# ---- an output after an overflow
 
 
 def overflowing() -> tuple[onnx.ModelProto, Array]:
-    """x / max(x w), where the product is beyond the range of halves, and the quotient is not."""
+    """Return x / max(x w): the product overflows fp16, the quotient does not."""
     nodes = [
         node("MatMul", ["x", "w"], ["b"], name="product"),
         node("ReduceMax", ["b"], ["s"], name="largest", axes=[1]),
@@ -60,7 +60,7 @@ def test_a_search_tells_of_the_overflow(context: pumice.Context) -> None:
 
 
 def test_results_are_not_compared_with_a_tensor_of_the_device(context: pumice.Context) -> None:
-    """What NonZero finds is open, and no other result of the same device says which it is."""
+    """The result of NonZero is undecided, and another result of the same device cannot decide it."""
     nodes = [
         node("MatMul", ["x", "w"], ["m"], name="product"),
         node("NonZero", ["m"], ["n"], name="found"),
@@ -93,7 +93,7 @@ def test_results_are_not_compared_with_a_tensor_of_the_device(context: pumice.Co
 
 
 def poles() -> onnx.ModelProto:
-    """1 / (log(exp(x)) - c), of which the first half is 1 / 0 as far as rounding tells."""
+    """Return 1 / (log(exp(x)) - c): within rounding, the first four elements are 1 / 0."""
     names = [("Exp", ["x"], "e"), ("Log", ["e"], "l"), ("Sub", ["l", "c"], "d"), ("Reciprocal", ["d"], "y")]
     nodes = [node(op, inputs, [output], name=op.lower()) for op, inputs, output in names]
     return model(nodes, [value("x", (1, 8))], constants={"c": FLOAT([[1, 1, 1, 1, 5, 5, 5, 5]])})
@@ -130,7 +130,7 @@ def test_one_element_of_many_is_enough(context: pumice.Context) -> None:
     weight = 2 * np.eye(8, dtype=FLOAT)
     weight[3, 3] = 1
     source = model(nodes, [value("x", (1, 8))], constants={"w": weight})
-    report = pumice.validate(source, [ONES * FLOAT(1.1)], context=context)  # of ones the sums would be exact
+    report = pumice.validate(source, [ONES * FLOAT(1.1)], context=context)  # for ones, the sums would be exact
     assert report.rows[-1].verdict == "unproved"
     assert report.rows[-1].note == "1 of 8 elements have no finite bound"
 
@@ -165,7 +165,7 @@ def test_what_is_no_number_is_wrong_where_the_bound_is_finite(number: float, dty
         assert found.kind == ("NaN made" if np.isnan(number) else "infinity made")
 
 
-# ---- infinity for numbers that are large
+# ---- infinity for large numbers
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_what_is_no_number_is_wrong_where_the_bound_is_finite(number: float, dty
         (65472.0, 0.0, False),
         (65504.0, 0.0, False),
         (65519.0, 0.0, False),  # rounds to the largest number
-        (65520.0, 0.0, True),  # half way to the next power of two
+        (65520.0, 0.0, True),  # halfway to the next power of two
         (70000.0, 0.0, True),
         (65519.0, 4.0, True),
         (65500.0, 4.0, False),
@@ -182,7 +182,7 @@ def test_what_is_no_number_is_wrong_where_the_bound_is_finite(number: float, dty
     ],
 )
 def test_infinity_stands_for_numbers_that_round_to_it(reference: float, error: float, is_right: bool) -> None:
-    """A kernel that stores adds half a unit of the result to the error, which carries no number over the end."""
+    """The kernel's store adds half a ULP to the error, which must not push a number over the limit."""
     for types in (DeclaredTypes(), Types("fp16"), Types("fp16").as_independent()):
         kept = types.storage(HALF).unit * abs(reference)
         whole = np.hypot(error, kept) if types.independent else error + kept
@@ -227,7 +227,7 @@ def test_undecided_choices_of_a_candidate_are_one_of_both_sides() -> None:
 
 
 def test_a_choice_that_sums_hide_is_told() -> None:
-    """What follows it is not known by sides any more."""
+    """After the MatMul, the alternatives are no longer tracked."""
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Round", ["a"], ["r"], name="round"), node("MatMul", ["r", "w"])]
     source = model(nodes, [value("x", (2, 8))], constants={"w": np.eye(8, dtype=FLOAT)})
     x = np.full((2, 8), 0.25, FLOAT)

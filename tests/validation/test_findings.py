@@ -1,4 +1,4 @@
-"""What a validation says of models that constant tolerances passed, accused or left out."""
+"""Findings of validation on models that constant tolerances passed, failed or skipped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def found(report: ValidationReport, kind: str) -> list[Finding]:
     return [one for one in report.findings if one.kind == kind]
 
 
-# ---- what was green
+# ---- errors that constant tolerances passed
 
 
 def test_scores_beside_boxes_are_judged_by_themselves(context: pumice.Context, spoil: Callable[..., None]) -> None:
@@ -89,7 +89,7 @@ def test_a_wrong_row_of_a_smooth_table_is_found(context: pumice.Context, spoil: 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_nodes_of_com_microsoft_are_proved(context: pumice.Context, precision: str, spoil: Callable[..., None]) -> None:
     def change(results: dict[str, Any]) -> None:
-        for name in ("n", "y"):  # the kernel that ships makes both, and stores the second
+        for name in ("n", "y"):  # the optimised kernel computes both, and stores the second
             if name in results:
                 results[name][1, 2, 3] += FLOAT(0.1)
 
@@ -149,7 +149,7 @@ def test_what_has_no_rule_is_unproved_and_no_pass(context: pumice.Context) -> No
             RULES["ai.onnx.ml::LinearRegressor"] = kept
 
 
-# ---- what was red or left out
+# ---- right or unsupported models that constant tolerances failed or skipped
 
 
 def test_ids_out_of_range_are_a_finding_and_no_exception(context: pumice.Context) -> None:
@@ -189,7 +189,7 @@ def test_quantised_tensors_are_proved_in_every_set(context: pumice.Context, opse
 
 
 def test_a_normalisation_far_from_zero_is_judged_by_float64(context: pumice.Context) -> None:
-    """Where a reference in float32 is farther from the truth than the device."""
+    """A float32 reference would be less exact than the device here."""
     x = (normal(4, 768) + 3000).astype(FLOAT)
     source = model(
         [node("LayerNormalization", ["x", "one"])], [value("x", [4, 768])], constants={"one": np.ones(768, FLOAT)}
@@ -239,7 +239,7 @@ def test_an_overflow_in_the_middle_is_named_with_its_number(context: pumice.Cont
     (finding, *_) = found(report, "overflow")
     assert finding.node == "mul_3" and finding.number == pytest.approx(71204, rel=1e-3)
     assert "fp16 overflow: 71," in finding.text and "in float32 at node 'mul_3'" in finding.text
-    if report.state == "wrong":  # the fused program computes all of it in float32 where it has no tensor in between
+    if report.state == "wrong":  # without a tensor in between, the fused program stays in float32
         assert report.first_divergence is not None and report.first_divergence.node == "mul_3"
 
 
@@ -280,7 +280,7 @@ def test_a_threshold_that_turns_is_named_with_what_made_the_small_error(context:
     x = np.linspace(0.4999, 0.5001, 32, dtype=FLOAT).reshape(4, 8)
     constants = {"w": np.eye(8, dtype=FLOAT), "k": FLOAT(0.5), "p": FLOAT(100), "q": FLOAT(-100)}
     ((named, number, text),) = amplified_at_16_bits(context, nodes, x, **constants)
-    assert named == "threshold" and number == np.sum(x > 0.5)  # all of them round to 0.5
+    assert named == "threshold" and number == np.sum(x > 0.5)  # they all round to 0.5
     assert "(Greater) chooses otherwise at 16 of 32 places" in text and "of node 'source'" in text
     assert not amplified_at_16_bits(context, nodes, x * FLOAT(1.5), **constants)
 
@@ -295,7 +295,7 @@ def test_a_cast_to_rows_of_a_table_is_named_with_what_made_the_small_error(conte
     for ids, turned in (
         ([2049, 3001, 4003], 3),
         ([49, 301, 403], 0),
-    ):  # of those beyond 2,048 float16 has the even ones
+    ):  # float16 has only even numbers beyond 2,048
         told = amplified_at_16_bits(context, nodes, np.array([ids], FLOAT), w=np.eye(3, dtype=FLOAT), table=table)
         assert [(named, number) for named, number, _ in told] == ([("rows", turned)] if turned else [])
         assert all("of node 'source'" in text for _, _, text in told)
@@ -317,7 +317,7 @@ def test_what_loses_all_digits_is_named_and_not_what_makes_infinity_of_it(contex
 
 
 def test_an_underflow_is_named_where_it_is(context: pumice.Context) -> None:
-    """Behind the node that loses the numbers they are zeros, too."""
+    """Nodes after the one that underflows have zeros too, but are not reported."""
     nodes = [
         node("Mul", ["x", "x"], ["a"], name="squares"),
         node("Neg", ["a"], ["b"], name="turns"),
@@ -348,7 +348,7 @@ def test_a_number_that_the_device_made_is_no_number(context: pumice.Context, spo
 
 
 def test_choices_that_rounding_may_turn_are_counted(context: pumice.Context) -> None:
-    """Far from the boundary they are exact."""
+    """Far from the boundary the choices are exact."""
     nodes = [node("Sigmoid", ["x"], ["s"]), node("Mul", ["s", "k"], ["m"]), node("Round", ["m"], ["y"])]
     source = model(nodes, [value("x", [4])], constants={"k": np.array(7, FLOAT)})
     near = np.log(2.5 / 4.5)  # where 7 sigmoid(x) is 2.5
@@ -401,7 +401,7 @@ def test_names_that_the_model_does_not_have_are_refused(context: pumice.Context)
 def test_an_output_behind_an_undecided_choice_is_unproved_where_it_differs(
     context: pumice.Context, spoil: Callable[..., None], gap: float, state: str
 ) -> None:
-    """The fused program may have chosen otherwise; where nothing was open, it is wrong."""
+    """The fused program may have chosen differently; without an undecided choice, the output is wrong."""
 
     def change(results: dict[str, Any]) -> None:
         results["y"][:] = 1 - results["y"]

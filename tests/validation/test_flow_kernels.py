@@ -1,4 +1,4 @@
-"""Kernels of programs with control flow: each region's are judged on what they read, in the first runs of it."""
+"""Kernels of programs with control flow: the kernels of each region are checked on their own inputs, in the region's first runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def choice() -> onnx.ModelProto:
 
 
 def loop(trips: int = 6) -> onnx.ModelProto:
-    """A body of a product and two maps, run on the device; what is before and behind it are regions of their own."""
+    """Return a Loop on the device with a MatMul and two elementwise nodes; the nodes before and after it are other regions."""
     body = subgraph(
         [
             node("MatMul", ["state", "weight"], ["product"], name="product"),
@@ -108,7 +108,7 @@ def test_kernels_of_a_body_are_judged_in_its_first_runs(context: pumice.Context,
 
 
 class Observed(ObservedProgram):
-    """A program whose regions are observed to store something else."""
+    """A program with corrupted observations of its regions."""
 
     def observe_runs(self, *given: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._program.observe_runs(*given)
@@ -168,7 +168,7 @@ def test_a_branch_in_a_body_is_told_of_at_the_loop(context: pumice.Context) -> N
 
 
 def test_a_loop_that_is_one_kernel_is_named(context: pumice.Context) -> None:
-    """Of single elements: nothing of an iteration is stored, and its regions do not run."""
+    """A loop over single elements: no iteration stores anything, and its regions do not run."""
     condition, body = pumice.Graph("more"), pumice.Graph("next")
     for graph in (condition, body):
         x, i = graph.input("x", "float32", [1]), graph.input("i", "int32", [1])

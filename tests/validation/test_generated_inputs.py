@@ -1,4 +1,4 @@
-"""Inputs that nobody gave: drawn by the model's types and by what its first nodes do."""
+"""Generated inputs: drawn by the model's dtypes and by its first nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def made(context: pumice.Context, *given: Any, sizes: dict[str, int] | None = No
 
 
 def transformer() -> Any:
-    """Ids, positions and a mask as an exported encoder reads them."""
+    """Return a model with token ids, positions and a mask, as an exported encoder reads them."""
     nodes = [
         node("Identity", ["ids"], ["same"]),
         node("Gather", ["words", "same"], ["e"]),
@@ -144,7 +144,7 @@ def test_what_nothing_is_known_of(context: pumice.Context) -> None:
 
 
 def test_a_web_of_additions_is_surveyed_in_no_time(context: pumice.Context) -> None:
-    """Every node has two ways to it: there are 2^64 to the last."""
+    """Every node is reached in two ways: there are 2^64 paths to the last one."""
     names = ["x", *(f"t{i}" for i in range(63)), "y"]
     nodes = [node("Add", [a, a], [b]) for a, b in pairwise(names)]
     assert made(context, nodes, [value("x", [2])]).how["x"] == "numbers from 0 to 1 at random"

@@ -1,4 +1,4 @@
-"""Faults put into shaders: a validation names the node whose kernel is faulty, and accuses nobody where there is none."""
+"""Faults injected into shaders: validation reports the node with the faulty kernel, and nothing for a correct one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHADERS = Path(__file__).parent.parent.parent / "shaders"
 
 
 def faulty_folder(fault: Fault, folder: Path) -> Path:
-    """A folder that holds the one shader with the fault in it."""
+    """Return a folder with the faulty shader."""
     text = (SHADERS / fault.path).read_text(encoding="utf-8")
     assert text.count(fault.old) == fault.count, f"{fault.path} does not hold the text of fault {fault.number}"
     made = folder / fault.path
@@ -29,19 +29,19 @@ def faulty_folder(fault: Fault, folder: Path) -> Path:
 
 
 def run(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the runner says of each task."""
+    """Return the runner's result for each task."""
     return fault_runner.answers(fault_runner.__file__, tasks)
 
 
 def task(sample: str, precision: str, folder: Path | str = "", on_gpu: bool = False) -> dict[str, Any]:
-    """on_gpu: the device is taken for a GPU, and runs the kernels for these."""
+    """Return a task. on_gpu: treat the device as a GPU and run the GPU kernels."""
     without = ["subgroupShuffle"] if on_gpu else []
     return {"folder": str(folder), "sample": sample, "precision": precision, "without": without}
 
 
 @cache
 def judged(precision: str, from_number: int, end: int) -> dict[int, list[dict[str, Any] | None]]:
-    """By number of the fault: what is said of its sample, and of the one that it spares."""
+    """Return the verdicts by fault number: for the fault's sample, and for the sample that it must not affect."""
     rows = [fault for fault in FAULTS if from_number <= fault.number < end and (precision == "fp32" or fault.fp16)]
     with TemporaryDirectory() as root:
         tasks = []
@@ -56,7 +56,7 @@ def judged(precision: str, from_number: int, end: int) -> dict[int, list[dict[st
         }
 
 
-# One process judges the faults of a stretch of numbers, of which all but the first belong to the longer tier.
+# One process runs a range of fault numbers; all ranges but the first belong to the slow tier.
 STRETCHES = [("fp32", 1, 20), ("fp32", 20, 48), ("fp16", 1, 20), ("fp16", 20, 48)]
 CELLS = [
     pytest.param(
@@ -94,7 +94,7 @@ def test_a_fault_is_found_at_its_node(context: pumice.Context, fault: Fault, str
 
 
 def test_a_fault_of_the_plan_is_found_at_its_kernels(context: pumice.Context) -> None:
-    """Two shapes one after the other; the kernels of the program as it ships are wrong, in memory that others use too."""
+    """Run two shapes in sequence; the optimised program's kernels are wrong, in memory that other tensors share."""
     if "llvmpipe" not in context.info.name:
         pytest.skip("the faults are tried with the plans that lavapipe has")
     sample = {**task("convolutions", "fp32"), "fault": "", "limits": {}}
@@ -118,7 +118,7 @@ def test_a_plan_has_no_other_fault(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_the_same_models_are_right_without_a_fault(context: pumice.Context, precision: str) -> None:
-    """Those that the device has the features for."""
+    """Only models for which the device has the features."""
     rows = [fault for fault in FAULTS if precision == "fp32" or fault.fp16]
     names = sorted({(fault.sample, fault.on_gpu) for fault in rows})
     for (name, on_gpu), result in zip(names, run([task(n, precision, on_gpu=gpu) for n, gpu in names]), strict=True):

@@ -1,4 +1,4 @@
-"""Bounds of undecided integers: any integers within the errors of the inputs give results within the error of the result."""
+"""Bounds of undecided integers: any integers within the input errors give results within the result's error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REDUCTIONS: dict[str, Any] = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceM
 
 
 def near_limits(dtype: str, random: np.random.Generator) -> Any:
-    """Small numbers, and some at the ends of the type, where sums wrap around."""
+    """Return small numbers, and some at the limits of the dtype, where sums wrap around."""
     limits = np.iinfo(dtype)
     small = random.integers(max(limits.min, -4), 5, SHAPE)
     ends = random.choice(np.array([limits.min, limits.min + 1, limits.max - 1, limits.max], dtype), SHAPE)
@@ -42,7 +42,7 @@ def near_limits(dtype: str, random: np.random.Generator) -> Any:
 
 
 def moved(value: Any, error: Any, random: np.random.Generator) -> Any:
-    """Other numbers within the errors, and of the type."""
+    """Return other numbers of the same dtype within the errors."""
     limits, step = np.iinfo(value.dtype), error.astype(value.dtype)
     low = np.where(value >= limits.min + step, value - step, limits.min)
     high = np.where(value <= limits.max - step, value + step, limits.max)
@@ -51,7 +51,7 @@ def moved(value: Any, error: Any, random: np.random.Generator) -> Any:
 
 
 def made(op: str, values: list[Any], errors: list[Any], **attributes: Any) -> Bounded | None:
-    """What the rule makes; None where it says that it cannot tell."""
+    """Evaluate the rule; return None if it is inconclusive."""
     names = [f"x{i}" for i in range(len(values))]
     proto = helper.make_node(op, names, ["y"], name="n", **attributes)
     given: list[Any] = [

@@ -1,4 +1,4 @@
-"""A step that does not wait for what it reads: copies after each step hide it, and so does memory that holds the right answer already."""
+"""A step that does not wait for its input: copies after each step hide the race, as does memory that already holds the right answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumice.validation.race import racing_step
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, Any]]:
-    """What comes of a program without a fault, and of one in which a step runs before the step whose result it reads."""
+    """Run a correct program, and one with a step that runs before the step it depends on."""
     tasks = [{"folder": "", "fault": fault} for fault in ("", "race")]
     plain, raced = fault_runner.answers(race_runner.__file__, tasks)
     return {"": plain, "race": raced}
@@ -46,7 +46,7 @@ def test_no_node_by_itself_is_accused(results: dict[str, dict[str, Any]]) -> Non
 
 
 def test_a_shorter_list_has_the_tensors_of_the_whole_one(context: pumice.Context) -> None:
-    """Those that are complete after so many steps, and whose memory no later step has taken."""
+    """Observed: tensors that are complete after `count` steps and whose memory no later step reuses."""
     x = numbers(7, 12)
     with pumice.load(race_runner.two_ends().SerializeToString(), context) as loaded:
         steps = loaded.program.plan([x])
@@ -66,7 +66,7 @@ def test_a_shorter_list_has_the_tensors_of_the_whole_one(context: pumice.Context
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_filled_memory_leaves_results_as_they_are(context: pumice.Context, precision: str) -> None:
-    """What a program reads it has written; twice, so that memory of the first run is used again."""
+    """A program reads only what it has written; run it twice, so that memory of the first run is reused."""
     x = numbers(7, 12)
     with pumice.load(race_runner.two_ends().SerializeToString(), context, precision=precision) as loaded:
         expected = loaded.program({"x": x})

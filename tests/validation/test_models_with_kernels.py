@@ -1,4 +1,4 @@
-"""Models whose nodes run kernels of the user's, in all that judges, repeats and tunes them."""
+"""Models whose nodes run user kernels: validation, repeated runs and tuning."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def loaded(context: pumice.Context, *given: Any, precision: str = "fp32", **opti
 
 @pytest.mark.parametrize("other", [(WRONG,), (SOFTCAP, 2.5)])
 def test_other_kernels_are_another_program(context: pumice.Context, other: tuple[Any, ...]) -> None:
-    """Of another text, or with another rule, which only its closure tells apart."""
+    """Kernels with other source, or with another rule that differs only in its closure."""
     with loaded(context) as one, loaded(context) as same, loaded(context, *other) as changed:
         assert pumice.validate(one, [X], reference=same, progress=None).reference == SAME
         report = pumice.validate(one, [X], reference=changed, progress=None)

@@ -1,4 +1,4 @@
-"""Undecided choices that are moved, repeated, cut into blocks or reshaped behind the node that made them."""
+"""Undecided choices that later nodes move, repeat, split into blocks or reshape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEAR = 1e-3  # an error that leaves equal numbers undecided
 
 
 def run(op: str, *inputs: Bounded, opset: int = 18, outputs: int = 1, **attributes: Any) -> list[Any]:
-    """What the rules make of values by one operator."""
+    """Evaluate the rules of one operator."""
     names = [f"i{k}" for k in range(len(inputs))]
     made = node(op, names, [f"o{k}" for k in range(outputs)], **attributes)
     return list(Runner({"": opset}, Types("fp32")).node(made, list(inputs), {}))
@@ -49,7 +49,7 @@ def test_hardmax_counts_its_axis_from_either_end(axis: int) -> None:
 
 
 def test_rows_of_hardmax_that_are_reshaped_hold_a_single_one() -> None:
-    """Before operator set 13 all axes from one on are a row."""
+    """Before opset 13, all axes from `axis` on form a row."""
     (made,) = run("Hardmax", near([[[1, 1, -5, -6], [-7, -8, -9, -10]]]), opset=11, axis=1)
     assert not is_right([[[1, 1, 0, 0], [0, 0, 0, 0]]], made)
     assert not is_right(np.zeros((1, 2, 4)), made)
@@ -74,7 +74,7 @@ def test_a_choice_that_is_repeated_may_be_the_other_one(op: str, more: list[Boun
 
 @pytest.mark.parametrize("op", ["Greater", "Round"])
 def test_choices_of_some_blocks_of_a_large_image_are_followed(op: str, context: pumice.Context) -> None:
-    """An axis of one element is no axis that blocks are cut along."""
+    """Blocks are not split along an axis of size 1."""
     shape = (1, 4, 160, 160)
     if op == "Greater":
         middle = [node("Greater", ["a", "half"], ["c"]), node("Where", ["c", "up", "down"], ["w"])]

@@ -1,4 +1,4 @@
-"""Models by chance that are right: validation proves them, or names the choice that no bound decides."""
+"""Random models that are right: validation proves them, or names the choice that no bound decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.bounds.registry import RULES, Call, Undecided
 
 PRECISIONS = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
-QUICK, ALL = 3, 40  # seeds of each family
+QUICK, ALL = 3, 40  # seeds per family
 
 
 def seeds() -> list[Any]:
@@ -29,7 +29,7 @@ def drawn(family: str, seed: int) -> Drawn:
 
 
 def ancestors(proto: onnx.ModelProto, output: str) -> set[str]:
-    """Names of the nodes that an output follows from."""
+    """Return the names of all nodes that an output depends on."""
     makers = {name: node for node in proto.graph.node for name in node.output}
     found: set[str] = set()
     names = [output]
@@ -49,7 +49,7 @@ def check_report(report: pumice.ValidationReport, one: Drawn) -> None:
     assert all(any(reason in row.note for reason in one.reasons) for row in left), report.summary
     assert report.ok or one.reasons, report.summary
     made = {name for node in one.proto.graph.node for name in node.output}
-    for row in report.kernels:  # those of a body or a branch have names of its graph
+    for row in report.kernels:  # rows of a body or branch use the names of its graph
         assert row.output not in made or set(row.members) <= ancestors(one.proto, row.output) | {row.node}, (
             row.output,
             row.members,
@@ -83,7 +83,7 @@ def test_right_models_are_proved(family: str, seed: int, context: pumice.Context
         check_values(list(results) if isinstance(results, tuple | list) else [results], one, unit)
 
 
-# ---- errors of the same nodes are found
+# ---- errors at the same nodes are found
 
 
 def changed(results: dict[str, Any], name: str, change: Callable[[Any], None]) -> None:
@@ -139,7 +139,7 @@ def power(base: Any, exponent: Any) -> Drawn:
 
 
 def power_of_zero() -> Drawn:
-    """Among numbers that a product has rounded."""
+    """Zero among numbers that a Mul has rounded."""
     draft = Draft()
     x = draft.input(np.array([0, 0.7, 1.7, 2.7], np.float32))
     return draft.drawn(
@@ -148,7 +148,7 @@ def power_of_zero() -> Drawn:
 
 
 def tied_boxes() -> Drawn:
-    """The first two boxes overlap by a third, which is the threshold."""
+    """The first two boxes have an IoU of 1/3, which is the threshold."""
     draft = Draft()
     inputs = [
         draft.input(BOXES),
@@ -160,7 +160,7 @@ def tied_boxes() -> Drawn:
 
 
 def open_size() -> Drawn:
-    """Floor(10 * 1.1): 11.0000002, which no bound of a product tells from 10.9999998."""
+    """Floor(10 * 1.1) is 11, but no bound of the product tells 11.0000002 from 10.9999998."""
     draft = Draft()
     x = draft.input(np.arange(400, dtype=np.float32).reshape(1, 4, 10, 10) / 4, [1, 4, "h", "w"])
     shape = draft.add("Shape", x)
@@ -189,19 +189,19 @@ def test_an_error_of_what_is_proved_is_found(name: str, context: pumice.Context,
     output, last = one.proto.graph.output[0].name, one.proto.graph.node[-1].name
     right = pumice.validate(one.proto, [one.inputs], context=context)
     assert right.state == "right", right.summary
-    # Other nodes than the model's choose boxes: only what the program gives has the name of the output.
+    # Lowered nodes select the boxes, so only the program's output has the output's name.
     spoil(lambda results: changed(results, output, change), kept=name != "boxes")
     report = pumice.validate(one.proto, [one.inputs], context=context)
     assert report.state == "wrong", report.summary
     assert report.first_divergence is not None and report.first_divergence.node in (last, output), report.summary
 
 
-# ---- the rules beside simulations
+# ---- the rules against simulations
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
-    """Of float32 products whose factors are split into two halves, without the product of their rests."""
+    """Float32 products with factors split into fp16 hi/lo, without the lo * lo terms."""
     random = np.random.default_rng(seed)
     terms, most = int(random.integers(2, 200)), float(random.choice([3, 200, 2000, 1e6]))
     a, b = (np.round(random.uniform(-most, most, terms)) * 2.0 ** random.integers(-8, 3) for _ in range(2))
@@ -209,7 +209,7 @@ def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
         Call("MatMul", [Bounded(a[None].astype(np.float32)), Bounded(b[:, None].astype(np.float32))])
     )[0]
     exact = product.unrounded is not None and bool(product.unrounded.all())
-    assert exact or most > 3  # sums of numbers so small always are
+    assert exact or most > 3  # sums of such small numbers always are
     assert not exact or most < 1e6
     if not exact:
         return
@@ -223,7 +223,7 @@ def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
 
 
 def simulated(boxes: Any, scores: Any, overlap: Any, least: Any) -> list[int]:
-    """The boxes that select_boxes.comp keeps, in float32."""
+    """Return the boxes that select_boxes.comp keeps, in float32."""
     low, high = boxes[:, :2], boxes[:, 2:]
     kept: list[int] = []
     for i in np.argsort(-scores, kind="stable"):

@@ -1,4 +1,4 @@
-"""Exported models of the corpus, whose results ONNX Runtime confirms: nothing in them is wrong, at any precision."""
+"""Exported models of the corpus, with results confirmed by ONNX Runtime: none is reported wrong, at any precision."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_nothing_right_is_called_wrong(name: str, precision: str, context: pumic
     proved = sum(row.verdict == "right" for row in report.rows)
     few = name.startswith(("sklearn_", "script_")) or name.endswith(
         "dynamic_int8"
-    )  # trees, loops that end by a number, scales
+    )  # tree models, loops with computed trip counts, dynamic scales
     assert proved >= 0.9 * len(report.rows) or few, report.summary
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_right_models_have_no_wrong_verdict(seed: int, context: pumice.Context) -> None:
-    """Each in one precision. tests/false_alarms.py runs a thousand in all three, ONNX's node tests and the whole corpus."""
+    """One precision per seed. tests/false_alarms.py runs a thousand seeds in all three, ONNX's node tests and the whole corpus."""
     precision = false_alarms.PRECISIONS[seed % len(false_alarms.PRECISIONS)]
     (line,) = false_alarms.results_of("random", str(seed), [precision], context)
     assert line["state"] in ("right", "unproved", "refused"), line
@@ -68,7 +68,7 @@ def test_random_right_models_have_no_wrong_verdict(seed: int, context: pumice.Co
 def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
     precision: str, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the storage type, at an element that is chosen by chance."""
+    """8 ULP of the storage type, at a random element."""
     random = np.random.default_rng(3)
     found: list[bool] = []
     near = proof.Proof._near
@@ -96,9 +96,9 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
 def test_in_fp32_eight_units_are_found_where_no_right_element_is_as_far_off(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right results of sums are 8 units and more from the exact ones themselves: there 8 units are no sign of a fault."""
+    """Right sums themselves differ from the exact ones by 8 ULP and more: there, 8 ULP do not indicate a fault."""
     random = np.random.default_rng(3)
-    found: dict[bool, list[bool]] = {True: [], False: []}  # by whether a right element is as far off
+    found: dict[bool, list[bool]] = {True: [], False: []}  # key: whether a right element is as far off
     near = proof.Proof._near
 
     def spoilt(self: proof.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A report is right where something was checked, and says what was not: empty cases, branches that no case takes, NaN without a bound."""
+"""A report is right only if something was checked, and lists what was not: empty cases, branches never taken, NaN without a bound."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(size: Any = None) -> bytes:
 
 
 def draws(behind: bool) -> bytes:
-    """A random operator, which no rule covers, with a node that is checked beside it or none."""
+    """Return a model with a random operator, which no rule covers; `behind`: also with a checked node after it."""
     nodes = [node("RandomNormalLike", ["x"], ["y"], name="draw", seed=1.0)]
     outputs = ["y"]
     if behind:
@@ -54,7 +54,7 @@ def test_a_case_without_elements_proves_nothing(context: pumice.Context, mode: s
 
 
 def test_an_empty_output_beside_a_full_one_is_right(context: pumice.Context) -> None:
-    """All that there is of it, its shape and its type, is checked."""
+    """Its shape and dtype, which is all it has, are checked."""
     nodes = [
         node("Exp", ["x"], ["y"], name="exp"),
         node("Slice", ["x", "from", "to"], ["z"], name="nothing"),
@@ -101,7 +101,7 @@ def test_the_body_of_a_loop_that_never_runs_is_unproved(context: pumice.Context)
 
 
 def undefined(size: int = 128) -> tuple[Any, Any]:
-    """Half of the rows have a variance below 0 in halves, of which the root is NaN, and no finite bound."""
+    """Half of the rows have a negative variance in fp16; its root is NaN, without a finite bound."""
     source = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
     g (float[N,128] x) => (float[N,128] y) {
       x2 = Mul(x, x)  a = ReduceMean<axes = [-1]>(x2)  b = ReduceMean<axes = [-1]>(x)  b2 = Mul(b, b)

@@ -1,4 +1,4 @@
-"""The operators' test table, row by row: what the device makes of odd sizes and special numbers is right by every rule."""
+"""All rows of the operators' test table: the device's results for odd sizes and special numbers are right by every rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(op: str) -> list[Case]:
 
 
 def model_of(case: Case) -> tuple[bytes, dict[str, Any]]:
-    """The row's only node as a model, and what is given at the call."""
+    """Return the row's only node as a model, and the inputs of the call."""
     names, inputs, constants, given = [], [], [], {}
     for k, (one, array) in enumerate(zip(case.inputs, case.arrays(), strict=True)):
         names.append("" if one is None or array is None else f"i{k}")

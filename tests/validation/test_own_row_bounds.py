@@ -1,4 +1,4 @@
-"""The rules of the engine's own operators that NNAPI's hashes and detections become: beside the device, and in a file that has them."""
+"""Rules of the engine's own operators for NNAPI's hashes and detections: against the device, and in an ONNX file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_hashes_are_exact(context: pumice.Context, length: int, weighted: bool) 
 
 
 def boxes_of(seed: int, rows: int = 9, classes: int = 3) -> list[Array | None]:
-    """Rows of three images; scores are multiples of 1 / 16, many of them equal."""
+    """Return the boxes of three images; scores are multiples of 1/16, many of them equal."""
     random = np.random.default_rng(seed)
     start = random.integers(0, 12, (rows, classes, 2)) / 2
     boxes = np.concatenate([start, start + random.integers(1, 16, start.shape) / 2], 2)
@@ -85,7 +85,7 @@ def test_boxes_are_exact_and_scores_within_the_error_of_overlaps(context: pumice
             assert [one.exact for one in expected] == [True, expected[1].exact, True, True]
             for result, one in zip(made, expected, strict=True):
                 assert judged(result, one, Types("fp32")).ok
-            for j in range(4):  # and a wrong one is told
+            for j in range(4):  # a wrong result is found
                 wrong = made[j].copy()
                 wrong[0] += 1 << 10
                 assert not judged(wrong, expected[j], Types("fp32")).ok
@@ -105,7 +105,7 @@ def test_scores_that_rounding_may_order_otherwise_are_undecided() -> None:
 
 
 def test_a_file_with_these_operators_is_proved() -> None:
-    """An ONNX file may have them in the domain pumice."""
+    """An ONNX file may use these operators, in the domain pumice."""
     nodes = [
         helper.make_node("HashProjection", ["seeds", "x"], ["bits"], "hash", domain="pumice"),
         helper.make_node(

@@ -1,4 +1,4 @@
-"""The page that shows reports: what it says, that names stay text, and how the graph is laid out. test_page_in_browser.py looks at it."""
+"""The HTML page of reports: its contents, escaped names and the graph layout. test_page_in_browser.py renders it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EMPTY = {"meta"}
 
 
 class Read(HTMLParser):
-    """What a browser would make of a page: elements in order, the texts in them, and data of scripts."""
+    """The page as a browser parses it: elements in order, their text, and the data of scripts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def test_a_page_says_all_that_a_record_does(record: Any) -> None:
         assert finding["text"] in text
     for shown in (record["summary"], record["device"]["driver_info"], record["pumice"], "A trial", "mode: both"):
         assert shown in text
-    assert "Devices and precisions" not in text  # there is one report
+    assert "Devices and precisions" not in text  # there is only one report
     assert ("title", {}) in read.elements
 
 
@@ -106,7 +106,7 @@ def test_hostile_names_stay_text(record: Any) -> None:
 
 
 def self_named(record: dict[str, Any], name: str) -> dict[str, Any]:
-    """A record in which all that may come from a file or a driver is a name."""
+    """Return a record with `name` in every field that may come from a file or a driver."""
     rows = [
         {**row, **dict.fromkeys(("node", "op", "output", "note", "fault", "kernel"), name)} for row in record["rows"]
     ]
@@ -166,7 +166,7 @@ def test_a_kernel_is_shown_at_each_of_its_members(record: Any) -> None:
     ]
     read = Read(page([{**record, "rows": rows}], "t"))
     (data,) = read.data
-    # Of x and four nodes and y: the kernel's row is the sixth.
+    # Spots are x, four nodes and y; the kernel's row has index 5.
     assert data["nodes"] == [[], [0, 5], [1], [2], [3, 5], [4]]
     labels = [str(a["aria-label"]) for _, a in read.elements if str(a.get("class", "")).startswith("node ")]
     assert [label.rsplit(", ")[-1] for label in labels[1:]] == ["wrong", "right", "unproved", "wrong", "wrong"]
@@ -207,11 +207,11 @@ def test_a_layer_is_as_deep_as_the_longest_path_to_it() -> None:
     placed = layout({"inputs": ["x", "late", "unread"], "outputs": ["d"], "nodes": nodes})
     levels = sorted({spot.y for spot in placed.spots})
     at = {spot.name: levels.index(spot.y) for spot in placed.spots if spot.kind != "output"}
-    assert at == {"x": 0, "a": 1, "b": 2, "c": 3, "late": 3, "d": 4}  # an input is right above its reader
+    assert at == {"x": 0, "a": 1, "b": 2, "c": 3, "late": 3, "d": 4}  # an input is directly above its reader
 
 
 def test_no_edge_goes_through_a_node() -> None:
-    """Every node of a chain is read by the next one and by the one three behind it."""
+    """Every node of a chain is read by the next node and by the node three positions later."""
     names = [f"n{i}" for i in range(30)]
     nodes = [
         {
@@ -233,7 +233,7 @@ def test_no_edge_goes_through_a_node() -> None:
             crossed = float(top) < spot.y < float(bottom)
             assert not crossed or abs(float(x) - spot.x) >= WIDTH / 2
     assert len(ys) == 32
-    assert len(set(straight)) == 27  # no two share a line
+    assert len(set(straight)) == 27  # no two edges share a line
     assert max(float(x) for x, _, _ in straight) < float(re.findall(r'width="(\d+)"', shown)[0])
 
 
@@ -243,8 +243,8 @@ def test_an_empty_graph_is_a_picture() -> None:
 
 def test_what_is_read_from_afar_is_named(record: Any) -> None:
     shown = picture(long_record(record, 100)["graph"], {})
-    assert len(re.findall(r'class="far"[^>]*>mask<', shown)) == 2  # of three readers one is near
-    assert picture(record["graph"], {}).count("far") == 1  # the path alone, which is empty
+    assert len(re.findall(r'class="far"[^>]*>mask<', shown)) == 2  # two of the three readers are far away
+    assert picture(record["graph"], {}).count("far") == 1  # only the path, which is empty
 
 
 # ---- charts
@@ -261,7 +261,7 @@ def test_every_tensor_is_on_the_chart(record: Any) -> None:
 def test_ranges_are_against_fp16(record: Any) -> None:
     chart = range_chart(record["rows"])
     assert "65504" in chart
-    # The node's tensor, and the same as its kernel stores it in the program as it ships.
+    # The node's tensor, and the same tensor as the optimised program's kernel stores it.
     assert [row["program"] for row in record["rows"] if beyond_fp16(row["statistics"])] == ["nodes", "kernels"]
     assert "2 are beyond its largest number" in chart
     big = next(row for row in record["rows"] if row["output"] == "big")

@@ -1,4 +1,4 @@
-"""The page in a real browser: it asks for nothing, complains of nothing, fits a telephone, and can be walked by keyboard."""
+"""The page in a real browser: no requests, no console errors, fits a phone screen, and supports keyboard navigation."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_a_page_complains_of_nothing_and_fits(shown: Shown, record: Any, width: 
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert [address[:5] for address in browser.requests] == ["file:"]
     assert browser.complaints == []
-    assert browser.value("window.taken") is None  # a script of a node's name would have set it
+    assert browser.value("window.taken") is None  # a script in a node's name would have set it
     light = browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert light == (not dark)
 
 
 def test_colours_can_be_read(shown: Shown, record: Any) -> None:
-    """Text has a contrast of at least 4.5 to 1 to the page, which is what WCAG asks for."""
+    """Text has a contrast of at least 4.5:1 to the page, as WCAG requires."""
     contrast = """(() => {
         const light = (text) => text.match(/\\d+/g).slice(0, 3).map(v => v / 255)
             .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -75,7 +75,7 @@ def test_colours_can_be_read(shown: Shown, record: Any) -> None:
 def test_the_graph_is_walked_by_keyboard(shown: Shown, record: Any) -> None:
     browser = shown([record])
     panel = "document.querySelector('.panel').textContent"
-    assert "90000" in browser.value(panel)  # the first wrong node is chosen at first
+    assert "90000" in browser.value(panel)  # the first wrong node is selected initially
     browser.value("document.querySelector('.graph .node').focus()")
     browser.press("ArrowDown")
     assert browser.value("document.activeElement.getAttribute('aria-label')").startswith("Mul ")
@@ -83,7 +83,7 @@ def test_the_graph_is_walked_by_keyboard(shown: Shown, record: Any) -> None:
     assert browser.value("document.activeElement.getAttribute('aria-label')") == "Softmax softmax.parts, right"
     assert "float32 [2,4]" in browser.value(panel).replace(" ", "").replace("float32", "float32 ")
     histograms = "[...document.querySelectorAll('.panel svg')].map(one => one.getAttribute('aria-label'))"
-    # None of its numbers is finite. The node and its kernel have a row each.
+    # None of the node's numbers is finite. The node and its kernel have one row each.
     assert set(browser.value(histograms)) == {"How many elements have which error over bound"}
     browser.press("ArrowRight")
     browser.value("document.querySelector('.graph .node:nth-of-type(4)').dispatchEvent(new MouseEvent('click'))")

@@ -1,4 +1,4 @@
-"""What a streamed validation keeps on the host, in parts of the largest activations: the most that are alive at once, as doubles."""
+"""Host memory of a streamed validation, relative to the peak of live activations in fp64."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pumice.validation.bounds.types import Types
 
 FLOAT = np.float32
 SIDE = 512
-SMALL = 1 << 12  # numbers of a block, which is to be small beside a tensor here, as it is beside large ones
+SMALL = 1 << 12  # elements of a block; small relative to the tensors here, as in real use
 
 
 def chain() -> onnx.ModelProto:
-    """Layers one behind the other."""
+    """Return a chain of layers."""
     ops, nodes = ("Sigmoid", "Add", "Tanh", "Mul"), []
     for i in range(16):
         read = ["x" if i == 0 else f"t{i - 1}", *(["c"] if i % 2 else [])]
@@ -35,20 +35,20 @@ def chain() -> onnx.ModelProto:
 
 
 def residual() -> onnx.ModelProto:
-    """Blocks of a product and a function, each added to what it reads."""
+    """Return residual blocks of MatMul and Tanh."""
     wide, nodes, x = SIDE // 4, [], "x"
     for i in range(6):
         nodes.append(node("MatMul", [x, "w"], [f"p{i}"], name=f"product{i}"))
         nodes.append(node("Tanh", [f"p{i}"], [f"h{i}"], name=f"tanh{i}"))
         nodes.append(node("Add", [x, f"h{i}"], ["y" if i == 5 else f"r{i}"], name=f"sum{i}"))
         x = f"r{i}"
-    # Small ones, so that what comes of one rounding in several elements is less than what their own do: nothing is judged twice.
+    # Small weights: an input rounding error that reaches several elements stays below their own errors, so nothing is checked twice.
     weights = np.random.default_rng(1).standard_normal((wide, wide)) / (2 * math.sqrt(wide))
     return model(nodes, [value("x", [4 * SIDE, wide])], constants={"w": weights.astype(FLOAT)})
 
 
 def u_net() -> onnx.ModelProto:
-    """What each layer on the way down makes is read by one on the way up."""
+    """Return a U-Net: each output on the way down is read once on the way up."""
     nodes, x = [], "x"
     for i in range(10):
         nodes.append(node("Tanh" if i % 2 else "Sigmoid", [x], [f"d{i}"], name=f"down{i}"))
@@ -61,7 +61,7 @@ def u_net() -> onnx.ModelProto:
 
 
 def branches() -> onnx.ModelProto:
-    """Eight branches side by side, joined at the end."""
+    """Return eight parallel branches that are merged at the end."""
     nodes = [node("Sin", ["x"], ["a"], name="first")]
     nodes += [node("Mul", ["a", f"k{i}"], [f"b{i}"], name=f"mul{i}") for i in range(8)]
     nodes += [node("Cos", [f"b{i}"], [f"c{i}"], name=f"cos{i}") for i in range(8)]
@@ -72,7 +72,7 @@ def branches() -> onnx.ModelProto:
 
 
 def largest_activations(proto: onnx.ModelProto) -> int:
-    """The bytes, as doubles, of the tensors and inputs that are alive at the node where most are."""
+    """Return the peak size in bytes, as fp64, of live tensors and inputs."""
     inferred = onnx.shape_inference.infer_shapes(proto).graph
     sizes = {
         one.name: math.prod(axis.dim_value for axis in one.type.tensor_type.shape.dim)
@@ -94,7 +94,7 @@ def peak(context: pumice.Context, proto: onnx.ModelProto, precision: str, mode: 
     shape = [axis.dim_value for axis in proto.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(0).standard_normal(shape).astype(FLOAT)
     small = model([node("Tanh", ["x"], ["h"]), node("Sin", ["h"], ["y"])], [value("x", [4, 4])])
-    with pumice.load(small, context, precision) as loaded:  # what comes once a process is no part of a model's peak
+    with pumice.load(small, context, precision) as loaded:  # exclude one-time allocations of the process
         assert pumice.validate(loaded, [x[:4, :4]], mode=mode).ok
     with pumice.load(proto, context, precision) as loaded:
         tracemalloc.start()
@@ -123,9 +123,9 @@ def test_twice_the_largest_activations_are_kept(
     precision: str,
     mode: str,
 ) -> None:
-    """When nodes were evaluated at once and doubles were kept, it was two (the U-net) to twelve times."""
+    """With eager evaluation and stored fp64 tensors, the factor was 2 (U-Net) to 12."""
     monkeypatch.setattr(streaming, "WINDOW", (2 if precision == "fp16" else 4) * SIDE * SIDE)  # of one tensor
-    # The program in halves stores the sums of residual blocks twice, in halves and in float32.
+    # The fp16 program stores the sums of residual blocks twice, in fp16 and in fp32.
     assert peak(context, make(), precision, mode) <= (
         2.2 if (make, precision, mode) == (residual, "fp16", "both") else 2
     )
@@ -138,7 +138,7 @@ def numbers(count: int = 1 << 15) -> tuple[Any, Bounded]:
 
 
 def test_what_is_packed_bounds_what_it_was(small_blocks: None) -> None:
-    """The distance that is lost is in the error."""
+    """The error includes the distance that packing loses."""
     device, exact = numbers()
     kept = packed(exact, device)
     assert isinstance(kept, Packed)
@@ -209,7 +209,7 @@ SHAPE = (3, 10, 8, 5)
 
 
 def inputs_of(op: str) -> list[Bounded]:
-    """Random numbers with errors, of shapes that are broadcast to one another."""
+    """Return random numbers with errors, of shapes that broadcast to each other."""
     random = np.random.default_rng(len(op))
 
     def floats(*shape: int) -> Bounded:

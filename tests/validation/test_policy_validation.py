@@ -1,4 +1,4 @@
-"""Validation of models whose nodes have precisions of their own."""
+"""Validation of models with per-node precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEIGHTS = DRAW.standard_normal((8, 8)).astype(np.float32)
 
 @pytest.mark.parametrize("name", TRAPS)
 def test_what_the_tuner_repairs_is_proved_right(context: pumice.Context, name: str) -> None:
-    """At the bounds of float32 where a node is, and of float16 where it is not."""
+    """Use float32 bounds for nodes kept in float32, and float16 bounds for all others."""
     proto, case = precision_model(name)
     found = pumice.tune_precision(proto, [case], limit=0.02, context=context)
     report = pumice.validate(proto, [case], precision=found.policy, context=context)
@@ -75,7 +75,7 @@ def mixed() -> onnx.ModelProto:
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("names", [("first",), ("second",), ("first", "second"), ("sum",), ("softmax",), ("*",)])
 def test_bounds_are_those_of_each_node(context: pumice.Context, precision: str, names: tuple[str, ...]) -> None:
-    x = np.random.default_rng(7).standard_normal((4, 8)).astype(np.float32)  # whatever tests ran before this one
+    x = np.random.default_rng(7).standard_normal((4, 8)).astype(np.float32)  # independent of which tests ran before
     policy = {"default": precision, **dict.fromkeys(names, "fp32")}
     report = pumice.validate(mixed(), [x], precision=policy, context=context)
     report.raise_if_failed()
@@ -87,14 +87,14 @@ def test_bounds_are_those_of_each_node(context: pumice.Context, precision: str, 
         assert [row.local for row in again.rows] == [row.local for row in report.rows]
         narrow = pumice.validate(plain, [x])
     for row, other in zip(report.rows, narrow.rows, strict=True):
-        if row.node in names and row.local and other.local:  # at least a hundred times as tight
+        if row.node in names and row.local and other.local:  # at least a hundred times tighter
             assert row.local.allowed < other.local.allowed / 100 or names == ("softmax",)
 
 
 def test_a_node_that_is_not_as_precise_as_the_policy_says_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program in fp16 is judged as if its first node were in fp32."""
+    """Check the fp16 program as if its first node were in fp32."""
     x = DRAW.standard_normal((4, 8)).astype(np.float32)
     with pumice.load(mixed(), context, "fp16") as loaded:
         monkeypatch.setattr(loaded, "policy", {"default": "fp16", "first": "fp32"})

@@ -1,4 +1,4 @@
-"""Validation knows which nodes a 16-bit program computes in float32: their bounds are those of float32, and no right one is wrong."""
+"""Nodes that a 16-bit program computes in float32 have float32 bounds in validation, and right ones pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOATS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 
 
 def embedding(dtype: str) -> onnx.ModelProto:
-    """Time steps of a diffusion model: cos and sin of steps times frequencies, then a layer in the program's type."""
+    """Return the timestep embedding of a diffusion model: cos and sin of steps times frequencies, then a layer in the program's dtype."""
     nodes = [
         node("Cast", ["t"], ["f"], name="cast", to=FLOATS[dtype]),
         node("Mul", ["f", "frequencies"], ["angles"], name="angle"),
@@ -49,7 +49,7 @@ def test_angles_have_bounds_of_float32(dtype: str, precision: str, context: pumi
     )
     assert report.ok, report.summary
     rows = {row.node: row.local for row in report.rows if row.program == "nodes"}
-    # A float16 file returns the angle as float16, so that its cosine is known no better than half a unit in the last place of the angle.
+    # A float16 model rounds the angle to float16, so its cosine is uncertain by half a ULP of the angle.
     largest = 1e-5 if dtype == "float32" else 4.1
     for name in ("cos", "sin"):
         local = rows[name]

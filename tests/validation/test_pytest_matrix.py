@@ -1,4 +1,4 @@
-"""The matrix of devices and precisions, with and without processes of its own for each cell."""
+"""The matrix of devices and precisions, with and without a separate process per cell."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_one_cell_keeps_the_ids(plugin_project: PluginProject) -> None:
 
 @pytest.fixture
 def two_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver is there twice, with two devices of one UUID. A variable that lists UUIDs leaves one of them, so it is taken away."""
+    """List the same driver twice: two devices with one UUID. A variable that lists UUIDs would leave one, so it is removed."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     file = os.environ.get("VK_DRIVER_FILES", "")
     if not file.endswith(".json") or os.pathsep in file or len(pumice.devices()) != 1:
@@ -322,7 +322,7 @@ def test_the_run_stops_with_the_first_failure(plugin_project: PluginProject) -> 
 
 
 def test_no_process_outlives_an_interrupted_run(plugin_project: PluginProject) -> None:
-    # A shell has the programs that it starts in the background ignore the signal, and so their children.
+    # A shell makes its background programs, and so their children, ignore SIGINT.
     handler = "import signal\n\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     plugin_project.write("conftest.py", handler)
     plugin_project.write(
@@ -359,6 +359,6 @@ def test_junit_names_device_driver_and_precision(plugin_project: PluginProject, 
         assert found["test_plain"] == {}
         assert found["test_cell"] == {
             "pumice_device": context.info.name,
-            "pumice_driver": f"{context.info.driver} {context.info.driver_info}".strip(),  # the second may be empty
+            "pumice_driver": f"{context.info.driver} {context.info.driver_info}".strip(),  # driver_info may be empty
             "pumice_precision": "fp32",
         }

@@ -18,7 +18,7 @@ from pumice.validation.stored import compared
 
 
 def gemm_project(project: PluginProject) -> None:
-    """A folder with a model and a data set of ONNX's, and one with an archive."""
+    """Create a folder with a model and an ONNX data set, and one with an .npz file."""
     project.model("models/first/model.onnx")
     write_data_set(project.path / "models/first/test_data_set_0", {"x": X}, expected_of_gemm())
     project.model("models/second/other.onnx")
@@ -26,7 +26,7 @@ def gemm_project(project: PluginProject) -> None:
 
 
 def changed(amount: float) -> dict[str, Any]:
-    """The stored outputs, of which one element is another."""
+    """Return the stored outputs, with one element changed."""
     made = expected_of_gemm()
     made["sum"][1, 2] += np.float32(amount)
     return made
@@ -208,7 +208,7 @@ def test_integers_are_equal_to_the_stored_ones(context: pumice.Context) -> None:
 # ---- baselines
 
 
-CALM = "--pumice-factors=time=1000"  # the host of the tests may be busy with others
+CALM = "--pumice-factors=time=1000"  # ignore times: the test machine may be busy
 
 
 def baseline_file(project: PluginProject) -> Path:
@@ -217,7 +217,7 @@ def baseline_file(project: PluginProject) -> Path:
 
 
 def rewrite(path: Path, **changes: Any) -> None:
-    """Changes numbers of the only baseline in a file."""
+    """Change numbers of the only baseline in a file."""
     data = json.loads(path.read_text())
     ((_, entry),) = data["drivers"].items()
     if "error" in changes:
@@ -228,7 +228,7 @@ def rewrite(path: Path, **changes: Any) -> None:
 
 @pytest.fixture
 def golden(plugin_project: PluginProject) -> PluginProject:
-    """A project with a test whose baseline was written."""
+    """Return a project with a test whose baseline has been written."""
     plugin_project.model()
     plugin_project.write("test_it.py", VALIDATE)
     result = plugin_project.run("--pumice-baseline=golden", "--pumice-update")
@@ -273,7 +273,7 @@ def test_a_regression_fails_with_both_numbers(golden: PluginProject, changes: di
 
 
 def test_changed_external_weights_fail(plugin_project: PluginProject) -> None:
-    """Too little to exceed a bound: the SHA-256 of the model's files tells."""
+    """The change is too small to exceed a bound; the SHA-256 of the model's files detects it."""
     plugin_project.write("test_it.py", VALIDATE)
     proto = gemm()
     convert_model_to_external_data(proto, location="weights.bin", size_threshold=0)

@@ -23,7 +23,7 @@ UNRELATED = "def test_nothing():\n    pass\n"
 
 
 class Project:
-    """A folder with tests that are not pumice's own."""
+    """A folder with tests, separate from pumice's own."""
 
     def __init__(self, folder: Path, plugin_arguments: list[str]) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Validations in tests: the fixture, the page, properties, leaks, expectations."""
+"""Validation in tests: the fixture, the HTML page, recorded properties, leaks, expectations."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_leak(pumice_context):
 
 
 def large_project(project: PluginProject) -> None:
-    """Two products, between which there are numbers beyond fp16's range."""
+    """Return a project with two MatMuls; the tensor between them exceeds fp16's range."""
     weights = {"up": np.full((4, 4), 300, "float32"), "down": np.full((4, 4), 1 / 300, "float32")}
     nodes = [node("MatMul", ["x", "up"], ["large"]), node("MatMul", ["large", "down"])]
     project.model("large.onnx", model(nodes, constants=weights))

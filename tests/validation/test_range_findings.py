@@ -1,4 +1,4 @@
-"""Findings of numbers that a type does not hold, each with a model that provokes it, and models that provoke none."""
+"""Findings of numbers beyond the range of a type, each with a model that triggers it and models that do not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_integers_beyond_their_type_are_counted(context: pumice.Context) -> None
     ]
     constants = {"s": np.array([0.01, 0.1], FLOAT), "z": np.array([5, 0], np.int8)}
     source = model(nodes, [value("x", [2, 2])], constants=constants)
-    x = np.array([[1.2, 1.23], [-3, 12.6]], FLOAT)  # at axis 1: 125, 12, -295 and 126 steps
+    x = np.array([[1.2, 1.23], [-3, 12.6]], FLOAT)  # along axis 1: 125, 12, -295 and 126 steps
     found = told(pumice.validate(source, [x], context=context))
     assert list(found) == [("saturated integers", "quant")]
     finding = found["saturated integers", "quant"]
@@ -57,7 +57,7 @@ def test_a_cast_beyond_its_integers_is_told(context: pumice.Context) -> None:
 
 
 def test_a_constant_that_is_held_at_the_limit_is_told(context: pumice.Context) -> None:
-    lowest = np.array([0, np.finfo(FLOAT).min, 1, 2], FLOAT)  # a mask's; of bfloat16 it would be infinity
+    lowest = np.array([0, np.finfo(FLOAT).min, 1, 2], FLOAT)  # of a mask; infinity in bfloat16
     source = model([node("Add", ["x", "m"], ["y"], name="masks")], [value("x", [4])], constants={"m": lowest})
     x = RANDOM.standard_normal(4).astype(FLOAT)
     report = pumice.validate(source, [x], context=context, precision="bf16")
@@ -74,7 +74,7 @@ def test_a_constant_for_which_a_node_computes_in_float32_is_told(context: pumice
     report.raise_if_failed()
     assert list(told(report)) == [("wide constant", "times")]
     assert "computes in float32: 'k' holds 100000" in report.findings[0].text
-    assert not [one for one in report.findings if one.kind == "overflow"]  # which it is not, of float32
+    assert not [one for one in report.findings if one.kind == "overflow"]  # float32 does not overflow
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -88,7 +88,7 @@ def test_weights_that_become_zero_or_lose_their_digits_are_told(context: pumice.
     assert found["vanished constant", "sum"].number == np.sum((w != 0) & (np.abs(w) < least * 10))
     assert "2 of 16 elements of 'y'" in found["rounded weights dominate", "sum"].text
     if precision == "fp16":
-        kernels = np.full((4, 3, 3, 3), 1.51e-6)  # 25.3 steps of float16's denormals: none is zero
+        kernels = np.full((4, 3, 3, 3), 1.51e-6)  # 25.3 steps of float16's denormals: not zero
         image = RANDOM.uniform(1, 2, (1, 3, 6, 6)).astype(FLOAT)
         report = pumice.validate(weights("Conv", kernels, [1, 3, 6, 6]), [image], context=context, precision=precision)
         found = told(report)
@@ -99,16 +99,16 @@ def test_weights_that_become_zero_or_lose_their_digits_are_told(context: pumice.
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_weights_of_usual_sizes_are_not_told_of(context: pumice.Context, precision: str) -> None:
     w = RANDOM.standard_normal((64, 8)) * 0.01
-    w[3, 4] = 1e-7  # one small number among others
+    w[3, 4] = 1e-7  # one small number
     x = RANDOM.standard_normal((2, 64)).astype(FLOAT)
     assert not told(pumice.validate(weights("MatMul", w, [2, 64]), [x], context=context, precision=precision))
 
 
 def test_numbers_below_the_normal_ones_that_become_zero_are_told() -> None:
-    """Of a device that flushes them, and of none that has them."""
+    """Reported for a device that flushes denormals, not for one that supports them."""
     source = model([node("Mul", ["x", "x"], ["a"], name="square"), node("Neg", ["a"], ["y"], name="neg")])
     x = np.full((5, 4), 1e-20, FLOAT)
-    x[0, :2] = 1, 1e-30  # the square of the second is none of float32's numbers
+    x[0, :2] = 1, 1e-30  # the square of the second underflows in float32
 
     def candidate(inputs: dict[str, Any]) -> dict[str, Any]:
         a = inputs["x"] * inputs["x"]

@@ -1,4 +1,4 @@
-"""Models are reduced to the smallest part that still fails."""
+"""Reduction of models to the smallest part that still fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("lavapipe")
 
 
 def chain() -> onnx.ModelProto:
-    """Twelve nodes one after the other, a product among them, with branches that join."""
+    """Return a chain of twelve nodes, including a MatMul and branches that merge."""
     ops = ["Neg", "Abs", "Sigmoid", "Tanh", "Relu", "Neg"]
     nodes = [node(op, [f"t{i}" if i else "x"], [f"t{i + 1}"], name=f"{op} {i}") for i, op in enumerate(ops)]
     nodes += [
@@ -152,7 +152,7 @@ def test_the_case_that_fails_is_taken(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize(("number", "ops"), [(9, ["Softmax"]), (1, ["Conv", "Tanh"])])
 def test_a_fault_is_reduced_to_the_nodes_that_it_needs(number: int, ops: list[str], tmp_path: Path) -> None:
-    """The second is in what fusion adds, so that it takes both nodes."""
+    """The second fault is in the epilogue, so two nodes are needed."""
     fault = BY_NUMBER[number]
     folder = str(replaced(tmp_path / "shaders", fault.path, fault.old, fault.new, fault.count))
     target = str(tmp_path / "reduced")
@@ -259,7 +259,7 @@ def test_weights_in_files_of_their_own_are_taken_along(context: pumice.Context, 
 
 
 def assert_is_an_example(folder: Path) -> None:
-    """A folder in the form of ONNX's own tests, whose model the onnx package takes."""
+    """Check that the folder has the layout of ONNX's own tests, with a model that the onnx package accepts."""
     proto = onnx.load(str(folder / "model.onnx"))
     onnx.checker.check_model(proto, full_check=True)
     for kind, values in (("input", proto.graph.input), ("output", proto.graph.output)):

@@ -1,4 +1,4 @@
-"""Nodes by themselves on the reference's values, each in a program of its own."""
+"""inputs="reference": each node runs alone, in its own program, on the reference's values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOAT = np.float32
 
 
 def overflowing() -> onnx.ModelProto:
-    """A product beyond halves, and nodes behind it that make numbers of any size of it."""
+    """Return a MatMul that overflows fp16, with later nodes that bring the values back to normal sizes."""
     nodes = [
         node("MatMul", ["x", "big"], ["product"], name="product"),
         node("Mul", ["product", "small"], ["scaled"], name="scaled"),
@@ -59,7 +59,7 @@ def test_nodes_behind_an_overflow_are_right_by_themselves(context: pumice.Contex
 
 
 def test_a_fault_behind_an_overflow_is_found(context: pumice.Context, spoil: Callable[..., None]) -> None:
-    """On the device's own inputs the node is given infinity, and infinity plus something is that as well."""
+    """With the device's inputs the node would read infinity, and infinity plus the fault is still infinity."""
 
     def change(results: dict[str, Any]) -> None:
         if "less" in results:
@@ -88,7 +88,7 @@ def test_nodes_are_judged_at_their_own_precision(context: pumice.Context, precis
     assert report.state == "right"
     judged = {row.node: row.judged for row in report.rows}
     assert all(one is not None and one.elements for one in judged.values())
-    # A product with a power of two is exact, and so is a difference of near numbers.
+    # Multiplication by a power of two is exact, and so is the difference of close numbers.
     assert all(one is not None and one.allowed > 0 for name, one in judged.items() if name in ("product", "tanh"))
 
 

@@ -1,4 +1,4 @@
-"""References other than the rules in float64: what they decide, what they leave to the rules, and what they do not prove."""
+"""References other than the float64 rules: what they decide, what is left to the rules, and what they do not prove."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_wrong_node_is_found_beside_other_references(
 
 
 def stored(dtype: str = "float32") -> dict[str, Array]:
-    """Every tensor of the digits by onnx's reference, computed in that type."""
+    """Return every tensor of the digits model, computed by onnx's reference in the given dtype."""
     evaluator = onnx.reference.ReferenceEvaluator(str(DIGITS))
     made: dict[str, Array] = {"image": IMAGES, **evaluator.rt_inits_}
     made = {name: array.astype(dtype) if array.dtype == FLOAT else array for name, array in made.items()}
@@ -102,7 +102,7 @@ def test_another_device_is_a_reference(context: pumice.Context) -> None:
 
 
 def test_the_same_program_proves_nothing(context: pumice.Context, spoil: Callable[..., None]) -> None:
-    """Its own results are no reference, by whatever name they are given: a fault in both is one all the same."""
+    """A program's own results are no reference, under any name: a fault in both is still found."""
 
     def change(results: dict[str, Any]) -> None:
         results["sum"][2, 1] += 0.5
@@ -159,7 +159,7 @@ def test_floats_of_a_wider_type_than_they_were_computed_in_are_told(context: pum
 
 
 def test_two_that_are_wrong_alike_are_not_right(context: pumice.Context, spoil: Callable[..., None]) -> None:
-    """A program's own results, stored before, hide no fault of it: they are beyond what the rules allow them."""
+    """Stored results of the faulty program do not hide its fault: they exceed the bounds of the rules."""
 
     def change(results: dict[str, Any]) -> None:
         results["sum"][2, 1] += 0.5
@@ -192,7 +192,7 @@ def test_a_runtime_is_no_reference_of_itself() -> None:
 
 
 def words() -> onnx.ModelProto:
-    """Counts of words, for which there is no rule, and a sum of them."""
+    """Return a model with TfIdfVectorizer, which has no rule in these tests, and a sum of its counts."""
     counts = node(
         "TfIdfVectorizer",
         ["ids"],
@@ -218,7 +218,7 @@ def count(attributes: dict[str, Any], inputs: list[Array]) -> Array:
 
 @pytest.fixture
 def no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if no rule covered what counts words."""
+    """Remove the rule of TfIdfVectorizer."""
     monkeypatch.delitem(RULES, "TfIdfVectorizer")
 
 
@@ -275,7 +275,7 @@ def test_a_runtime_judges_what_has_no_rule_by_a_tolerance_alone(context: pumice.
 
 
 def test_a_node_that_onnx_cannot_run_is_judged_by_the_rules(context: pumice.Context) -> None:
-    """onnx's reference has no operators of other domains, and the report says so."""
+    """onnx's reference lacks operators of other domains, and the report says so."""
     made = model([helper.make_node("QuickGelu", ["x"], ["y"], name="gelu", domain="com.microsoft")])
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     report = pumice.validate(made, [X], context=context, reference="onnx")
@@ -293,7 +293,7 @@ def test_batch_normalization_of_old_sets_is_not_accused(context: pumice.Context)
 
 
 def test_a_choice_that_two_references_make_otherwise_is_no_fault(context: pumice.Context) -> None:
-    """What follows an undecided Round is judged from the device's, not by the other precision's."""
+    """Nodes after an undecided Round are checked with the device's choice, not with the other precision's."""
     made, x = cast_at_boundaries()
     for reference in ("fp16", "fp32", "onnx"):
         for precision in ("fp32", "fp16"):
@@ -346,7 +346,7 @@ def test_declared_types_store_what_is_declared() -> None:
 
 
 def pooled_regions() -> onnx.ModelProto:
-    """Regions that a node computes, whose borders are between two elements."""
+    """Return MaxRoiPool with computed regions whose borders lie between two elements."""
     nodes = [
         node("Mul", ["rois", "one"], ["r"]),
         node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 2], spatial_scale=1.0),
@@ -357,7 +357,7 @@ def pooled_regions() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("reference", [None, "onnx", "onnxruntime"])
 def test_a_kernel_of_one_node_is_judged_where_the_node_is_not(context: pumice.Context, reference: str | None) -> None:
-    """What is read back as a half is known within its rounding, which a border may cross; the kernel reads what the program keeps."""
+    """An fp16 tensor is known to within its rounding, which may cross a border; the kernel reads the program's unrounded value."""
     if reference == "onnxruntime":
         pytest.importorskip("onnxruntime")
     x = np.arange(64).reshape(1, 1, 8, 8).astype(np.float16)

@@ -1,4 +1,4 @@
-"""Repeated runs: bits that differ are found, with their node, rate and shape, and what makes them the same again."""
+"""Repeated runs: differing bits are reported with their node, rate and shape, and with a remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 @pytest.fixture(scope="module")
 def restless(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What is said of a model whose normalisation turns a bit at each run, in all its programs or in the fused one alone."""
+    """Repeat a model whose normalisation flips a bit in each run, in all its programs or only in the fused one."""
     folders = {name: str(replaced(tmp_path_factory.mktemp("shaders"), *RESTLESS[name])) for name in RESTLESS}
     task = {"action": "repeat", "sample": "layer norm", "repeat": 20}
     names = ["norm", "fused norm", "allowed"]
@@ -120,7 +120,7 @@ def test_the_same_bits_are_told_too(context: pumice.Context) -> None:
 def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The results of all runs are judged, not that of the first one alone."""
+    """The results of all runs are checked, not only those of the first."""
     real = repeat._runner
 
     def spoiled(program: pumice.Program, inputs: Any) -> Any:
@@ -171,14 +171,14 @@ def test_a_difference_of_the_other_context_alone_is_told_so(
 
 
 def test_random_numbers_are_the_same_in_every_run(context: pumice.Context) -> None:
-    """Their counters are inputs of the program, which repeated runs share."""
+    """The counters of the random generator are inputs of the program, which repeated runs share."""
     draw = model([node("RandomNormalLike", ["x"], ["y"], name="draw")], [value("x", [2, 4])])
     report = pumice.validate(draw.SerializeToString(), [X], repeat=4, context=context, allow_unchecked=True)
     assert report.deterministic
 
 
 def test_a_hundred_runs_cost_at_most_three_hundred_calls(context: pumice.Context) -> None:
-    """Once the model is loaded on the other context. The processor's time is measured, for other processes take of the clock's."""
+    """Excludes loading the model on the second context. CPU time is measured, because other processes affect wall time."""
     sample = SAMPLES["recurrent"]()
     with pumice.load(sample.proto.SerializeToString(), context) as loaded:
         inputs = dict(zip((one.name for one in loaded.program.inputs), loaded.arguments(*sample.inputs), strict=True))
@@ -196,7 +196,7 @@ def test_a_hundred_runs_cost_at_most_three_hundred_calls(context: pumice.Context
 def test_nobody_waits_for_a_load_that_is_not_wanted_any_more(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interrupt is told before the model is there a second time; what the thread has loaded it frees itself."""
+    """An interrupt is raised before the second load finishes; the thread frees what it has loaded."""
     begun, wanted, freed = threading.Event(), threading.Event(), threading.Event()
     shipped, closed = DeviceTensors.shipped, repeat._closed
 
@@ -233,7 +233,7 @@ def seconds(work: Callable[[], Any]) -> float:
 @pytest.mark.slow
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="threads do not run at once")
 def test_sums_in_any_order_differ_and_are_the_same_in_order() -> None:
-    """By threads of the software driver that add floats to the same elements, no fault being in the shaders."""
+    """Caused by threads of the software driver that add floats to the same elements; the shaders have no fault."""
     task = {"action": "repeat", "folder": "", "sample": "scattered", "repeat": 20}
     (found,) = run([task], LP_NUM_THREADS="4")
     (one,) = found["repeats"]

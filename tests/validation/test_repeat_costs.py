@@ -1,4 +1,4 @@
-"""What repeated runs cost beside the runs: contexts, compilations and readings of the model, all of which are counted."""
+"""The overhead of repeated runs: contexts, compilations and readings of the model, all counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 def test_validations_on_one_context_share_the_second_one(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device takes long to make, and its pipelines longer. Nothing else of a validation is left on it."""
+    """Creating a device is slow, and its pipelines are slower. Nothing else of a validation stays on it."""
     made: list[pumice.Context] = []
     another = repeat.another_context
 
@@ -118,14 +118,14 @@ def test_a_first_run_that_fails_or_may_not_end_is_not_made_beforehand(context: p
 
 
 def gather() -> onnx.ModelProto:
-    """Rows of a table, twice, by indices that only the device knows."""
+    """Return a Gather and an Add; the indices are known only on the device."""
     nodes = [node("Gather", ["t", "i"], ["g"], name="rows"), node("Add", ["g", "g"], ["y"], name="twice")]
     made: onnx.ModelProto = model(nodes, [value("i", [1], onnx.TensorProto.INT64)], constants={"t": X})
     return made
 
 
 def test_the_second_context_is_limited_as_the_first(pumice_context: pumice.Context) -> None:
-    """Smaller workgroups share long sums out otherwise: with those of the device the results there would have other bits."""
+    """Smaller workgroups split long sums differently: with the device's own limits the results would have other bits."""
     limits = {"maxComputeWorkGroupInvocations": 64, "maxComputeWorkGroupSize_0": 64}
     random = np.random.default_rng(0)
     x, w = (random.normal(size=shape).astype(np.float32) for shape in ((5, 700), (700, 64)))

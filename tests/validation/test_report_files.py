@@ -1,4 +1,4 @@
-"""What a report is as a record, as JSON, as JUnit XML and in a terminal; and that files are whole or not there."""
+"""Reports as a dict, JSON, JUnit XML and terminal output; files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def schema_faults(record: Any) -> list[str]:
     return list(faults(json.loads(json.dumps(record, allow_nan=False)), SCHEMA, SCHEMA))
 
 
-# ---- the record
+# ---- the dict
 
 
 def test_a_record_is_as_the_schema_says(context: pumice.Context) -> None:
@@ -106,7 +106,7 @@ def test_statistics_of_a_tensor() -> None:
     assert found.range == (-3.0, 70000.0, 2.0**-24)
     assert found.reference == (-3.0, 1e6, 2.0**-24)
     assert len(found.magnitudes) == MAGNITUDES
-    # Bins of two octaves from 2^-40: 2^-24 is the first of the ninth, 1 and 3 of the 21st, 70000 is beyond 2^16.
+    # Bins of two octaves from 2^-40: 2^-24 is the first in bin 8, 1 and 3 are in bin 20, 70000 is beyond 2^16.
     assert {i: count for i, count in enumerate(found.magnitudes) if count} == {8: 1, 20: 2, 28: 1}
 
 
@@ -130,11 +130,11 @@ def test_errors_over_bounds_are_counted() -> None:
     bounds = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, np.inf])
     counts = ratio_counts(errors, bounds)
     assert len(counts) == RATIOS
-    # 0 twice; 1e-9 is in the first octave; (1/4, 1/2]; (1/2, 1], which is within; (1, 2]; 100, 1 over 0 and infinity are beyond all.
+    # Zero twice; 1e-9 in the first octave; (1/4, 1/2]; (1/2, 1], within the bound; (1, 2]; the last bin has 100, 1/0 and infinity.
     assert {i: count for i, count in enumerate(counts) if count} == {0: 2, 1: 1, 10: 1, 11: 1, 12: 1, 15: 3}
 
 
-# ---- names of others
+# ---- hostile names
 
 
 def test_text_of_others_is_made_plain() -> None:
@@ -146,7 +146,7 @@ def test_text_of_others_is_made_plain() -> None:
 
 
 def hostile_report(context: pumice.Context) -> Any:
-    """A report whose model, node, tensor and findings have a hostile name."""
+    """Return a report with a hostile name for its model, nodes, tensors and findings."""
     nodes = [node("Mul", ["x", "x"], [HOSTILE], name=HOSTILE), node("LpNormalization", [HOSTILE], ["y"], p=1)]
     return report_of(context, model(nodes, [value("x", [2, 4])]))
 

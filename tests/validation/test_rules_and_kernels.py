@@ -1,4 +1,4 @@
-"""Rules and kernels of one formula: random inputs and attributes, on the device at each precision, and the rule's value in float64."""
+"""Rules and kernels of the same formula, with random inputs and attributes: the device at each precision, and the rule in float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEEDS = 3
 
 
 class Case(NamedTuple):
-    """One node: its operator, attributes, data inputs, constants, and what NumPy makes of them in float64."""
+    """A single node: operator, attributes, inputs, constants, and its NumPy result in float64."""
 
     op: str
     inputs: list[Array]
@@ -140,7 +140,7 @@ def crop() -> dict[str, Any]:
 
 
 def resized(random: np.random.Generator) -> dict[int, Array]:
-    """A region and fractional scales."""
+    """Return the `roi` and `scales` inputs of a Resize, by input index."""
     region = np.concatenate([[0, 0], random.uniform(-0.2, 0.5, 2), [1, 1], random.uniform(0.6, 1.3, 2)])
     return {1: region.astype(FLOAT), 2: np.array([1, 1, *random.uniform(0.4, 2.7, 2)], FLOAT)}
 
@@ -185,7 +185,7 @@ def test_values_of_rules_are_those_of_numpy(seed: int) -> None:
         (made,) = runner.node(one, list(given), {})
         expected = case.expected(*(array.astype(float) if array.dtype == FLOAT else array for array in case.inputs))
         assert isinstance(made, Bounded)
-        if expected is None:  # Resize: its formula is that of ONNX's reference
+        if expected is None:  # for Resize, use ONNX's reference
             expected = onnx_reference(one, {**arrays, **constants})
             np.testing.assert_allclose(made.value, expected, rtol=1e-3, atol=1e-3)
         elif made.is_float:
@@ -215,7 +215,7 @@ def small(
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_a_gelu_written_with_erf_is_right(precision: str, context: pumice.Context) -> None:
-    """Its kernel computes the normal distribution, whose error is not that of 1 + erf(x)."""
+    """The kernel computes the normal CDF, whose error differs from that of 1 + erf(x)."""
     nodes = [
         node("Div", ["x", "s"], ["d"]),
         node("Erf", ["d"], ["e"]),

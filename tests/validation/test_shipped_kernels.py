@@ -1,4 +1,4 @@
-"""Kernels of the program as it ships, judged one by one: what fusion breaks has a node, and what it mends accuses nobody."""
+"""Kernels of the optimised program, checked one at a time: a fusion's fault is assigned to a node, and a more exact fusion is not wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANDOM = np.random.default_rng(11)
 
 
 def chain(step: int = 1) -> bytes:
-    """Convolution, normalisation and Relu are one kernel, and the pool behind them is another; with a step of 2 all of them are one."""
+    """Return Conv, BatchNormalization and Relu as one kernel and MaxPool as another; with step=2, all of them are one kernel."""
     constants = {
         "w": RANDOM.standard_normal((6, 3, 3, 3)).astype(FLOAT),
         "scale": RANDOM.uniform(0.5, 2, 6).astype(FLOAT),
@@ -62,7 +62,7 @@ def test_every_tensor_that_a_kernel_stores_is_proved(context: pumice.Context, pr
 
 
 class Observed(ObservedProgram):
-    """A program whose kernels store something else; what they are observed to store alone is spoilt, or what a call gives too."""
+    """A program with corrupted kernel results: only in observations, or also in the results of calls."""
 
     def observe(
         self, inputs: tuple[Any, ...], names: set[str] | None = None, steps: int | None = None
@@ -88,7 +88,7 @@ def test_what_fusion_breaks_is_found_at_its_kernel(context: pumice.Context) -> N
     assert "'conv', 'norm', 'relu'" in report.summary
     with pytest.raises(pumice.ValidationError, match="relu"):
         report.raise_if_failed()
-    # What is behind it is judged by what it was given: the pool that read the wrong number in the device's memory is another matter.
+    # Later kernels are checked on their actual inputs, so the pool that read the corrupted tensor is not reported.
     assert next(row.output for row in report.kernels if row.verdict == "wrong") == "r"
 
 
@@ -144,7 +144,7 @@ def test_a_program_is_observed_as_it_ships(context: pumice.Context, precision: s
     assert str(tensors["r"]["array"].dtype) == dtype
     assert tensors["r"]["kernel"] in {step["kernel"] for step in plan}
     assert "c" not in tensors and "n" not in tensors  # inside the kernel
-    assert set(tensors["y"]["reads"]) - {"y"} == {"r"}  # parts of words are read before they are written
+    assert set(tensors["y"]["reads"]) - {"y"} == {"r"}  # stores of partial words read them first
     np.testing.assert_array_equal(tensors["y"]["array"].astype(FLOAT), result)
 
 
@@ -158,7 +158,7 @@ def test_an_observation_refuses_what_a_call_refuses(context: pumice.Context) -> 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_a_quantisation_by_its_own_scale_is_proved(context: pumice.Context, precision: str) -> None:
-    """Its kernels divide by the scale as they have stored it: what rounding that moves is no matter of choice for them."""
+    """The kernels divide by the stored scale, so its rounding causes no undecided choices."""
     nodes = [
         node("Mul", ["x", "k"], ["a"], name="mul"),
         node("DynamicQuantizeLinear", ["a"], ["q", "s", "z"], name="quantise"),
@@ -166,7 +166,7 @@ def test_a_quantisation_by_its_own_scale_is_proved(context: pumice.Context, prec
         node("Cast", ["p"], ["f"], name="cast", to=1),
         node("Mul", ["f", "s"], ["y"], name="scale"),
     ]
-    draw = np.random.default_rng(5)  # its own, so that the numbers are the same whatever tests ran before
+    draw = np.random.default_rng(5)  # independent of which tests ran before
     constants = {"k": np.array(1.37, FLOAT), "w": draw.integers(-127, 127, (64, 32)).astype(np.int8)}
     source = model(nodes, [value("x", [16, 64])], constants=constants)
     x = draw.standard_normal((16, 64)).astype(FLOAT)
@@ -175,12 +175,12 @@ def test_a_quantisation_by_its_own_scale_is_proved(context: pumice.Context, prec
     assert {("kernels", name) for name in "qsz"} <= set(judged)
     for row in judged.values():
         assert row.verdict == "right" and row.local is not None, row
-        # A quotient beside a half-integer, which the division of the device decides, is still no matter of proof.
+        # A quotient next to a half-integer still depends on the device's division and stays undecided.
         assert row.output == "s" or row.local.undecided <= row.local.elements // 200, row
 
 
 def test_a_wrong_step_of_a_quantisation_is_found(context: pumice.Context) -> None:
-    """One step, of numbers whose scale is rounded to a half."""
+    """Change the codes by one step, with a scale that is rounded to fp16."""
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="quantise"),
         node("DequantizeLinear", ["q", "s", "z"], ["y"], name="back"),
@@ -208,7 +208,7 @@ def test_a_convolution_that_pools_is_proved(context: pumice.Context, precision: 
 
 
 def digits() -> bytes:
-    """A product of few columns, which is a result, and its Softmax."""
+    """Return a MatMul with small N, which is an output, and its Softmax."""
     constants = {
         "w": RANDOM.standard_normal((65, 10)).astype(FLOAT) / 8,
         "b": RANDOM.standard_normal(10).astype(FLOAT),
@@ -263,7 +263,7 @@ def test_runtimes_judge_the_kernels_that_ship(context: pumice.Context, reference
 
 
 def evaluating(monkeypatch: pytest.MonkeyPatch, op: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Nodes of that operator are evaluated by onnx in another way, where they are members of kernels."""
+    """Change onnx's evaluation of an operator whose nodes are members of kernels."""
     from pumice.validation import member_values, references
 
     def by_members(members: Any, read: Any, runner: Any, evaluate: Any) -> Any:
@@ -319,7 +319,7 @@ def test_kernels_of_control_flow_say_that_the_rules_judge_them(context: pumice.C
 
 
 def test_a_tolerance_of_a_node_that_is_fused_away_is_held_to(context: pumice.Context) -> None:
-    """No kernel stores what it makes: the program of single nodes alone can tell."""
+    """No kernel stores the result of the node, so only the unfused program can be checked."""
     report = pumice.validate(chain(), [image()], context=context, tolerances={"conv": 1e-12})
     assert report.state == "wrong" and not report.ok
     first = report.first_divergence
@@ -335,7 +335,7 @@ def test_a_tolerance_of_a_node_that_is_fused_away_is_held_to(context: pumice.Con
 def test_a_tolerance_of_a_member_reaches_what_its_kernel_stores(
     context: pumice.Context, given: dict[str, float], state: str
 ) -> None:
-    """By what the members behind it make of such an error."""
+    """The tolerance is propagated through the later members of the kernel."""
 
     def change(stored: dict[str, Any]) -> None:
         stored["r"][0, 2, 3, 4] += 1
@@ -356,7 +356,7 @@ def test_a_tolerance_of_a_node_reaches_the_outputs_behind_it(
         results["y"][0, 2, 3, 4] += 1
 
     spoil(change, kept=False)
-    # A tolerance of a node widens bounds, not the accuracy limit.
+    # The tolerance of a node widens bounds, not the accuracy limit.
     report = pumice.validate(chain(), [image()], context=context, tolerances=given, accuracy=1)
     assert [row.verdict for row in report.rows if row.op == "output"] == [state]
 

@@ -1,4 +1,4 @@
-"""Undecided choices: what either side makes is right, each within its own bound, and nothing else is."""
+"""Undecided choices: the results of all alternatives are right within their own bounds, and nothing else is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNIT = 2.0**-20  # the error of numbers at a boundary
 
 
 class Decision(NamedTuple):
-    """Nodes from x to y that decide something, and numbers that are near the border of the choice."""
+    """Nodes from x to y that make a choice, and numbers near its boundary."""
 
     name: str
     nodes: Sequence[Any]
@@ -120,7 +120,7 @@ DECISIONS = [
 
 
 def evaluated(one: Decision, x: Array, error: Array | None, independent: bool) -> Bounded:
-    """What the rules make of y, where x is known within an error."""
+    """Evaluate the rules for y, with x known to within an error."""
     source = model(list(one.nodes), [value("x", x.shape)], constants=dict(one.constants))
     reference = Reference(source, None, "fp32")
     chain = Carried(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
@@ -133,7 +133,7 @@ def evaluated(one: Decision, x: Array, error: Array | None, independent: bool) -
 
 
 def attained(one: Decision, x: Array, reach: Array) -> list[Array]:
-    """What comes of numbers within reach of x: at all corners of small rows, and anywhere."""
+    """Return results for numbers within reach of x: all corners of small rows, and random ones."""
     random = np.random.default_rng(1)
     ways = [random.uniform(-1, 1, x.shape) for _ in range(60)]
     for signs in itertools.product((-1.0, 0.0, 1.0), repeat=4 if x.ndim > 1 else 1):
@@ -179,7 +179,7 @@ def test_either_side_is_right_and_nothing_else(one: Decision, independent: bool)
 
 
 def _candidates(random: np.random.Generator, known: Array, expected: Bounded) -> list[Any]:
-    """Numbers between both sides and beyond them, of the type."""
+    """Return numbers between and beyond the alternatives, in the dtype."""
     low, high = float(known.min()), float(known.max())
     width = max(high - low, 1.0)
     numbers = [*random.uniform(low - 4 * width, high + 4 * width, 12), *random.uniform(low, high, 6)]
@@ -191,7 +191,7 @@ def _candidates(random: np.random.Generator, known: Array, expected: Bounded) ->
 
 
 def test_numbers_that_are_exact_and_equal_keep_their_order() -> None:
-    """Where they are not exact, either may come first; the first of the exact ones may not be passed by the second."""
+    """Inexact ones may come first in any order; the second of two exact ones never precedes the first."""
     decision = _by_rows("ArgMax", "ArgMax", [[1, 1, 1, 0]], axis=1)
     expected = evaluated(decision, np.float64(decision.x), np.float64([[0, 0, UNIT, 0]]), False)
     types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types

@@ -1,4 +1,4 @@
-"""A model with many tensors is run in parts, a window of nodes at a time, and is judged as it is at once."""
+"""Models with many tensors are validated in windows of nodes, with the same verdicts as all at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPS = ("Neg", "Abs", "Add", "Relu")
 
 
 def chain(length: int, side: int) -> onnx.ModelProto:
-    """Layers one behind the other, of square tensors."""
+    """Return a chain of layers with square tensors."""
     nodes = []
     for i in range(length):
         inputs = ["x" if i == 0 else f"t{i - 1}"] + (["c"] if i % 4 == 2 else [])
@@ -36,7 +36,7 @@ def square(side: int) -> Array:
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[tuple[int, int]]]:
-    """Sets how many bytes a window has, and gives the parts that are run from then on."""
+    """Set the window size in bytes, and return the list of windows that run from then on."""
     run = Windows.run
 
     def install(window: int) -> list[tuple[int, int]]:
@@ -74,7 +74,7 @@ def test_parts_are_judged_as_the_whole(
 
 
 def products(length: int, side: int) -> onnx.ModelProto:
-    """Each product is a kernel with the map behind it, and stores a tensor."""
+    """Return MatMuls, each fused with an elementwise node and stored."""
     nodes = []
     for i in range(length):
         nodes.append(node("MatMul", ["x" if i == 0 else f"t{i - 1}", "w"], [f"p{i}"], name=f"product{i}"))
@@ -104,7 +104,7 @@ def test_kernels_are_judged_by_windows_as_they_are_at_once(
 def test_what_kernels_tell_is_of_the_case_at_hand(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:
-    """A case that is streamed is followed by one that is not, whose rows are longer: what its sums lose is what longer ones may."""
+    """A streamed case precedes one with longer rows that is not streamed: the additions of the longer sums have to apply to it."""
     nodes = [node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0), node("Sin", ["s"], ["y"], name="sin")]
     nodes = [node("Neg", ["x"], ["n"], name="neg"), *nodes]
     source = model(nodes, [value("x", ["N"])])
@@ -123,7 +123,7 @@ def test_what_kernels_tell_is_of_the_case_at_hand(
 def test_a_window_of_kernels_keeps_no_more_than_it_may(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:
-    """The program as it ships runs once for what there is, then once for every window; a wrong tensor of one has its name."""
+    """The optimised program runs once for the sizes, then once per window; a wrong tensor in a window is reported by name."""
     window = 3 * 64 * 64 * 4
     kept: list[int] = []
 
@@ -173,7 +173,7 @@ def test_a_wrong_node_of_a_part_is_named(
 def test_bodies_branches_and_folded_constants_are_cut(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:
-    """What a body reads from far before comes along, and so does what constants make."""
+    """Includes captured values that were computed much earlier, and values computed from constants."""
     branches = [subgraph([node(op, ["a"], [op])], [], [value(op, [64, 64])]) for op in ("Neg", "Abs")]
     made = model(
         [
@@ -200,7 +200,7 @@ def test_bodies_branches_and_folded_constants_are_cut(
 def test_sequences_keep_their_parts_together(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:
-    """A part that would begin with a sequence is not run by itself."""
+    """A window that would start with a sequence is not run separately."""
     made = model(
         [
             node("Sin", ["x"], ["a"], name="sin"),
@@ -251,9 +251,9 @@ def peak(context: pumice.Context, source: onnx.ModelProto, x: Array) -> int:
 def test_memory_is_that_of_a_window(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch, side: int, window: int
 ) -> None:
-    """Of 60 layers: 15 MiB of tensors, or 229 MiB. The reference's own float64 arrays of a few nodes are there in either case.
+    """60 layers have 15 MiB or 229 MiB of tensors. The reference's fp64 arrays of a few nodes come on top.
 
-    Results of 4 MiB and more lie in memory that tracemalloc does not see.
+    Results of 4 MiB and more are in memory that tracemalloc does not trace.
     """
     x = square(side)
     tensors = 60 * x.nbytes

@@ -1,4 +1,4 @@
-"""Strings are exact values: what moves them, looks them up, counts them or gives them as labels is right or wrong, in every mode."""
+"""Strings are exact: nodes that move, look up, count or return them are either right or wrong, in every mode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from string_models import string_loop_body
 Array = np.ndarray[Any, Any]
 STRING, INT64, FLOAT = TensorProto.STRING, TensorProto.INT64, TensorProto.FLOAT
 X = np.array([["pear", "", "fig"], ["Äpfel", "fig", "日本"]], object)
-NEW = np.array([["unknown", "fig", "a\0"], ["", "", "pear"]], object)  # strings that only a call knows
+NEW = np.array([["unknown", "fig", "a\0"], ["", "", "pear"]], object)  # strings that are known only at a call
 X_IN = value("x", ["rows", 3], STRING)
 
 
@@ -56,7 +56,7 @@ def moves() -> onnx.ModelProto:
 
 
 def encoders() -> onnx.ModelProto:
-    """Strings that only nodes inside have: the inputs and outputs of the second model are numbers."""
+    """Return a chain of string encoders; inner() has strings only inside, with numeric inputs and outputs."""
     nodes = [
         ml("LabelEncoder", "x", "i", keys_strings=["fig", "日本", ""], values_int64s=[10, 20, 30], default_int64=-5),
         ml("LabelEncoder", "i", "s", keys_int64s=[10, -5], values_strings=["ten", "other"], default_string="rest"),
@@ -138,7 +138,7 @@ MODES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_strings_are_right(context: pumice.Context, name: str, mode: str) -> None:
     make, cases = MODELS[name]
-    precision = "fp32" if name == "labels" or mode == "alone" else "fp16"  # trees of fp16 are undecided
+    precision = "fp32" if name == "labels" or mode == "alone" else "fp16"  # tree decisions are undecided in fp16
     if mode == "onnxruntime":
         pytest.importorskip("onnxruntime")
     allowed = ["SplitToSequence", "SequenceAt"] if mode == "alone" else []  # sequences do not cross programs
@@ -152,7 +152,7 @@ def test_strings_are_right(context: pumice.Context, name: str, mode: str) -> Non
 
 
 def test_windows_of_a_model_with_strings(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part has a table of its own."""
+    """Each window has its own string table."""
     monkeypatch.setattr("pumice.validation.streaming.WINDOW", 1)
     nodes = [
         ml("LabelEncoder", "x", "i", keys_strings=["fig"], values_int64s=[10]),
@@ -167,7 +167,7 @@ def test_windows_of_a_model_with_strings(context: pumice.Context, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["moves", "encoders", "counted", "labels"])
 def test_another_string_or_place_is_wrong(context: pumice.Context, name: str) -> None:
-    """The expected values are changed, so that the program's are wrong by them."""
+    """The expected values are changed, so the program's results have to be reported as wrong."""
     make, cases = MODELS[name]
     with pumice.load(make(), context) as loaded:
         results = loaded(cases[0])
@@ -187,7 +187,7 @@ def test_another_string_or_place_is_wrong(context: pumice.Context, name: str) ->
 def test_a_wrong_string_of_a_program_is_wrong_at_its_node(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A number that the table of the model does not have stays a number, which equals no string."""
+    """An id that is not in the model's string table stays a number, which equals no string."""
     from pumice.base.string_table import KeptStrings
 
     with pumice.load(moves(), context) as loaded:
@@ -206,7 +206,7 @@ def test_a_wrong_string_of_a_program_is_wrong_at_its_node(
 
 
 def computed() -> onnx.ModelProto:
-    """Operators on strings that the engine does not have: another runtime's are judged."""
+    """Return operators on strings that the engine lacks, for validation of another runtime."""
     nodes = [
         node("StringNormalizer", ["x"], ["upper"], case_change_action="UPPER"),
         node("StringConcat", ["upper", "x"], ["both"]),

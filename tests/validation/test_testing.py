@@ -1,4 +1,4 @@
-"""pumice.testing: what is close, and what a refusal says."""
+"""pumice.testing: the tolerance of assert_close, and its error messages."""
 
 from __future__ import annotations
 

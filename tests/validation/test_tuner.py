@@ -1,4 +1,4 @@
-"""The tuner: which nodes have to stay in float32, and why."""
+"""The precision tuner: which nodes have to stay in float32, and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pumice.validation.precision_causes import AMPLIFIED, CANCELLATION, LONG_SUM
 from pumice.validation.tuner import best_in_turns
 
 LIMIT = 0.02
-# What is the matter with a node that stays.
+# The expected reason that a node stays in float32.
 KINDS = {
     "overflow_before_layer_normalization": OVERFLOW,
     "overflow_before_instance_normalization": LONG_SUM,
@@ -65,7 +65,7 @@ def test_there_are_twenty() -> None:
 
 @pytest.mark.parametrize("name", TRAPS)
 def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: str) -> None:
-    """By at most 5 percent of their nodes, none of which can go back."""
+    """At most 5 percent of the nodes stay in float32, and none of them can return to fp16."""
     proto, case = precision_model(name)
     assert not error(proto, case, "fp16", context) <= LIMIT
     found = pumice.tune_precision(proto, [case], limit=LIMIT, context=context)
@@ -85,7 +85,7 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
 
 @pytest.mark.parametrize("name", ["long_product", "large_softmax", "underflow"])
 def test_products_that_stay_run_on_matrix_units_within_their_bounds(name: str, pumice_context: pumice.Context) -> None:
-    """The policy's products have weights that halves do not hold. Validation is told of two halves by the number of roundings."""
+    """The policy's GEMMs have weights that fp16 does not represent. Validation learns of the hi/lo split from the number of roundings."""
     proto, case = precision_model(name, rows=8, width=256)
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as emulating:
         found = pumice.tune_precision(proto, [case], limit=0.05, context=emulating, progress=False)
@@ -101,7 +101,7 @@ def test_products_that_stay_run_on_matrix_units_within_their_bounds(name: str, p
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAPS)
 def test_few_nodes_stay_where_layers_are_large(context: pumice.Context, name: str) -> None:
-    """The same traps at the size at which `python tests/validation_figures.py tuner` times what of the speed is kept."""
+    """The same traps at the size at which `python tests/validation_figures.py tuner` measures the remaining speedup."""
     if context.info.kind == "software":
         pytest.skip("a software device computes in float32 whatever it stores")
     proto, case = precision_model(name, rows=4096, width=512)
@@ -118,7 +118,7 @@ def test_what_passes_needs_no_node(context: pumice.Context) -> None:
 
 
 def test_bfloat16_is_tuned_too(context: pumice.Context) -> None:
-    """It has the range, not the digits: another set than in fp16."""
+    """bfloat16 has the range but not the precision, so other nodes stay than in fp16."""
     proto, case = precision_model("large_offset")
     found = pumice.tune_precision(proto, [case], limit=0.1, default="bf16", context=context)
     assert found.policy["default"] == "bf16"
@@ -127,7 +127,7 @@ def test_bfloat16_is_tuned_too(context: pumice.Context) -> None:
 
 
 def agreement(wanted: list[Any]) -> Any:
-    """The share of rows whose largest element is where float32 has it."""
+    """Return the share of rows whose argmax is that of float32."""
 
     def share(results: list[Any]) -> float:
         pairs = zip(results, wanted, strict=True)
@@ -166,7 +166,7 @@ def test_a_search_that_was_broken_off_goes_on(context: pumice.Context, tmp_path:
 
     with pytest.raises(KeyboardInterrupt):
         tuned(tmp_path / "broken")
-    (kept,) = (tmp_path / "broken").iterdir()  # no policy, and nothing partial
+    (kept,) = (tmp_path / "broken").iterdir()  # no policy, and no partial file
     known = json.loads(kept.read_text())
     assert len(known) >= most - 1
     calls, most = 0, 10**6
@@ -185,7 +185,7 @@ def test_a_search_that_was_broken_off_goes_on(context: pumice.Context, tmp_path:
 
 
 def looping() -> onnx.ModelProto:
-    """x, doubled 12 times and divided again."""
+    """Return a loop that doubles x 12 times, and a division that undoes it."""
     body = helper.make_graph(
         [
             node("Identity", ["go"], ["on"], name="same"),

@@ -1,4 +1,4 @@
-"""Node-by-node validation: what is right passes, and what is wrong is found and named."""
+"""Node-by-node validation: right results pass, and wrong ones are found and reported with their node."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_the_reference_reads_constants_by_itself() -> None:
 
 
 def ok(actual: Any, expected: Any, error: float | None = None) -> bool:
-    """Of arrays of one type, where the reference has that error everywhere."""
+    """Compare arrays of one dtype; `error` applies to all elements of the reference."""
     bounded = Bounded(expected, None if error is None else np.full(np.shape(expected), error))
     return judged(np.asarray(actual), bounded, Types("fp32")).ok
 
@@ -170,7 +170,7 @@ def ok(actual: Any, expected: Any, error: float | None = None) -> bool:
     ("actual", "expected", "error", "right"),
     [
         ([1.0, 1000.0], [1.01, 1000.0], 0.02, True),
-        ([1.0, 1000.0], [1.01, 1000.0], 0.005, False),  # large numbers beside it change nothing
+        ([1.0, 1000.0], [1.01, 1000.0], 0.005, False),  # large numbers next to it do not matter
         ([np.nan, np.inf], [np.nan, np.inf], 0.0, True),
         ([np.inf], [-np.inf], 1e9, False),
         ([np.inf], [3e38], 1e30, False),

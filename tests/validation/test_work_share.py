@@ -1,4 +1,4 @@
-"""The share of a model's work that is not proved, counted as a profile counts work."""
+"""The unproved share of a model's work, in the operations and bytes that a profile counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANDOM = np.random.default_rng(1)
 
 
 def noisy(depth: int = 256) -> onnx.ModelProto:
-    """A product that is proved, and random numbers, which are not, at the end of a way of their own."""
+    """Return a MatMul, which is proved, and an independent branch of random numbers, which are not."""
     nodes = [
         node("MatMul", ["x", "w"], ["y"], name="product"),
         node("RandomNormalLike", ["x"], ["r"], name="noise"),
@@ -27,7 +27,7 @@ def noisy(depth: int = 256) -> onnx.ModelProto:
 
 
 def test_the_unproved_share_is_that_of_the_work(context: pumice.Context) -> None:
-    """By elements it would be nearly all of the model."""
+    """Counted in elements, nearly the whole model would be unproved."""
     x = RANDOM.standard_normal((4, 256)).astype(FLOAT)
     report = pumice.validate(noisy(), [x], context=context)
     assert report.state == "unproved"
@@ -38,7 +38,7 @@ def test_the_unproved_share_is_that_of_the_work(context: pumice.Context) -> None
     product = next(span for span in spans if span.node == "product")
     assert report.work["product"] == Work(product.flop, product.read_bytes + product.written_bytes)
     assert product.flop == 2 * 4 * 16 * 256
-    noise = sum(one.moved for name, one in report.work.items() if name.startswith("noise"))  # which is several nodes
+    noise = sum(one.moved for name, one in report.work.items() if name.startswith("noise"))  # expanded to several nodes
     share = noise / sum(one.moved for one in report.work.values())
     assert f"unproved, 0% of the operations and {share:.0%} of the bytes that are moved" in report.verdict
     assert 0.05 < share < 0.2
@@ -53,7 +53,7 @@ def test_where_nothing_is_known_of_the_work_the_elements_are_counted(context: pu
     made = noisy()
     report = pumice.validate(made, [x], candidate=candidate)
     assert "of the elements, for nothing is known of the work" in report.verdict
-    with pumice.profile("execution"):  # the caller's own
+    with pumice.profile("execution"):  # the caller's own profile
         report = pumice.validate(made, [x], context=context)
     assert "of the elements, for nothing is known of the work" in report.verdict
 

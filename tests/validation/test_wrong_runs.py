@@ -1,4 +1,4 @@
-"""Programs that are wrong in some of their runs: a wrong run is not forgotten, whatever the runs after it say."""
+"""Programs that are wrong in some of their runs: later right runs do not cancel a wrong one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def small(size: int = 8) -> bytes:
 
 
 def on_odd_calls(change: Change) -> Change:
-    """The change at the first, third, ... call that has the output."""
+    """Apply the change at the first, third, ... call that has the output."""
     calls: list[int] = []
 
     def changed(results: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ def test_an_output_that_is_wrong_in_every_second_run_is_wrong(
 
 
 def test_a_node_that_is_wrong_in_every_second_run_is_wrong(context: pumice.Context, spoil: Callable[..., None]) -> None:
-    """From the model's inputs on, of which what the errors of nodes add up to is judged in several ways."""
+    """mode="chained" checks the accumulated errors of the nodes in several ways."""
     spoil(on_odd_calls(double))
     report = pumice.validate(small(), [np.ones(8, FLOAT)], context=context, mode="chained")
     assert report.state == "wrong"
@@ -108,7 +108,7 @@ def test_bisection_judges_one_run_of_the_whole(context: pumice.Context, spoil: C
 def test_a_model_that_runs_in_parts_again_has_to_make_the_same_bits(
     context: pumice.Context, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tensors are too many to keep: where an output is wrong the parts run again, and what they say then is not all that counts."""
+    """The tensors are too many to keep, so the windows run again if an output is wrong; the second run alone does not decide."""
     import pumice.validation.streaming
 
     monkeypatch.setattr(pumice.validation.streaming, "WINDOW", 16)
@@ -142,7 +142,7 @@ def test_cases_run_in_another_order_and_keep_their_numbers() -> None:
 
 
 def test_another_case_runs_before_each(context: pumice.Context, spoil: Callable[..., None]) -> None:
-    """So that memory which is not filled does not hold what the same inputs have left there."""
+    """So that uninitialised memory does not hold results of the same inputs."""
     seen: list[float] = []
     spoil(lambda results: seen.append(float(results["y"][0])), kept=False)
     cases = [np.full(8, number, FLOAT) for number in (1, 2)]
