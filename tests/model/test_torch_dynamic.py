@@ -32,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class Calls(nn.Module):
-    """A module that calls a function, with its leading arguments."""
+    """A module that calls `function` with its child modules, then its inputs."""
 
     def __init__(self, function: Callable[..., Any], *children: Any) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Calls(nn.Module):
 
 class Case(NamedTuple):
     make: Callable[[], Any]
-    inputs: Callable[[int], tuple[Any, ...]]  # the size differs between calls
+    inputs: Callable[[int], tuple[Any, ...]]  # argument: a size that differs between calls
 
 
 def _rows(width: int) -> Callable[[int], tuple[Any, ...]]:
