@@ -17,8 +17,7 @@ F = np.float32
 
 
 def aligned(x: Array, rois: Array, batch: Array, cells: tuple[int, int], ratios: tuple[int, int], levels: int) -> Array:
-    """Rules N11.3 to N11.5, for features [N, H, W, C]; bilinear weights are quantized to 1 / `levels`, or exact for
-    0."""
+    """Rules N11.3 to N11.5, for features [N, H, W, C]; bilinear weights are multiples of 1 / `levels`, or exact if 0."""
     y = np.zeros((len(rois), *cells, x.shape[3]))
     for r, roi in enumerate(rois):
         x0, x1 = (F(one) * (F(1) / F(STRIDES[1])) for one in roi[[0, 2]])

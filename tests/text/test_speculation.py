@@ -71,7 +71,7 @@ def test_other_caches_and_precisions(precision: str, cache: str | None, context:
 
 
 class Wrong:
-    """Always proposes wrong tokens, or as many as requested."""
+    """Proposes as many tokens as requested, all of them wrong."""
 
     def __init__(self, words: int) -> None:
         self.asked: list[int] = []

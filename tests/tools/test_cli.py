@@ -92,7 +92,7 @@ def test_info_says_how_each_precision_runs_and_what_is_lacking(capsys: pytest.Ca
 def test_a_policy_gives_precisions_by_node(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, images: np.ndarray[Any, Any], command: str
 ) -> None:
-    """conv1 is in fp32; a name that matches no node is an error."""
+    """Only conv1 is in fp32; a name that matches no node is an error."""
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"default": "fp16", "conv1": "fp32"}))
     given = (command, DIGITS, "--input", f"image={tmp_path}/images.npy", "--policy", policy)

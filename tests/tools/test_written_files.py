@@ -108,7 +108,7 @@ def test_the_temporary_name_cannot_be_guessed_and_is_not_followed(
     assert len(seen) == 5
     precious = tmp_path / "precious"
     precious.write_text("precious")
-    monkeypatch.setattr(os, "urandom", bytes)  # now the name is predictable, so the write succeeds
+    monkeypatch.setattr(os, "urandom", bytes)  # makes the temporary name predictable
     (tmp_path / f"a.{bytes(8).hex()}.part").symlink_to(precious)
     with pytest.raises(FileExistsError):
         write_whole(tmp_path / "a", "2")
