@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes  # registers its dtypes with NumPy
+import ml_dtypes  # noqa: F401 - registers its dtypes with NumPy
 import numpy as np
 import numpy.typing as npt
 
