@@ -1,7 +1,8 @@
 """Thousands of mutated ONNX files: each is rejected with one of our errors, or runs; valid ones must be correct.
 
-python tests/fuzz/onnx_files.py [--count N] [--seed S] [--keep FOLDER]      failures are printed, and kept in the folder
-as .onnx files
+python tests/fuzz/onnx_files.py [--count N] [--seed S] [--keep FOLDER]
+
+Prints failures, and keeps them in the folder as .onnx files.
 """
 
 from __future__ import annotations
