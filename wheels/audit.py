@@ -48,8 +48,7 @@ def unversioned(table: str) -> list[str]:
 
 
 def check_names(tree: Path, readelf: str) -> None:
-    """Raise Failed if one of our libraries uses a symbol that nothing provides: it would fail to load, or bind to a
-    wrong one."""
+    """Raise Failed if one of our libraries uses a symbol that nothing provides: it would fail to load, or bind to a wrong one."""
     for path in [*tree.glob("pumice/_pumice*.so"), tree / "pumice" / "libdmpdv.so"]:
         command = [readelf, "--dyn-syms", "-W", str(path)]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -62,8 +62,7 @@ def run(*command: object, cwd: Path = Path("/"), environment: Mapping[str, str] 
 
 
 def apt_options(architecture: str, folder: Path) -> list[str]:
-    """Return apt-get's options for packages of another architecture, with lists, state and cache in a separate
-    folder."""
+    """Return apt-get's options for packages of another architecture, with lists, state and cache in a separate folder."""
     lists, archives = folder / "lists", folder / "archives"
     for made in (lists, archives):
         (made / "partial").mkdir(parents=True, exist_ok=True)

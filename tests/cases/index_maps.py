@@ -32,8 +32,7 @@ def transposes() -> Iterator[Case]:
 
 
 def groups() -> Iterator[Case]:
-    """Neighbouring elements that are moved or computed as one group of 32 to 128 bits, if sizes, strides and offsets
-    permit."""
+    """Neighbouring elements that are moved or computed as one group of 32 to 128 bits, if sizes, strides and offsets permit."""
     for dtype, bits in INTEGERS.items():
 
         def given(*shape: int, dtype: str = dtype) -> Given:

@@ -1,5 +1,4 @@
-"""MatMulInteger, ConvInteger, QLinearMatMul, QLinearConv and DynamicQuantizeLinear, with models of them in 64-bit
-integers."""
+"""MatMulInteger, ConvInteger, QLinearMatMul, QLinearConv and DynamicQuantizeLinear, with models of them in 64-bit integers."""
 
 from __future__ import annotations
 

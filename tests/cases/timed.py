@@ -44,8 +44,7 @@ PRODUCTS_ON_SOFTWARE: Sequence[Product] = (
 
 
 def streamed(size: int, dtypes: Sequence[str], columns: int, side: int) -> Iterator[Case]:
-    """The largest tensor of each has about `size` bytes: rows of `columns`, or images of 64 channels of `side` by
-    `side`."""
+    """The largest tensor of each has about `size` bytes: rows of `columns`, or images of 64 channels of `side` by `side`."""
     for dtype in dtypes:
         elements = size // np.dtype(dtype).itemsize
         rows = elements // columns
@@ -113,8 +112,7 @@ def streamed(size: int, dtypes: Sequence[str], columns: int, side: int) -> Itera
 
 
 def product(op: str, m: int, n: int, k: int, dtype: str, given: bool, copies: int = 1) -> Case:
-    """A matmul that accumulates in float32 or int32. copies: number of B matrices that PyTorch multiplies by in
-    turn."""
+    """A matmul that accumulates in float32 or int32. copies: number of B matrices that PyTorch multiplies by in turn."""
     b = (x if given else w)(k, n, dtype=dtype, low=1)
     bias = [fixed(np.ones(n), dtype)] if op == "Gemm" else []
     torch = {"Gemm": "F.relu(a @ b + 1)", "MatMulInteger": "torch._int_mm(a, b)"}.get(op)

@@ -126,8 +126,7 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """input_ids, attention mask over past and new tokens, position_ids and the KV cache -> logits and the new KV
-    cache."""
+    """input_ids, attention mask over past and new tokens, position_ids and the KV cache -> logits and the new KV cache."""
 
     def __init__(self, width: int = 32, fused: bool = False, feed: str = "gated") -> None:
         super().__init__()

@@ -76,8 +76,7 @@ class AnySizeVit(nn.Module):
 
 
 class WindowAttention(nn.Module):
-    """Attention within windows of patches, with learned relative position biases, and a mask for wrapped-around
-    windows."""
+    """Attention within windows of patches, with learned relative position biases, and a mask for wrapped-around windows."""
 
     def __init__(self, width: int, heads: int, window: int, shift: int, side: int) -> None:
         super().__init__()

@@ -58,8 +58,7 @@ class WhisperDecoder(nn.Module):
 
 
 class Wav2Vec2(nn.Module):
-    """Samples -> letters: strided convolutions, the first with a per-channel norm; positions from a wide grouped
-    convolution."""
+    """Samples -> letters: strided convolutions, the first with a per-channel norm; positions from a wide grouped convolution."""
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""Stores exported models without most of their weights: a large float tensor is replaced by a recipe for random
-values."""
+"""Stores exported models without most of their weights: a large float tensor is replaced by a recipe for random values."""
 
 from __future__ import annotations
 

@@ -162,8 +162,7 @@ class ConvNext(nn.Module):
 
 
 class Dense(nn.Module):
-    """Dense connections: every layer reads all earlier outputs; pooling uses ceil_mode and excludes padding from
-    means."""
+    """Dense connections: every layer reads all earlier outputs; pooling uses ceil_mode and excludes padding from means."""
 
     def __init__(self) -> None:
         super().__init__()

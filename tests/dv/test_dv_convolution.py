@@ -1,5 +1,4 @@
-"""Convolution commands of the dv interface against a NumPy model of its formulas, with guard bytes around all
-outputs."""
+"""Convolution commands of the dv interface against a NumPy model of its formulas, with guard bytes around all outputs."""
 
 from __future__ import annotations
 

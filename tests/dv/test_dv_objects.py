@@ -1,5 +1,4 @@
-"""Contexts, memories and lists of the dv interface: states, destruction in any order, threads, publishing of
-weights."""
+"""Contexts, memories and lists of the dv interface: states, destruction in any order, threads, publishing of weights."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from pumice import dv
 
 
 def least_error(weights: NDArray[np.float16], clusters: int) -> float:
-    """Return the error of the optimal clusters, contiguous in the sorted weights, by dynamic programming over all
-    splits."""
+    """Return the error of the optimal clusters, contiguous in the sorted weights, by dynamic programming over all splits."""
     values = np.sort(weights.astype("float64"))
     sums, squares = (np.concatenate([[0], np.cumsum(values**k)]) for k in (1, 2))
     begin, end = np.ogrid[: len(values) + 1, : len(values) + 1]

@@ -244,8 +244,7 @@ def test_weights_of_every_writer(context: dv.Context) -> None:
 
 
 def test_bytes_beside_the_weights_may_be_written(context: dv.Context) -> None:
-    """Output next to the weights in one memory does not force repeated unpacking: no more kernels than with two
-    memories."""
+    """Output next to the weights in one memory does not force repeated unpacking: no more kernels than with two memories."""
     case = Case(context, "convolution")
     with committed(context, case.command(case.memory)) as beside, context.memory(SIZE) as other:
         apart = case.command(case.memory)

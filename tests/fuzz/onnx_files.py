@@ -43,8 +43,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 @dataclass
 class Outcome:
-    """The outcome of one file: "refused", "ran" or a failure, with the error; and the inputs and results of a model
-    that ran."""
+    """The outcome of one file: "refused", "ran" or a failure, with the error; and the inputs and results of a model that ran."""
 
     kind: str
     detail: str = ""
@@ -153,8 +152,7 @@ class Process:
         self._pipe: Any = None
 
     def ask(self, question: Any, seconds: float) -> Any:
-        """Return the answer to a question that may use `seconds` of CPU time. Raise TimeoutError, or EOFError with
-        the exit status."""
+        """Return the answer to a question that may use `seconds` of CPU time. Raise TimeoutError, or EOFError with the exit status."""
         if self._process is None:
             spawn = multiprocessing.get_context("spawn")
             self._pipe, other = spawn.Pipe()

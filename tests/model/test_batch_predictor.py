@@ -432,9 +432,7 @@ def test_a_file_that_was_written_since_is_read_anew_by_a_new_predictor(tmp_path:
     path.write_bytes(adding(1))
     with pumice.BatchPredictor(path, device=device) as first:
         assert first(X)[0, 0] == 1
-        path.write_bytes(
-            adding(2) + b"\x12\x01a"
-        )  # adds a producer name, so that the size changes even if the mtime does not
+        path.write_bytes(adding(2) + b"\x12\x01a")  # a producer name changes the size even if the mtime is equal
         with pumice.BatchPredictor(path, device=device) as second:
             assert second(X)[0, 0] == 2
         assert first(X)[0, 0] == 1

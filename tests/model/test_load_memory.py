@@ -1,5 +1,4 @@
-"""Host memory of loading large models: one staging buffer, wherever the weights are stored; and every weight
-arrives."""
+"""Host memory of loading large models: one staging buffer, wherever the weights are stored; and every weight arrives."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ def scaled(folder: Path, factor: float, location: str = "scales.any") -> Path:
 def write(path: Path, factor: float) -> None:
     before = path.stat().st_mtime_ns if path.exists() else 0
     path.write_bytes(np.full(4, factor, np.float32).tobytes())
-    os.utime(
-        path, ns=(before + 10**9, before + 10**9)
-    )  # a later mtime, whatever the clock resolution of the file system
+    os.utime(path, ns=(before + 10**9, before + 10**9))  # later at any clock resolution of the file system
 
 
 @pytest.fixture

@@ -51,8 +51,7 @@ def test_cases_come_in_their_order(twice: pumice.ParallelModel, images: Array, e
 
 
 def forgotten(model: pumice.ParallelModel) -> list[threading.Thread]:
-    """Return device threads still running, except those whose case a faster device repeated (normal on a busy
-    machine)."""
+    """Return device threads still running, except those whose case a faster device repeated (normal on a busy machine)."""
     return [
         thread
         for thread in threading.enumerate()

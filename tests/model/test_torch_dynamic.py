@@ -1,5 +1,4 @@
-"""torch.compile(model, backend="pumice", dynamic=True): one model for all sizes. Skipped without torch or its
-exporter."""
+"""torch.compile(model, backend="pumice", dynamic=True): one model for all sizes. Skipped without torch or its exporter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""PyTorch modules for tests of compiled graphs, each with inputs of two calls, of different sizes if they are
-dynamic."""
+"""PyTorch modules for tests of compiled graphs, each with inputs of two calls, of different sizes if they are dynamic."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Box inputs given at a call: invalid boxes (ND1) and boxes outside their image (N11.2) are rejected as constants
-are."""
+"""Box inputs given at a call: invalid boxes (ND1) and boxes outside their image (N11.2) raise the errors of constants."""
 
 from __future__ import annotations
 

@@ -41,8 +41,7 @@ def changed_integers(values: Array) -> Iterator[list[Any]]:
 
 
 def changes(one: Any) -> Iterator[Any]:
-    """Yield replacements of an operand, most of them invalid. Only constants get axes of size 0; sizes of inputs are
-    unknown."""
+    """Yield replacements of an operand, most of them invalid. Only constants get axes of size 0; sizes of inputs are unknown."""
     if isinstance(one, Quantized):
         yield from (one._replace(zero_point=one.zero_point + 1), one._replace(scale=one.scale * 2), one.array)
         for array in changed_arrays(one.array):
@@ -110,8 +109,7 @@ def met_when_bound(context: pumice.Context) -> tuple[str, str]:
 
 
 def meeting(refusal: Refusal, pattern: str, met: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return (operation, message) pairs that match a check; pairs differ in operand or size, to tell apart equal
-    messages."""
+    """Return (operation, message) pairs that match a check; pairs differ in operand or size, to tell apart equal messages."""
     rule, text_alone = re.fullmatch(r"(\\\[.*?\\\] )?(.*)", pattern, re.DOTALL).groups(default="")  # type: ignore[union-attr]
     anchored = re.compile(rf"^{rule}.*(?:: |, |with ){text_alone}" if rule else rf"(?:: |, |with ){pattern}", re.DOTALL)
     return {

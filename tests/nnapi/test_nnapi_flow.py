@@ -109,8 +109,7 @@ def product() -> pumice.Graph:
 
 @pytest.mark.parametrize("flow", [False, True])
 def test_relaxed_precision_is_a_property_of_a_graph(context: pumice.Context, flow: bool) -> None:
-    """G9: relaxed precision gives fp16 results. An explicit precision of compile() takes precedence; branches
-    inherit it."""
+    """G9: relaxed precision gives fp16 results. An explicit precision of compile() takes precedence; branches inherit it."""
     graph = product()
     if flow:
         graph, branches = pumice.Graph(), (product(), product())

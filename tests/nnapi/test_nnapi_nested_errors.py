@@ -21,8 +21,7 @@ def graph_with(name: str, order: str) -> tuple[pumice.Graph, dict[str, pumice.Va
 
 
 class Nested:
-    """A graph with one addition nested `depth` levels deep; `size` is the size of the addend, `path` the expected
-    path."""
+    """A graph with one addition nested `depth` levels deep; `size` is the size of the addend, `path` the expected path."""
 
     def __init__(self, seed: int, depth: int, size: int) -> None:
         self.random = random.Random(seed)

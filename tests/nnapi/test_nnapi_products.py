@@ -48,8 +48,7 @@ def test_fully_connected(context: pumice.Context, dtype: str, shape: tuple[int, 
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("depth", [7, 600])
 def test_fully_connected_of_integers_sums_exactly(context: pumice.Context, dtype: str, depth: int, code: int) -> None:
-    """Sums of 600 8-bit products exceed float32's exact integers; scales are powers of 2, so results are compared
-    bit by bit."""
+    """Sums of 600 8-bit products exceed float32's exact integers; scales are powers of 2, so results are compared bit by bit."""
     x, w = random_quantized((4, depth), dtype, 0.125), random_quantized((16, depth), dtype, 0.0625, 1)
     bias = np.random.default_rng(2).integers(-4000, 4000, 16).astype("int32")
     sums = centred(x) @ centred(w).T + bias

@@ -22,8 +22,7 @@ _RULE = r"(?:N\d+_\d+|[DFGL]\d+)"
 
 
 def rules_of(test: str) -> set[str]:
-    """Return the rules in a test name: "test_N2_3_and_L2_to_L5_a_step" has N2.3 and L2 to L5,
-    "test_N14_on_many_shapes" none."""
+    """Return the rules in a test name: "test_N2_3_and_L2_to_L5_a_step" has N2.3 and L2 to L5, "test_N14_on_many_shapes" none."""
     found = set()
     for first, last in re.findall(rf"(?<=_)({_RULE})(?:_to_({_RULE}))?(?=_|$)", test):
         found |= set(between(first, last or first))

@@ -307,8 +307,7 @@ def test_sizes_that_follow_are_known_where_others_are_not() -> None:
 
 
 def test_a_program_is_compiled_for_each_rank(context: pumice.Context) -> None:
-    """Reduces an input of any rank, multiplied by constant weights, then runs ARGMAX on axis 1, which not all ranks
-    have."""
+    """Reduces an input of any rank, multiplied by constant weights, then runs ARGMAX on axis 1, which not all ranks have."""
     graph = pumice.Graph()
     x = graph.input("x", "float32", None)
     weights = np.arange(3, dtype="float32")
@@ -397,8 +396,7 @@ def test_integers_are_exact_at_every_precision(context: pumice.Context, precisio
 
 
 def test_the_kernels_of_scales_are_bounded(context: pumice.Context) -> None:
-    """Each distinct scale in a fused kernel costs a pipeline; beyond a limit, generic kernels dequantize the
-    operands."""
+    """Each distinct scale in a fused kernel costs a pipeline; beyond a limit, generic kernels dequantize the operands."""
     graph = pumice.Graph()
     y = graph.input("x", "uint8", [16], scale=0.5, zero_point=7)
     given = random_quantized((16,), scale=0.5)._replace(zero_point=7)

@@ -310,8 +310,7 @@ def device_begin(graph: pumice.Graph, names: str, rank: int) -> Any:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_slice_that_the_device_begins_past_the_end_reads_no_other_row(context: pumice.Context, known: bool) -> None:
-    """The start is clamped so that the slice fits; a program that checks indices reports the node, the number and
-    its position."""
+    """The start is clamped so that the slice fits; a program that checks indices reports the node, the number and its position."""
     graph = pumice.Graph()
     shape = [4, 5]
     x = graph.input("x", "float32", shape if known else [None, None])

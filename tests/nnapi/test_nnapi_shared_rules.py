@@ -239,8 +239,7 @@ def test_F4_two_by_one_and_a_number() -> None:
 
 @pytest.mark.parametrize("code", range(4))
 def test_F1_to_F6_on_gates_of_chosen_values(context: pumice.Context, code: int) -> None:
-    """With x and h at 0 and a bias unit of 2^-12, each gate's input is its bias: covers the edges of every branch of
-    F3."""
+    """With x and h at 0 and a bias unit of 2^-12, each gate's input is its bias: covers the edges of every branch of F3."""
     edges = [base + by for base in (0, 1024, 2048, 4096, 8192, 16384, 24576, 32767) for by in (-1, 0, 1, 7)]
     values = np.clip(np.array([*edges, *(-one for one in edges)]), -32768, 32767).astype("int32")
     units = len(values)

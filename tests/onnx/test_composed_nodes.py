@@ -1,5 +1,4 @@
-"""Operators that expand to several nodes: AffineGrid, DeformConv, BatchNormalization in training mode,
-TfIdfVectorizer."""
+"""Operators that expand to several nodes: AffineGrid, DeformConv, BatchNormalization in training mode, TfIdfVectorizer."""
 
 from __future__ import annotations
 

@@ -286,8 +286,7 @@ def test_ranks_that_are_not_known_before(context: pumice.Context) -> None:
 
 
 def test_a_model_is_prompted_and_goes_on(context: pumice.Context) -> None:
-    """Prefill and decode with one loaded model, with a growing and a static KV cache, equal one prefill of all
-    tokens."""
+    """Prefill and decode with one loaded model, with a growing and a static KV cache, equal one prefill of all tokens."""
     rows, prompt = 8, 5
     case = with_open_sizes(grouped([rows, rows], rows, 0, rotary=True))
     loaded = pumice.load(case.model, context)

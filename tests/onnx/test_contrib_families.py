@@ -1,5 +1,4 @@
-"""All variants of com.microsoft operators: bit widths, zero points, directions, optional inputs; against ONNX
-Runtime."""
+"""All variants of com.microsoft operators: bit widths, zero points, directions, optional inputs; against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -171,8 +170,7 @@ FLOATS = {
 @pytest.mark.parametrize("form", ["blocks", "one block", "one scale", "one axis for both"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rows_of_a_table_of_floats(context: pumice.Context, dtype: str, form: str) -> None:
-    """Float tables have scales but no zero points. Scales may be one block along an axis and are broadcast along
-    others."""
+    """Float tables have scales but no zero points. Scales may be one block along an axis and are broadcast along others."""
     draw, block, gather = np.random.default_rng(1), 16, 1 if form == "one axis for both" else 0
     elements = draw.uniform(-4, 4, (6, 32)).astype(getattr(ml_dtypes, dtype))
     sizes = {"one block": (6, 1), "one scale": (1, 1)}.get(form, (6, 2))

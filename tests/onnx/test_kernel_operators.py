@@ -176,8 +176,7 @@ def test_devices_without_halves_in_memory_pack_them(context: pumice.Context) -> 
 
 @pytest.mark.parametrize("boundary", [16, 256])
 def test_a_tensor_may_begin_where_any_operators_may(context: pumice.Context, boundary: int) -> None:
-    """Tensors may start at any multiple of 16 bytes; if the device requires a coarser binding offset, they are
-    copied."""
+    """Tensors may start at any multiple of 16 bytes; if the device requires a coarser binding offset, they are copied."""
     with lesser(context, {"minStorageBufferOffsetAlignment": boundary}) as made:
         compiled = loaded(made, model([node("Softcap")]), Softcap=softcap()).program.compiled([[4, 3]])
         desc = pumice.TensorDesc("float32", (4, 3))

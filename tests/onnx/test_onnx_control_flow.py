@@ -391,8 +391,7 @@ def test_control_flow_is_validated_as_nodes(context: pumice.Context, precision: 
 
 
 def standard_cases() -> list[Any]:
-    """Return the cases of collect_testcases() in onnx.backend.test.case.node, without running the generators of all
-    operators."""
+    """Return the cases of collect_testcases() in onnx.backend.test.case.node, without running the generators of all operators."""
     from onnx.backend.test.case import node as cases
 
     for module in ("if_", "loop", "scan"):

@@ -1,5 +1,4 @@
-"""Files as exporters write them: external weights, functions, odd names, wrong shapes. Checks results as well as
-imports."""
+"""Files as exporters write them: external weights, functions, odd names, wrong shapes. Checks results as well as imports."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ def operators(proto: onnx.ModelProto) -> list[str]:
 
 
 def test_several_calls_with_names_of_their_bodies() -> None:
-    """One with an omitted input, one on another's output, one on a weight; a model value shares a name with the
-    body."""
+    """One with an omitted input, one on another's output, one on a weight; a model value shares a name with the body."""
     inner = [node.output[0] for node in parse(ModelFile(cropped())).graph.node]
     assert "Y" in inner
     taken = next(name for name in inner if name != "Y")

@@ -1,5 +1,4 @@
-"""Fuzzed ONNX files: each is rejected with one of our errors or runs, in bounded time and memory; valid ones are
-correct."""
+"""Fuzzed ONNX files: each is rejected with one of our errors or runs, in bounded time and memory; valid ones are correct."""
 
 from __future__ import annotations
 

@@ -342,8 +342,7 @@ def test_a_position_outside_of_a_sequence_of_unknown_length_is_refused(
 def test_a_refused_position_is_named_with_the_length_of_the_sequence(
     context: pumice.Context, op: str, is_computed: bool, at: int
 ) -> None:
-    """Insertion after the last tensor is allowed. A sequence whose length is set by the call behaves like one of
-    known length."""
+    """Insertion after the last tensor is allowed. A sequence whose length is set by the call behaves like one of known length."""
     info = helper.make_tensor_value_info
     nodes = [helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)]
     if op == "SequenceAt":

@@ -135,8 +135,7 @@ def test_the_nodes_of_such_a_function_are_judged_by_its_own_set(context: pumice.
 
 
 def test_functions_of_two_operator_sets_call_each_other(context: pumice.Context) -> None:
-    """The outer function uses the model's opset, calls one of another opset, and has the same operator in its own
-    form."""
+    """The outer function uses the model's opset, calls one of another opset, and has the same operator in its own form."""
     inner = helper.make_function(
         "own", "Inner", ["a"], ["b"], [node("ReduceSum", ["a"], ["b"], axes=[1])], [helper.make_opsetid("", 11)]
     )

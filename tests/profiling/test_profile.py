@@ -1,5 +1,4 @@
-"""Profiles: times of everything that runs in the block add up, belong to the right nodes, and reach the output
-formats."""
+"""Profiles: times of everything that runs in the block add up, belong to the right nodes, and reach the output formats."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Profiles of executions of which only some have per-node timestamps: totals cover all, without the timestamp
-overhead."""
+"""Profiles of executions of which only some have per-node timestamps: totals cover all, without the timestamp overhead."""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ BY_NAME = re.compile(r"row->name\s*(?:==|!=)|row->name\.(?:find|starts_with|ends
 
 
 def test_only_what_recognises_subgraphs_goes_by_the_names_of_rows() -> None:
-    """Kernels distinguish the operators of a lowering by `OperatorRow::form`; passes and profiles ask for other
-    facts."""
+    """Kernels distinguish the operators of a lowering by `OperatorRow::form`; passes and profiles ask for other facts."""
     sources = [*(CPP / "operators").rglob("*"), *(CPP / "graph").rglob("*"), *(CPP / "dv").rglob("*")]
     texts = {path.relative_to(CPP).as_posix(): path.read_text() for path in sources if path.suffix in (".cpp", ".h")}
     assert {path for path, text in texts.items() if BY_NAME.search(text)} == RECOGNISE

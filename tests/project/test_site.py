@@ -1,5 +1,4 @@
-"""The site of docs/: its navigation reaches every page; if Sphinx is installed, it is built and its links are
-followed."""
+"""The site of docs/: its navigation reaches every page; if Sphinx is installed, it is built and its links are followed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Random ONNX models, built node by node: each node is evaluated when added, for each set of sizes the model is
-called with."""
+"""Random ONNX models, built node by node: each node is evaluated when added, for each set of sizes the model is called with."""
 
 from __future__ import annotations
 
@@ -407,8 +406,7 @@ class Maker:
 
 
 class Own:
-    """A custom oracle, for integer products of ONNX Runtime that depend on the CPU, and for results it reports
-    incompletely."""
+    """A custom oracle, for integer products of ONNX Runtime that depend on the CPU, and for results it reports incompletely."""
 
     def __init__(self, oracle: OneNode, expected: Callable[[dict[str, Data], list[Data]], list[Data]]) -> None:
         self.oracle, self.expected = oracle, expected

@@ -211,8 +211,7 @@ class OneNode:
         return self.node.op_type in REFERENCE_FIRST
 
     def by_torch(self) -> bool:
-        """Return whether it is a Resize with pytorch_half_pixel, which onnx's reference computes wrongly for output
-        size 1."""
+        """Return whether it is a Resize with pytorch_half_pixel, which onnx's reference computes wrongly for output size 1."""
         modes = [one.s for one in self.node.attribute if one.name == "coordinate_transformation_mode"]
         return self.node.op_type == "Resize" and modes == [b"pytorch_half_pixel"]
 
@@ -236,8 +235,7 @@ class OneNode:
         return self.node.op_type in DOUBLES and data[0].dtype == np.float64
 
     def by_reference(self, data: Sequence[Data]) -> list[Data]:
-        """Return the results of onnx's Python executor; low-precision floats are computed in float32 and rounded at
-        the end."""
+        """Return the results of onnx's Python executor; low-precision floats are computed in float32 and rounded at the end."""
         if self.node.op_type == "Loop" and not self.node.input[1]:
             raise RefusedError("onnx's reference takes a condition left out for a false one")
         wide = [widened(one) for one in data]

@@ -54,8 +54,7 @@ def number(m: Maker, name: str, value: Any, dtype: str) -> NodeProto:
 
 
 def chain(m: Maker, x: str, dtype: str, others: list[Value], prefix: str) -> tuple[list[NodeProto], str, list[Value]]:
-    """Return one to three bit-exact body nodes that keep the shape of `x`, their result's name and the values they
-    capture."""
+    """Return one to three bit-exact body nodes that keep the shape of `x`, their result's name and the values they capture."""
     nodes: list[NodeProto] = []
     used: list[Value] = []
     signed = dtype[0] != "u"

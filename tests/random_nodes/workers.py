@@ -53,8 +53,7 @@ class Worker:
 
 
 def results(given: argparse.Namespace, run: Run, options: Any, lost: Lost) -> Iterator[Any]:
-    """Yield the results of `run` for each seed, in any order. lost: makes the result of a seed whose worker died,
-    from the reasons."""
+    """Yield the results of `run` for each seed, in any order. lost: makes the result of a seed whose worker died, from the reasons."""
     spawn = multiprocessing.get_context("spawn")
     end = time.monotonic() + given.seconds
     ahead = itertools.takewhile(lambda _: time.monotonic() < end, given.seeds)

@@ -1,5 +1,4 @@
-"""Small decoders with Concat KV caches in many forms: text and logits match the unmodified file, or the folder is
-rejected."""
+"""Small decoders with Concat KV caches in many forms: text and logits match the unmodified file, or the folder is rejected."""
 
 from __future__ import annotations
 

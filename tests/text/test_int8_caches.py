@@ -36,8 +36,7 @@ def rounded(pumice_context: pumice.Context) -> Iterator[Generator]:
 
 
 def bound_of(layers: int, logits: Any) -> float:
-    """Return the error bound of a logit: K and V of each layer are off by half a step, relative to the largest
-    logit."""
+    """Return the error bound of a logit: K and V of each layer are off by half a step, relative to the largest logit."""
     return float(2 * layers * LEVEL * np.abs(logits).max())
 
 

@@ -79,9 +79,7 @@ def test_greedy_tokens_of_the_example_are_those_of_onnx_runtime(context: pumice.
     with pumice.text.Generator(STORY, context) as generator:
         prompt = generator.encoded("There once lived a baker")
         end = generator.folder.ends[0]
-        generator.folder = generator.folder.__class__(
-            **{**vars(generator.folder), "ends": ()}
-        )  # generation continues after an end token
+        generator.folder = generator.folder.__class__(**{**vars(generator.folder), "ends": ()})  # ignores end tokens
         near = check_greedy(generator, Reference(str(STORY / "model.onnx")), prompt, 256, "story")
         assert near <= 4
     assert end == 0

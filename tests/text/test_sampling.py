@@ -25,8 +25,7 @@ def words_of(device: Device, logits: Any) -> Words:
 
 
 def draws(device: Device, logits: Any, choices: list[Choice], rounds: int, seen: Any = None) -> Any:
-    """Sample tokens, [rounds, batch]: the same logits at positions 0, 1, ... Without randomness both sampling
-    kernels must agree."""
+    """Sample tokens, [rounds, batch]: the same logits at positions 0, 1, ... Without randomness both sampling kernels must agree."""
     found = draws_in_a_way(device, logits, choices, rounds, seen, "drawn")
     if all(choice.temperature <= 0 for choice in choices):
         assert (draws_in_a_way(device, logits, choices, rounds, seen, "greedy") == found).all()
@@ -133,8 +132,7 @@ CUTS = [
 def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
     least: int, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 1, 6 and 60 workgroups, on one command list run repeatedly: the last workgroup picks the token and resets
-    the counters."""
+    """With 1, 6 and 60 workgroups, on one command list run repeatedly: the last workgroup picks the token and resets the counters."""
     device = copy.copy(generator.device)
     device.words = 6007
     monkeypatch.setattr("pumice.text.device._LEAST_STRETCH", least)

@@ -195,8 +195,7 @@ def interrupted_at(place: int) -> Callable[[pumice.Tensor, Any], None]:
 def test_an_interruption_at_any_upload_leaves_the_text_right(
     options: dict[str, Any], generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Includes uploads of the first run, which creates the recordings of later runs. New tensors are zeroed, as
-    memory may be."""
+    """Includes uploads of the first run, which creates the recordings of later runs. New tensors are zeroed, as memory may be."""
     prompt = generator.encoded(PROMPT)
     empty = pumice._pumice.empty
 

@@ -139,9 +139,7 @@ def test_an_error_shows_its_line_and_leaves_the_name_alone(
     assert shell.user_ns["double"] is before
     assert "undeclared" not in "".join(capsys.readouterr())  # displayed once, not also printed as a traceback
     page = Strict(displayed["text/html"])
-    assert (
-        "double:8:17: 'i' : undeclared identifier" in page.text
-    )  # line number in the cell, counting the magic as line 1
+    assert "double:8:17: 'i' : undeclared identifier" in page.text  # cell line, with the magic as line 1
     assert "buffer_st1(y, i, buffer_ld1(x, i)" in page.text
     plain = displayed["text/plain"].splitlines()
     assert plain[1] == "double:8:17: 'i' : undeclared identifier"

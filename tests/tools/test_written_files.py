@@ -1,5 +1,4 @@
-"""Files written by pumice: through one function that follows no symlink and replaces a file only when all is
-written."""
+"""Files written by pumice: through one function that follows no symlink and replaces a file only when all is written."""
 
 from __future__ import annotations
 
