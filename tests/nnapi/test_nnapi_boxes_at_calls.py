@@ -22,7 +22,7 @@ class Boxed(NamedTuple):
     """An operation with a box operand; `operands` returns its operands for `count` boxes of a dtype."""
 
     operands: Callable[[Any, str, int], tuple[Any, ...]]
-    corners: bool = False  # rules for the corners of regions of interest apply
+    corners: bool = False  # regions of interest, which must lie on an image (N11.2)
     classes: int = 1
     made: str = "uint16"  # dtype of boxes if the other operands are 8-bit
 

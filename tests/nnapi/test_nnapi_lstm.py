@@ -142,7 +142,7 @@ def test_N5_2_a_sequence_in_every_form(
 
 
 def test_L6_a_sequence_takes_negative_clips_and_a_loose_bias(context: pumice.Context) -> None:
-    """As in NNAPI: neither is an error, and neither has an effect."""
+    """As in NNAPI, negative clips and a projection bias without weights are accepted and ignored."""
     check_sequence(context, (), "float32", True, (-1.0, -2.0))
     parts, x = cell((), "float32", 5), draw(6, "float32")(TIME, BATCH, SIZE)
     parts["bp"] = np.ones(UNITS, "float32")

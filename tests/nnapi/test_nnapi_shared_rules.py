@@ -28,7 +28,7 @@ def refused(match: str, op: str, *given: Any, **declared: Any) -> None:
         add(op, *given, **declared)
 
 
-# ---- G
+# ---- general rules (G)
 
 
 @pytest.mark.parametrize("op", CALLS)
@@ -204,7 +204,7 @@ def test_G10_what_is_no_number_fails_a_comparison(context: pumice.Context) -> No
     assert points.shape == (2, 1, 2)
 
 
-# ---- F
+# ---- fixed-point rules (F)
 
 
 def test_F1_products_of_16_bits() -> None:

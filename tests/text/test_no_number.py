@@ -120,7 +120,7 @@ def test_proposals_that_are_no_numbers_change_nothing(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_that_fill_a_run_are_words_of_the_text(name: str, tmp_path: Path, context: pumice.Context) -> None:
-    """Prompts are padded to chunks of at least 8 tokens. Token 0 has a NaN embedding."""
+    """Prompts are padded to chunks of at least 8 tokens; padding with token 0 would add its NaN embedding."""
     with Generator(folder_of(name, tmp_path, np.nan, 0), context) as generator:
         assert np.isfinite(logits_of(generator.session(), TEXT)).all()
         assert np.isfinite(generator.logits(TEXT).astype(np.float32)).all()

@@ -107,7 +107,7 @@ def test_frequencies_are_those_of_the_distribution(choice: Choice, generator: Ge
 def test_a_token_depends_on_its_own_text_alone(
     seed: int, top_k: int, top_p: float, temperature: float, generator: Generator
 ) -> None:
-    """A sequence gets the same tokens alone and in any batch, all of them unfiltered."""
+    """A sequence gets the same tokens alone and in any batch, all of nonzero probability."""
     choice = Choice(temperature, top_k, top_p, seed=seed)
     logits = spread(generator.device.words, seed % 1000)
     alone = draws(generator.device, logits[None], [choice], 6)[:, 0]
@@ -152,7 +152,7 @@ def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
 def test_tokens_do_not_depend_on_how_words_are_cut(
     choice: Choice, ties: bool, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a vocabulary larger than a workgroup's chunk, 1, 6 and 60 workgroups sample the same unfiltered tokens."""
+    """With a vocabulary larger than a workgroup's chunk, 1, 6 and 60 workgroups sample the same tokens, none of them filtered out."""
     device = copy.copy(generator.device)
     device.words = 6007
     logits = spread(device.words, 9, 3.0)

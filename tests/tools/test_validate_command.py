@@ -187,7 +187,7 @@ def test_a_device_that_cannot_run_the_model_leaves_the_others_alone(
     assert records[0]["findings"][0]["text"] == "no such\x1b[31m unit"
     assert main(["validate", str(small), "-p", "fp16,fp32"]) == 1
     assert "no such\\x1b[31m unit" in capsys.readouterr().err
-    assert "no such" in run(capsys, small, "-p", "fp16", status=2)  # a single one is an error as before
+    assert "no such" in run(capsys, small, "-p", "fp16", status=2)  # an error if it is the only precision
 
 
 # ---- options
