@@ -1,1 +1,1 @@
-"""Builds what is released: manylinux wheels for every Python that can be had, and an sdist. `./dev wheels` runs it."""
+"""Builds releases: manylinux wheels for every available Python, and an sdist. `./dev wheels` runs it."""

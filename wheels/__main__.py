@@ -39,7 +39,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 
 def epoch() -> int:
-    """The time of every file in a wheel: SOURCE_DATE_EPOCH, else the last commit's."""
+    """Return the timestamp of every file in a wheel: SOURCE_DATE_EPOCH, else the last commit's time."""
     if text := os.environ.get("SOURCE_DATE_EPOCH"):
         if not text.isdecimal():
             raise Refused(f"SOURCE_DATE_EPOCH is to be a number of seconds; given {text!r}")
@@ -50,7 +50,7 @@ def epoch() -> int:
 
 
 def metadata() -> dict[str, bytes]:
-    """Name below .dist-info -> content, as the build backend makes it, without the tag."""
+    """Return name below .dist-info -> content, from the build backend, without the tag."""
     with tempfile.TemporaryDirectory() as folder:
         code = f"import scikit_build_core.build as b; b.prepare_metadata_for_build_wheel({folder!r})"
         build.run(sys.executable, "-c", code)
@@ -63,7 +63,7 @@ def metadata() -> dict[str, bytes]:
 
 
 def project() -> tuple[str, str]:
-    """The version, and the requirement of glslang."""
+    """Return the version, and the requirement of glslang."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (glslang,) = [text for text in settings["build-system"]["requires"] if text.startswith(build.GLSLANG)]
     return settings["project"]["version"], glslang
@@ -77,7 +77,7 @@ def part_versions(target: Target, glslang: str) -> sbom.Versions:
 
 
 def make_wheel(target: Target, python: interpreters.Interpreter, folder: Path, jobs: int) -> Path:
-    """Builds, writes and audits one wheel."""
+    """Build, write and audit one wheel."""
     version, requirement = project()
     start = time.monotonic()
     tree = build.compile_for(target, python, build.glslang_package(target, requirement), jobs)
@@ -96,14 +96,14 @@ def make_wheel(target: Target, python: interpreters.Interpreter, folder: Path, j
 
 
 def target_of(machine: str) -> Target:
-    """Raises Refused for an architecture that wheels are not made for."""
+    """Return the target of an architecture. Raise Refused if wheels are not built for it."""
     if machine not in ARCHITECTURES:
         raise Refused(f"wheels are made for {', '.join(ARCHITECTURES)}; this is {machine}: name one by --arch")
     return Target(machine, ROOT / "build" / "wheels" / machine, platform.machine())
 
 
 def remove_older(folder: Path) -> None:
-    """Removes pumice's own files of an earlier build; the folder may be anybody's."""
+    """Remove only pumice's files of earlier builds; the folder may contain other files."""
     folder.mkdir(parents=True, exist_ok=True)
     for pattern in ("pumice-*.whl", "pumice-*.tar.gz"):
         for old in folder.glob(pattern):
@@ -111,7 +111,7 @@ def remove_older(folder: Path) -> None:
 
 
 def build_architecture(target: Target, chosen: argparse.Namespace) -> list[str]:
-    """Builds the wheels of one architecture; returns what could not be built, a sentence each."""
+    """Build the wheels of one architecture; return a sentence for each that could not be built."""
     missing = []
     for version in chosen.python or interpreters.WANTED:
         try:
@@ -126,7 +126,7 @@ def build_architecture(target: Target, chosen: argparse.Namespace) -> list[str]:
 
 
 def checked(wheel: Path, target: Target, python: interpreters.Interpreter, chosen: argparse.Namespace) -> str:
-    """Runs the wheel where that can be done; returns a sentence of what was seen. Raises audit.Failed."""
+    """Run the wheel if possible; return a sentence with the result. Raise audit.Failed if it does not work."""
     if chosen.no_check:
         return f"{wheel.name} was not run: --no-check"
     if not target.crossing:
@@ -143,7 +143,7 @@ def make_sdist(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Builds what the arguments ask for; returns the exit status."""
+    """Build what the arguments ask for; return the exit status."""
     chosen = options(arguments)
     chosen.out = chosen.out.resolve()  # commands run in other folders
     unknown = [version for version in chosen.python or [] if version not in interpreters.WANTED]

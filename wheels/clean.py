@@ -1,4 +1,4 @@
-"""A wheel as a user gets it: in an environment of its own, with no compiler to be found."""
+"""Checks a wheel as a user installs it: in a new environment, with no compiler on PATH."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMPORT = "import time, numpy; start = time.perf_counter(); import pumice; print(
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Runs a command outside the checkout and returns what it printed; raises Failed with that where it fails."""
+    """Run a command outside the checkout and return its output; raise Failed with the output if it fails."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     done = subprocess.run(
         [str(part) for part in command],
@@ -32,7 +32,7 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def check(wheel: Path, interpreter: Interpreter, folder: Path) -> str:
-    """Installs a wheel, classifies the demo's images and times the import; returns a sentence of what was measured.
+    """Install a wheel, classify the demo's images and time the import; return a sentence with the measurements.
 
     Raises:
         Failed: the wheel does not install or run, or its import takes longer than MOST_IMPORT_SECONDS beyond NumPy's.

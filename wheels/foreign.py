@@ -1,6 +1,5 @@
-"""A wheel for another architecture, run on this machine: qemu's emulator of one program, with that architecture's Python, Vulkan loader
-and lavapipe from this system's packages, unpacked into a folder of the build. Nothing is installed.
-"""
+"""Runs a wheel for another architecture on this machine: qemu user-mode emulation with that architecture's Python,
+Vulkan loader and lavapipe from Debian packages, unpacked into a build folder. Nothing is installed."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ from wheels.audit import Failed
 from wheels.build import Target
 
 PACKAGES = ("libvulkan1", "mesa-vulkan-drivers")
-ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}  # as Debian calls them
-SECONDS = 3600.0  # that an emulated program may take
+ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}  # Debian's names
+SECONDS = 3600.0  # time limit of an emulated program
 
-# A call of the network, checked, and of a kernel that is compiled here.
+# Runs a network and checks the result, then a kernel that is compiled here.
 CALL = """
 import platform
 import numpy as np
@@ -40,11 +39,11 @@ with pumice.Context() as context, pumice.load(pumice.demo.DATA / "digits.onnx", 
 
 
 class Unable(Exception):
-    """The wheel cannot be run here; the message says what is missing."""
+    """The wheel cannot be run here; the message names what is missing."""
 
 
 def run(*command: object, cwd: Path = Path("/"), environment: Mapping[str, str] | None = None) -> str:
-    """Runs a command and returns what it printed. Raises Failed with that where it fails, or takes longer than SECONDS."""
+    """Run a command and return its output. Raise Failed with the output if it fails or takes longer than SECONDS."""
     try:
         done = subprocess.run(
             [str(part) for part in command],
@@ -63,7 +62,7 @@ def run(*command: object, cwd: Path = Path("/"), environment: Mapping[str, str] 
 
 
 def apt_options(architecture: str, folder: Path) -> list[str]:
-    """apt-get's options for packages of another architecture, with lists, a state and a store of their own in a folder."""
+    """Return apt-get's options for packages of another architecture, with lists, state and cache in a separate folder."""
     lists, archives = folder / "lists", folder / "archives"
     for made in (lists, archives):
         (made / "partial").mkdir(parents=True, exist_ok=True)
@@ -85,14 +84,14 @@ def apt_options(architecture: str, folder: Path) -> list[str]:
 
 
 def need_packages() -> None:
-    """Raises Unable where this system is not one of Debian's packages."""
+    """Raise Unable if this system does not use Debian packages."""
     for name in ("apt-get", "dpkg-deb"):
         if not shutil.which(name):
             raise Unable(f"no {name} here, which brings the other architecture's packages and qemu")
 
 
 def unpacked(packages: tuple[str, ...], architecture: str, folder: Path) -> Path:
-    """A folder with packages and all that they depend on, as they lie on a system. Made once."""
+    """Unpack packages and their dependencies into a folder, once; return it."""
     root, mark = folder / "root", folder / "packages"
     if mark.is_file() and mark.read_text() == " ".join(packages):
         return root
@@ -107,7 +106,7 @@ def unpacked(packages: tuple[str, ...], architecture: str, folder: Path) -> Path
 
 
 def emulator(target: Target, folder: Path) -> Path:
-    """qemu's program for the target: this machine's, else one that is unpacked from this system's package."""
+    """Return qemu's program for the target: an installed one, else one unpacked from this system's package."""
     name = f"qemu-{target.machine}-static"
     found = shutil.which(name)
     if found:
@@ -123,7 +122,7 @@ def emulator(target: Target, folder: Path) -> Path:
 
 
 def install(wheel: Path, target: Target, version: str, folder: Path) -> None:
-    """Unpacks the wheel with all that it needs for the target's Python, by this machine's pip."""
+    """Unpack the wheel and its dependencies for the target's Python, using this machine's pip."""
     shutil.rmtree(folder, ignore_errors=True)
     platforms = [
         part
@@ -138,11 +137,11 @@ def install(wheel: Path, target: Target, version: str, folder: Path) -> None:
 
 
 def check(wheel: Path, target: Target, version: str) -> str:
-    """Runs a wheel on lavapipe under emulation: its import, a network and a kernel. Returns a sentence of what was seen.
+    """Run a wheel on lavapipe under emulation: its import, a network and a kernel. Return a sentence with the result.
 
     Raises:
-        Unable: this machine lacks what that takes, or its system has no such Python.
-        Failed: the wheel does not install, or does not do what it should.
+        Unable: this machine lacks the tools, or its system has no such Python.
+        Failed: the wheel does not install, or gives wrong results.
     """
     folder = target.folder / "foreign"
     python = f"python{version}"

@@ -1,4 +1,4 @@
-"""The Pythons that wheels are built for, and where they are looked for."""
+"""The Python versions that wheels are built for, and how their interpreters are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-WANTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")  # t: without the global lock
+WANTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")  # t: free-threaded (no GIL)
 PLACES = "on PATH, among pyenv's versions or in PUMICE_PYTHONS (interpreters, separated by colons)"
 QUESTION = """
 import json, os, sys, sysconfig
@@ -25,12 +25,12 @@ print(json.dumps({
 
 
 class Missing(Exception):
-    """No interpreter can be had for a version; the message says where it was looked for."""
+    """There is no interpreter for a version; the message lists where it was searched."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One CPython with its headers."""
+    """A CPython with its headers."""
 
     version: str  # "3.11", "3.14t"
     executable: Path
@@ -38,17 +38,17 @@ class Interpreter:
 
     @property
     def tag(self) -> str:
-        """The Python and ABI tags of a wheel: cp311-cp311, cp314-cp314t."""
+        """Return the Python and ABI tags of a wheel: cp311-cp311, cp314-cp314t."""
         digits = self.version.replace(".", "")
         return f"cp{digits.rstrip('t')}-cp{digits}"
 
     def suffix(self, machine: str) -> str:
-        """How the file name of an extension module ends."""
+        """Return the file name suffix of extension modules."""
         return f".cpython-{self.version.replace('.', '')}-{machine}-linux-gnu.so"
 
 
 def candidates(version: str) -> list[Path]:
-    """Interpreters that may be of the version, in the order in which they are asked."""
+    """Return possible interpreters of the version, in search order."""
     named = [Path(part) for part in os.environ.get("PUMICE_PYTHONS", "").split(":") if part]
     on_path = shutil.which(f"python{version}")
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
@@ -59,7 +59,7 @@ def candidates(version: str) -> list[Path]:
 
 
 def ask(executable: Path) -> dict[str, str | bool]:
-    """What an interpreter says of itself; empty where it does not run."""
+    """Return what an interpreter reports about itself; empty if it does not run."""
     try:
         done = subprocess.run([executable, "-c", QUESTION], capture_output=True, text=True, check=False, timeout=60)
         answer: dict[str, str | bool] = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -69,11 +69,11 @@ def ask(executable: Path) -> dict[str, str | bool]:
 
 
 def find(version: str) -> Interpreter:
-    """The first CPython of a version that has its headers.
+    """Return the first CPython of a version that has its headers.
 
     Raises:
-        ValueError: wheels are not made for this version.
-        Missing: none is here, or those here have no headers.
+        ValueError: wheels are not built for this version.
+        Missing: none was found, or those found have no headers.
     """
     if version not in WANTED:
         raise ValueError(f"wheels are made for CPython {', '.join(WANTED)}; given {version}")

@@ -1,8 +1,7 @@
-"""Libraries to link against, so that what is built on a newer glibc runs on glibc 2.28.
+"""Stub libraries to link against, so that binaries built on a newer glibc run on glibc 2.28.
 
-The C library keeps the old versions of its functions beside the new ones. A linker takes the newest; it is shown stand-ins
-instead that have, for each name, the newest version that glibc 2.28 has. A name that glibc 2.28 lacks fails to link, unless
-old_glibc.c defines it.
+glibc keeps old symbol versions next to new ones, and a linker picks the newest. The stubs have, for each symbol, the
+newest version that glibc 2.28 has. A symbol that glibc 2.28 lacks fails to link, unless old_glibc.c defines it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 
 OLDEST = (2, 28)
 FALLBACKS = Path(__file__).with_name("old_glibc.c")
-# A program that needs glibc 2.34's functions finds those of these two libraries in libc.so.6; with glibc 2.28 it does not.
+# glibc 2.34 moved the functions of these two libraries to libc.so.6; in glibc 2.28 they are separate.
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 SEPARATE = {"libpthread.so": "libpthread.so.0", "libdl.so": "libdl.so.2"}
 LINE = re.compile(r"(FUNC|IFUNC|OBJECT)\s+(?:GLOBAL|WEAK)\s+DEFAULT\s+[0-9]+\s+(\w+)@@?GLIBC_([0-9.]+)$")
@@ -24,10 +23,10 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def old_symbols(table: str) -> dict[str, tuple[str, str]]:
-    """Name -> kind and version of each symbol of a C library as glibc 2.28 has it.
+    """Return name -> kind and version of each symbol of a C library, as of glibc 2.28.
 
     Args:
-        table: what `readelf --dyn-syms -W` prints of the library.
+        table: the output of `readelf --dyn-syms -W` for the library.
     """
     found: dict[str, tuple[str, str]] = {}
     for line in table.splitlines():
@@ -42,7 +41,7 @@ def old_symbols(table: str) -> dict[str, tuple[str, str]]:
 
 
 def stand_in(symbols: dict[str, tuple[str, str]]) -> tuple[str, str]:
-    """Assembly and version script of a library with these symbols."""
+    """Return assembly and version script of a library with these symbols."""
     lines = [".text"]
     for index, (name, (kind, text)) in enumerate(sorted(symbols.items())):
         lines += [f".globl s{index}", f".type s{index}, %{kind}", f"s{index}: .quad 0", f".size s{index}, 8"]
@@ -58,7 +57,7 @@ def run(*command: str | Path) -> str:
 
 
 def write(folder: Path, machine: str, compiler: str, readelf: str) -> list[str]:
-    """Writes the stand-ins and the fallbacks for a machine into a folder; returns the linker's flags."""
+    """Write the stubs and the fallbacks for a machine into a folder; return the linker flags."""
     folder.mkdir(parents=True, exist_ok=True)
     loader = LOADERS[machine]
     for soname in ("libc.so.6", "libm.so.6", loader):

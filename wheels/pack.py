@@ -1,4 +1,4 @@
-"""Writes the files of a wheel: the same files give the same bytes, whatever the folder, the clock and the order of a listing."""
+"""Writes the files of a wheel reproducibly: the bytes do not depend on the folder, the clock or the listing order."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from wheels import archive
 
 SKIPPED = ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
-EARLIEST = 315_532_800  # 1980-01-01: a zip file has no earlier time
+EARLIEST = 315_532_800  # 1980-01-01: the earliest time in a zip file
 
 
 def files_of(*trees: Path) -> dict[str, Path]:
-    """Name inside the wheel -> file, of folders that are laid over each other.
+    """Return name inside the wheel -> file, merging several folders.
 
     Raises:
         ValueError: two of them have a file of the same name.
@@ -35,7 +35,7 @@ def files_of(*trees: Path) -> dict[str, Path]:
 
 
 def wheel_text(version: str, tag: str) -> str:
-    """The text of the file WHEEL."""
+    """Return the content of the file WHEEL."""
     lines = ["Wheel-Version: 1.0", f"Generator: pumice {version}", "Root-Is-Purelib: false", f"Tag: {tag}"]
     return "\n".join([*lines, ""])
 
@@ -59,7 +59,7 @@ def write(
     epoch: int,
     deflate: Callable[[bytes], bytes] = archive.deflate,
 ) -> None:
-    """Writes a wheel.
+    """Write a wheel.
 
     Args:
         path: the wheel's; its name begins with the name and the version of the distribution.

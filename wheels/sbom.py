@@ -1,4 +1,4 @@
-"""What lies inside a wheel beside pumice's own code, as a CycloneDX document."""
+"""The third-party software in a wheel, as a CycloneDX document (SBOM)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NAME = "sboms/pumice.cdx.json"  # below .dist-info, where PEP 770 puts it
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of software inside the wheel."""
+    """A third-party component in the wheel."""
 
     name: str
-    version: str  # empty where the piece does not say
+    version: str  # empty if unknown
     licence: str  # an SPDX expression
     text: str  # its file in licenses/
     purl: str
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of what a wheel is built from."""
+    """Versions of the components a wheel is built from."""
 
     glslang: str
     pybind11: str
@@ -37,7 +37,7 @@ class Versions:
 
 
 def parts(versions: Versions) -> list[Part]:
-    """What is inside every wheel. A new part is added here, with its licence in licenses/."""
+    """Return the components of every wheel. Add a new one here, and its licence in licenses/."""
     github = "pkg:github"
     return [
         Part(
@@ -113,13 +113,13 @@ def file_component(path: Path, root: Path) -> dict[str, Any]:
 
 
 def document(version: str, tag: str, versions: Versions, tree: Path) -> str:
-    """The document's text; the same inputs give the same bytes.
+    """Return the document's text; the same inputs give the same bytes.
 
     Args:
         version: pumice's.
         tag: the wheel's, such as cp311-cp311-manylinux_2_28_x86_64.
-        versions: of what it is built from.
-        tree: the folder that holds the wheel's files, whose shared libraries are listed with their hashes.
+        versions: of the components.
+        tree: the folder with the wheel's files, whose shared libraries are listed with their hashes.
     """
     inside = [component(part) for part in parts(versions)]
     files = [
@@ -148,7 +148,7 @@ def document(version: str, tag: str, versions: Versions, tree: Path) -> str:
 
 
 def defined(text: str, name: str) -> str:
-    """The number of a `#define NAME number` line of a header's text.
+    """Return the number of a `#define NAME number` line of a header's text.
 
     Raises:
         ValueError: the header has no such line.
@@ -160,7 +160,7 @@ def defined(text: str, name: str) -> str:
 
 
 def header_versions(vulkan: Path, volk: Path) -> tuple[str, str]:
-    """The versions of the Vulkan headers and of volk in these folders."""
+    """Return the versions of the Vulkan headers and of volk in these folders."""
     core = (vulkan / "vulkan" / "vulkan_core.h").read_text()
     series = re.search(r"#define VK_HEADER_VERSION_COMPLETE VK_MAKE_API_VERSION\(0, ([0-9]+), ([0-9]+),", core)
     if not series:

@@ -1,6 +1,5 @@
-"""The operator table's test table: one row a case. They are compared with onnx's
-reference; those of `timed` are what `./dev bench operators` times, at sizes of its own.
-"""
+"""The operators' test table, one case per row. Cases are compared with onnx's reference; `./dev bench operators`
+times those of `timed`, at larger sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention: masks, shared heads, windows, caches, sizes around the tiles of its kernels."""
+"""Attention: masks, grouped heads, windows, KV caches, sizes around the kernels' tile sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def attentions() -> Iterator[Case]:
     def attention(note: str, *inputs: Given | None, **more: Any) -> Case:
         return case("Attention", note, *inputs, **CLOSE, **more)
 
-    # Batch, heads of q and of k and v, rows, keys, sizes of a key's and of a value's head.
+    # Batch, heads of Q and of K and V, query length, key length, head sizes of K and of V.
     for batch, q, kv, rows, keys, size, v_size in (
         (1, 2, 2, 65, 67, 64, 64),
         (1, 6, 2, 5, 33, 16, 12),
@@ -41,7 +41,7 @@ def attentions() -> Iterator[Case]:
     yield attention("keys before the rows", *square, x(37, 70), scale=0.125, softcap=2.0)
     for shape in ((37, 70), (3, 37, 70), (1, 1, 1, 70), (1, 3, 1, 70), (1, 1, 37, 41), (70,)):
         yield attention(f"a mask of {shape}", *square, x(*shape))
-        causal = int(len(shape) > 1 and shape[-2] == 37)  # onnx's reference takes the rows of any other mask for all
+        causal = int(len(shape) > 1 and shape[-2] == 37)  # onnx's reference broadcasts any other mask over the queries
         yield attention(f"a bool mask of {shape}", *square, x(*shape, dtype="bool"), is_causal=causal)
     for left, right in ((3, -1), (-1, 5), (4, 2), (0, 0)):
         windows = {"left_window_size": left, "right_window_size": right}
@@ -71,7 +71,7 @@ def attentions() -> Iterator[Case]:
 
 
 def caches() -> Iterator[Case]:
-    """Rows of a cache made anew."""
+    """Cases with rebuilt KV caches."""
     for dtype in ("float32", "float16", "int8", "int64"):
         for size in (8, 3):
             cache, update = x(2, 3, 11, size, dtype=dtype), x(2, 3, 4, size, dtype=dtype)
@@ -107,5 +107,5 @@ def rotations() -> Iterator[Case]:
     yield rotation("no rows", x(2, 3, 0, 8), x(2, 0, 4), x(2, 0, 4))
 
 
-# onnx's reference finds no largest of no scores.
+# onnx's reference has no maximum over zero scores.
 REFERENCES = {"Attention: 3 rows, 0 keys": lambda q, k, v: np.zeros((*q.shape[:3], v.shape[3]), q.dtype)}

@@ -115,7 +115,7 @@ def einsums() -> Iterator[Case]:
 
 
 def wide_products() -> Iterator[Case]:
-    """Products of doubles and integers."""
+    """Matmuls of float64 and integers."""
     for dtype in ("float64", "int32", "uint32", "int64", "uint64"):
         numbers: dict[str, Any] = {"dtype": dtype, "low": 0 if dtype.startswith("u") else -9, "high": 9}
         tight = {"fp32": (1e-14, 1e-14)}

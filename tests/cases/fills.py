@@ -1,4 +1,4 @@
-"""Operators that make tensors out of a shape, or keep or turn parts of one."""
+"""Operators that create tensors from a shape, or keep or rotate parts of one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def tiles() -> Iterator[Case]:
 
 
 def one_hot(indices: Array, depth: Array, values: Array, axis: int = -1) -> Array:
-    """OneHot with indices out of range, which onnx's reference wraps around."""
+    """OneHot with out-of-range indices, which onnx's reference wraps around."""
     size = int(depth.reshape(-1)[0])
     at = np.expand_dims(np.where(indices < 0, indices + size, indices), axis)
     classes = np.arange(size).reshape([-1 if k == axis % at.ndim else 1 for k in range(at.ndim)])

@@ -1,4 +1,4 @@
-"""Operators on constants alone: the host computes them."""
+"""Operators on constants only, which the host folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More work than 64 workgroups on an axis have, for every family of kernels and every axis of its grid."""
+"""More work than 64 workgroups per grid axis cover, for every kernel family and grid axis."""
 
 from __future__ import annotations
 

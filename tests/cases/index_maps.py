@@ -1,4 +1,4 @@
-"""Operators that move elements."""
+"""Data movement operators."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ def moved(op: str, note: str, *inputs: Given | None, **options: Any) -> Case:
 
 
 def transposes() -> Iterator[Case]:
-    """Transpositions through tiles of 64 or 32 a side, where rows and columns are long enough: at their borders,
-    within one and past several.
-    """
+    """Transpositions through tiles of 64 or 32 a side, for long enough rows and columns: at tile borders, within one
+    tile and past several."""
     for rows, columns in ((16, 16), (15, 33), (32, 64), (33, 65), (64, 32), (130, 66), (67, 131)):
         yield moved("Transpose", f"tiles of {rows} by {columns}", x(rows, columns))
     for dtype, bits in INTEGERS.items():
@@ -33,7 +32,7 @@ def transposes() -> Iterator[Case]:
 
 
 def groups() -> Iterator[Case]:
-    """Neighbours that move as one, or are made at once: from 32 to 128 bits, where sizes, strides and beginnings permit."""
+    """Neighbouring elements that are moved or computed as one group of 32 to 128 bits, if sizes, strides and offsets permit."""
     for dtype, bits in INTEGERS.items():
 
         def given(*shape: int, dtype: str = dtype) -> Given:

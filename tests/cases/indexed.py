@@ -1,4 +1,4 @@
-"""Operators that find elements by indices which are data themselves."""
+"""Operators that look up elements by indices from a tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def moved(op: str, note: str, *inputs: Given | None, **options: Any) -> Case:
 
 
 def gathered_elements(data: Array, indices: Array, axis: int = 0) -> Array:
-    """GatherElements with indices shorter than the data, which onnx's reference takes for the first axis only."""
+    """GatherElements with indices shorter than the data, which onnx's reference accepts only along the first axis."""
     axis %= data.ndim
     kept = tuple(slice(None) if k == axis else slice(size) for k, size in enumerate(indices.shape))
     return np.take_along_axis(data[kept], indices.astype(np.int64), axis)

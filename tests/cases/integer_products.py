@@ -14,7 +14,7 @@ SIGNS = ("int8", "uint8")
 
 
 def bytes_of(make: Any, dtype: str, *shape: int) -> Given:
-    """Any of them."""
+    """Return an input over the whole range of the type."""
     low, high = LIMITS[dtype]
     return make(*shape, dtype=dtype, low=low, high=high)
 
@@ -210,7 +210,7 @@ def dynamic() -> Iterator[Case]:
 
 
 def quantity(numbers: Array | None, columns: bool, axis: int | None = None) -> Array | int:
-    """A zero point or scale for rows or columns of a matrix, or for channels (`axis`), in a shape that broadcasts."""
+    """Return a zero point or scale of matrix rows or columns, or of channels (`axis`), in a broadcastable shape."""
     if numbers is None:
         return 0
     wide = numbers.astype("int64" if numbers.dtype.kind in "iu" else "float32")
@@ -222,7 +222,7 @@ def quantity(numbers: Array | None, columns: bool, axis: int | None = None) -> A
 
 
 def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Array:
-    """MatMulInteger, which leaves out the axes of vectors only at the end: a zero point of a row needs that row."""
+    """MatMulInteger. The axes of vectors are removed only at the end, because a row's zero point needs the row axis."""
     left, right = np.atleast_2d(a.astype("int64")), b.astype("int64")
     if right.ndim == 1:
         right = right[:, None]
@@ -258,7 +258,7 @@ def conv_integer(
     group: int = 1,
     auto_pad: str = "NOTSET",
 ) -> Array:
-    """A sum over taps of products of strided images."""
+    """A sum over filter taps of strided images times weights."""
     taps, axes = weights.shape[2:], weights.ndim - 2
     steps, spread = strides or [1] * axes, dilations or [1] * axes
     around = padding(x, taps, steps, spread, auto_pad, pads)

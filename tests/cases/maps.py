@@ -56,7 +56,7 @@ def maps() -> Iterator[Case]:
 
 
 def elementary() -> Iterator[Case]:
-    """Functions of one operand, where they are defined and at special numbers."""
+    """Unary functions over their domain and at special values."""
     for op, low, high in (
         ("Sin", -2, 2),
         ("Cos", -2, 2),
@@ -140,7 +140,7 @@ def more_maps() -> Iterator[Case]:
 
 
 def doubles() -> Iterator[Case]:
-    """Maps that compute in double precision."""
+    """Elementwise operators that compute in float64."""
     tight = {"fp32": (1e-15, 1e-15)}
     for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum"):
         yield case(
@@ -188,11 +188,11 @@ def doubles() -> Iterator[Case]:
     )
     for op in ("Log", "Erf", "Softplus", "Mish", *trigonometric, *bent):
         low, high = ranges.get(op, (-9, 9))
-        # Numbers of attributes are float32, and so are some of the references.
+        # Attributes are float32, and so are some of the references.
         close = {"fp32": (2e-7, 2e-7) if op in bent else (1e-14, 1e-14)}
         yield case(op, "doubles", x(5, 137, dtype="float64", low=low, high=high), **close)
         numbers = [n for n in SPECIAL if np.isfinite(n) and abs(n) < 1e4] if op == "Tan" else [*SPECIAL, 3.25, -5.5]
-        if op == "ThresholdedRelu":  # keeps NaN
+        if op == "ThresholdedRelu":  # propagates NaN
             numbers = numbers[1:]
         yield case(op, "special doubles", given(numbers, "float64"), **close)
     yield case(
@@ -219,7 +219,7 @@ def ranges() -> Iterator[Case]:
         yield case("Range", f"{dtype}, up", fixed(3, dtype), fixed(17, dtype), fixed(4, dtype), **EXACT)
         yield case("Range", f"{dtype}, down", fixed(5, dtype), fixed(-7, dtype), fixed(-3, dtype), **EXACT)
         yield case("Range", f"{dtype}, nothing", fixed(5, dtype), fixed(5, dtype), fixed(2, dtype))
-        many = fixed(0, dtype), fixed(5003, dtype), fixed(1, dtype)  # more than the host keeps
+        many = fixed(0, dtype), fixed(5003, dtype), fixed(1, dtype)  # more elements than the host folds
         yield case("Range", f"{dtype}, many", *many, fp16=(1e-3, 1e-3))
     yield case("Range", "fractions", fixed(0.5, "float32"), fixed(2.5, "float32"), fixed(0.25, "float32"))
     yield case("Range", "64 bits", *(fixed(n, "int64") for n in (2**40, 2**40 + 6000 * 2**33, 2**33)))

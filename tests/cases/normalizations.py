@@ -82,7 +82,7 @@ def normalizations() -> Iterator[Case]:
 
 
 def held_rows() -> Iterator[Case]:
-    """Rows around the lengths up to which so many invocations hold them in registers."""
+    """Rows around the maximum lengths that a number of invocations keeps in registers."""
     norm = {"fp32": (1e-4, 1e-4), "fp16": (4e-3, 4e-3)}
     for rows, size in (
         (17, 4),
@@ -118,7 +118,7 @@ def held_rows() -> Iterator[Case]:
 
 
 def columns() -> Iterator[Case]:
-    """Softmax over another axis than the last."""
+    """Softmax along axes other than the last."""
     special = np.zeros((37, 20), "float32")
     special[5, :6] = np.inf, -np.inf, np.nan, np.inf, np.nan, -np.inf
     special[:, 6], special[:, 7] = np.inf, -np.inf

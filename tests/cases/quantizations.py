@@ -21,7 +21,7 @@ def quantizations() -> Iterator[Case]:
     for dtype, (low, high) in RANGES.items():
         middle = fixed((low + high) // 2 + 1, dtype)
         data = x(3, 5, 7, low=-3, high=3)
-        is_narrow = dtype.endswith("int4")  # programs have such types inside, not at their borders
+        is_narrow = dtype.endswith("int4")  # programs have these types only internally, not as inputs or outputs
         make = w if is_narrow else x
         if not is_narrow:
             yield case("QuantizeLinear", f"{dtype}, one scale", data, fixed(0.0234375, "float32"), middle)

@@ -1,4 +1,4 @@
-"""Tensors of more than 64 KiB, of every family that is cut where they are more than a device binds."""
+"""Tensors of more than 64 KiB, for every family that is split if tensors exceed the binding range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, with a model of all that ONNX says of them, in double precision."""
+"""LSTM, GRU and RNN, with a float64 model of their ONNX definitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def layer(
     largest: float = 0.5,
     **attributes: Any,
 ) -> Case:
-    """A layer with weights of up to `largest`: where there are many, small ones keep it from running wild."""
+    """A layer with weights up to `largest`; small values keep large layers from diverging."""
     spread = {"low": -largest, "high": largest}
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
     rows = GATES[op] * units

@@ -35,7 +35,7 @@ def positions() -> Iterator[Case]:
 
 
 def teams() -> Iterator[Case]:
-    """Rows and columns around the sizes from which more invocations share them, in fours and not."""
+    """Rows and columns around the sizes from which more invocations share them, in vec4s or not."""
     sums = {"fp32": (1e-4, 1e-4), "fp16": (2e-3, 0.5)}
     for rows, columns in ((19, 31), (19, 32), (19, 33), (5, 1020), (5, 1023), (5, 1024), (5, 1025)):
         yield case("ReduceSum", f"{rows} rows of {columns}", x(rows, columns), fixed([1]), **sums)

@@ -1,4 +1,4 @@
-"""Regions of images and blocks of them."""
+"""Regions of interest and blocks of images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def regions() -> Iterator[Case]:
 
 
 def rounded(v: float) -> int:
-    """Halves away from zero."""
+    """Round half away from zero."""
     return int(math.copysign(math.floor(abs(v) + 0.5), v))
 
 

@@ -14,7 +14,7 @@ COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "alig
 
 
 def grids() -> Iterator[Case]:
-    """Places beyond the borders too; 16-bit places are coarse."""
+    """Sampling positions beyond the borders too; fp16 positions are coarse."""
     options: dict[str, Any] = {"fp16": (2e-3, 4e-3)}
     for mode in ("linear", "cubic"):
         for padding in ("zeros", "border", "reflection"):

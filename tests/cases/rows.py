@@ -1,9 +1,9 @@
 """Rows of the operators' test table.
 
-A row is `case(OP, NOTE, *inputs, **attributes)`. Inputs are arrays to be given at the call (`x`), constants of the graph (`w`, and
-every array written out with `fixed`) or None where an optional input is left out. Random floats are multiples of 1/64 between -2
-and 2, so that float16 holds them exactly and its tolerance is that of the arithmetic alone. Sizes are odd primes, one element,
-nothing, just past a workgroup, just past a tile.
+A row is `case(OP, NOTE, *inputs, **attributes)`. Inputs are arrays given at the call (`x`), constants of the graph
+(`w`, and explicit values with `fixed`) or None for an omitted optional input. Random floats are multiples of 1/64
+between -2 and 2, which are exact in fp16, so the fp16 tolerance covers only the arithmetic. Sizes are odd primes, one,
+zero, just past a workgroup, just past a tile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes  # noqa: F401 - NumPy knows the names of its dtypes from here on
+import ml_dtypes  # noqa: F401 - registers its dtypes with NumPy
 import numpy as np
 import numpy.typing as npt
 
@@ -70,7 +70,7 @@ def given(values: Any, dtype: str = "float32") -> Given:
 
 @dataclass(frozen=True)
 class Case:
-    """An operator on inputs. Tolerances are relative and absolute; integers and booleans have to be equal."""
+    """An operator with its inputs. Tolerances are relative and absolute; integers and booleans must be equal."""
 
     op: str
     note: str
@@ -80,8 +80,8 @@ class Case:
     fp32: tuple[float, float]
     fp16: tuple[float, float]
     large: bool  # for the --all tier
-    torch: str = ""  # PyTorch's expression for it, over the inputs a, b, c .. that are given at the call: a row of the benchmarks
-    reads: int = 1  # how often it reads its inputs, where they are too long to be held
+    torch: str = ""  # equivalent PyTorch expression over the call inputs a, b, c, ...: makes this a benchmark row
+    reads: int = 1  # number of times it reads its inputs if they are too long to keep in registers
 
     def __str__(self) -> str:
         return f"{self.op}: {self.note}"
@@ -92,17 +92,17 @@ class Case:
 
     @property
     def has_wide_integers(self) -> bool:
-        """Whether the device reads an input of 64-bit integers."""
+        """Return whether the device reads an input of 64-bit integers."""
         return any(one is not None and not one.constant and one.dtype in ("int64", "uint64") for one in self.inputs)
 
     def tolerance(self, precision: str) -> tuple[float, float]:
-        """bfloat16 has three bits of mantissa less than float16."""
+        """Return the tolerance; bfloat16 has three bits of mantissa less than float16."""
         if precision == "bf16":
             return 8 * self.fp16[0], 8 * self.fp16[1]
         return self.fp32 if precision == "fp32" else self.fp16
 
     def arrays(self) -> list[Array | None]:
-        """The inputs' elements: always the same for the same row."""
+        """Return the input elements, always the same for a row."""
         random = np.random.default_rng(zlib.crc32(str(self).encode()))
         return [one.array(random) if one else None for one in self.inputs]
 
@@ -110,7 +110,7 @@ class Case:
 def values_in(
     graph: pumice.Graph, case: Case, arrays: Sequence[Array | None]
 ) -> tuple[list[pumice.Value | None], dict[str, Array]]:
-    """The case's operands in a graph, those that are no constants as inputs; and these inputs' elements by their names."""
+    """Return the case's operands in a graph, with non-constants as inputs, and the elements of these inputs by name."""
     values: list[pumice.Value | None] = []
     given: dict[str, Array] = {}
     for k, (one, array) in enumerate(zip(case.inputs, arrays, strict=True)):

@@ -1,4 +1,4 @@
-"""Rows that `./dev bench operators` times: operators bound by memory, and matrix products. The tests run them at small sizes."""
+"""Rows timed by `./dev bench operators`: memory-bound operators and matmuls. The tests run them at small sizes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from cases.rows import Case, Given, case, fixed, w, x
 
-# op, rows of A, columns of B, depth, dtype, whether B is given at the call
+# op, M, N, K, dtype, whether B is given at the call
 Product = tuple[str, int, int, int, str, bool]
-# The products inside BERT-base (128 words), ViT-B (197 patches) and the encoder of Whisper-tiny (1,500 frames).
+# The matmuls in BERT-base (128 tokens), ViT-B (197 patches) and the encoder of Whisper-tiny (1,500 frames).
 TRANSFORMERS: Sequence[tuple[int, int, int]] = (
     *((128, 768, 768), (128, 3072, 768), (128, 768, 3072)),
     *((197, 768, 768), (197, 2304, 768), (197, 3072, 768), (197, 768, 3072)),
@@ -112,7 +112,7 @@ def streamed(size: int, dtypes: Sequence[str], columns: int, side: int) -> Itera
 
 
 def product(op: str, m: int, n: int, k: int, dtype: str, given: bool, copies: int = 1) -> Case:
-    """A matrix product with sums of float32, or of int32. copies: of B, which PyTorch multiplies by in turn."""
+    """A matmul that accumulates in float32 or int32. copies: number of B matrices that PyTorch multiplies by in turn."""
     b = (x if given else w)(k, n, dtype=dtype, low=1)
     bias = [fixed(np.ones(n), dtype)] if op == "Gemm" else []
     torch = {"Gemm": "F.relu(a @ b + 1)", "MatMulInteger": "torch._int_mm(a, b)"}.get(op)
@@ -122,7 +122,7 @@ def product(op: str, m: int, n: int, k: int, dtype: str, given: bool, copies: in
 
 
 def small() -> Iterator[Case]:
-    """The timed cases in sizes for tests: halves are float32 rows at the precision fp16."""
+    """The timed cases in sizes for tests: fp16 rows become float32 rows run at precision fp16."""
     yield from streamed(1 << 16, ("float32",), columns=64, side=8)
     shapes = {
         (op, max(m // 16, 1), max(n // 16, 1), max(k // 16, 1), "float32" if dtype == "float16" else dtype, given)

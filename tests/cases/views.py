@@ -1,4 +1,4 @@
-"""Operators whose result is their input, seen otherwise."""
+"""Operators whose result is a view of their input."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def windows() -> Iterator[Case]:
 
 def unpoolings() -> Iterator[Case]:
     def unpool(note: str, data: Given, pooled: int, *sizes: Given, **options: Any) -> Case:
-        """A MaxUnpool of distinct places in a tensor of `pooled` elements."""
+        """A MaxUnpool with distinct indices into a tensor of `pooled` elements."""
         places = np.random.default_rng(pooled).permutation(pooled)[: np.prod(data.shape, dtype=int)]
         return case("MaxUnpool", note, data, given(places.reshape(data.shape), "int64"), *sizes, **options, **EXACT)
 

@@ -1,4 +1,4 @@
-"""Cases of the corpus: how to make a model, which inputs it takes, and of which sizes."""
+"""Cases of the corpus: how to create a model, its inputs, and their sizes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 Sizes = dict[str, int]
-Dimension = int | str  # a size, or symbols with + - * //
+Dimension = int | str  # a size, or an expression of symbols with + - * //
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input: its element type, its dimensions, and what values it takes.
+    """An input: its element type, dimensions and kind of values.
 
-    values: "normal", "uniform LOW HIGH", "integers LOW HIGH" (below HIGH), "lengths" (rows of ones, then zeros), "ends" (zeros, then
-    ones), "range" (along the last axis), "falling" (to 1 along it), "times SCALE" (normal, scaled).
+    values: "normal", "uniform LOW HIGH", "integers LOW HIGH" (below HIGH), "lengths" (rows of ones, then zeros), "ends"
+    (zeros, then ones), "range" (along the last axis), "falling" (down to 1 along it), "times SCALE" (normal, scaled).
     """
 
     dtype: str
@@ -63,10 +63,10 @@ def lengths(*dimensions: Dimension, dtype: str = "int64") -> Input:
 
 @dataclass(frozen=True)
 class Case:
-    """A model to export. The first of `sizes` is the example that the exporter sees; all are run.
+    """A model to export. The first of `sizes` is the exporter's example input; all are run.
 
-    exporters: "dynamo" and "script" are PyTorch's, "sklearn" is skl2onnx. variants: "fp16" (a copy in half precision),
-    "dynamic_int8" and "qdq_int8" (ONNX Runtime's quantised copies), all of the first exporter's file.
+    exporters: "dynamo" and "script" are PyTorch's, "sklearn" is skl2onnx. variants: "fp16" (a half-precision copy),
+    "dynamic_int8" and "qdq_int8" (quantised by ONNX Runtime), all from the first exporter's file.
     """
 
     name: str
@@ -76,12 +76,12 @@ class Case:
     sizes: Sequence[Sizes] = ({},)
     exporters: Sequence[str] = ("dynamo", "script")
     variants: Sequence[str] = ()
-    opset: int | None = None  # the exporter's own choice
-    options: dict[str, Any] = field(default_factory=dict)  # options of the exporter
+    opset: int | None = None  # None: the exporter's default
+    options: dict[str, Any] = field(default_factory=dict)  # exporter options
 
     @property
     def names(self) -> list[str]:
-        """Names of the case's files."""
+        """Return the names of the case's files."""
         made = [f"{self.name}.{exporter}" for exporter in self.exporters] if len(self.exporters) > 1 else [self.name]
         return made + [f"{self.name}.{variant}" for variant in self.variants]
 

@@ -1,4 +1,4 @@
-"""Branches and loops: what torch.jit.script and torch.cond leave in a graph."""
+"""Branches and loops, as exported from torch.jit.script and torch.cond."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .case import Case, Input, floats
 
 
 class Branch(nn.Module):
-    """One of two networks, as the sum of the input says."""
+    """One of two networks, selected by the sum of the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Branch(nn.Module):
 
 
 class EarlyExit(nn.Module):
-    """Layers until the answer is sure, at most six of them."""
+    """Up to six layers, until the prediction is confident."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class EarlyExit(nn.Module):
 
 
 class Greedy(nn.Module):
-    """Letters one after the other, each from the last: a loop with a state and a list of results."""
+    """Greedy decoding of letters: a loop with a state and a list of results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Rows(nn.Module):
 
 
 class Pieces(nn.Module):
-    """A list of tensors: cut, changed and joined."""
+    """A list of tensors: split, reduced and concatenated."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         pieces = torch.split(x, 3, dim=0)
@@ -108,7 +108,7 @@ class Cond(nn.Module):
 
 
 class Newton(nn.Module):
-    """Square roots by iteration until they are close: the number of trips depends on data."""
+    """Square roots by Newton iteration until convergence: a data-dependent number of iterations."""
 
     def forward(self, x: Tensor) -> Tensor:
         guess = torch.ones_like(x)
@@ -121,7 +121,7 @@ def scripted(made: nn.Module) -> torch.jit.ScriptModule:
     from .export import seeded
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit.script is deprecated; what it makes is in use
+        warnings.simplefilter("ignore")  # torch.jit.script is deprecated, but its output is in use
         return torch.jit.script(seeded(made))
 
 

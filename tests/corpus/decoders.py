@@ -1,4 +1,4 @@
-"""Decoders as of 2023 and later: rotary positions, grouped heads, gated feed-forward parts, experts, state spaces."""
+"""Decoders as of 2023 and later: RoPE, grouped-query attention, gated MLPs, mixture of experts, state spaces."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rotary(nn.Module):
 
 
 class GroupedAttention(nn.Module):
-    """Four heads of queries to two of keys and values; `fused` leaves the product to PyTorch's operator."""
+    """Four query heads and two KV heads; `fused` uses PyTorch's attention operator."""
 
     def __init__(self, width: int, fused: bool, heads: int = 4, groups: int = 2) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Gated(nn.Module):
 
 
 class Experts(nn.Module):
-    """Each word goes to the best two of four experts; all of them are computed, in one product each."""
+    """Routes each token to the top two of four experts; all experts are computed, in batched matmuls."""
 
     def __init__(self, width: int, inner: int, experts: int = 4) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Experts(nn.Module):
 
 
 class ExpertsInTurn(nn.Module):
-    """The words of each expert are picked out, run and added back: shapes that depend on data."""
+    """Selects the tokens of each expert, runs it and adds the result: data-dependent shapes."""
 
     def __init__(self, width: int, inner: int, experts: int = 3) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Words after those of a cache, a mask over both and the places of the words -> scores and the longer cache."""
+    """input_ids, attention mask over past and new tokens, position_ids and the KV cache -> logits and the new KV cache."""
 
     def __init__(self, width: int = 32, fused: bool = False, feed: str = "gated") -> None:
         super().__init__()
@@ -154,9 +154,8 @@ class Llama(nn.Module):
 
 
 class Mamba(nn.Module):
-    """A selective state space: a short convolution over time, then a recurrence that is written out step by step, or as a scan of
-    logarithms' sums.
-    """
+    """A selective state space model: a short convolution over time, then a recurrence that is unrolled step by step,
+    or computed by cumulative sums of logarithms."""
 
     def __init__(self, width: int = 16, states: int = 4, steps: int = 6, unrolled: bool = True) -> None:
         super().__init__()
@@ -196,7 +195,7 @@ class Mamba(nn.Module):
 
 
 class ScannedMamba(nn.Module):
-    """The recurrence of Mamba as PyTorch's own scan, which the exporter writes as Scan."""
+    """Mamba's recurrence as PyTorch's scan, exported as Scan."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -216,7 +215,7 @@ class ScannedMamba(nn.Module):
 
 
 class LinearAttention(nn.Module):
-    """Keys and values are summed as they come (cumulative sums of outer products), with a mask of lengths."""
+    """Causal linear attention: cumulative sums of outer products of K and V, with a padding mask."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -231,7 +230,7 @@ class LinearAttention(nn.Module):
 
 
 class Alibi(nn.Module):
-    """Scores that fall with distance, at a rate of each head's own; one head of keys and values for all."""
+    """ALiBi attention with a slope per head; multi-query (one KV head)."""
 
     def __init__(self, width: int = 32, heads: int = 4) -> None:
         super().__init__()

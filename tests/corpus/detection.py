@@ -1,4 +1,4 @@
-"""Boxes in pictures: by queries, by anchors with suppression, and by the highest points of a map."""
+"""Object detection: by queries, by anchors with NMS, and by peaks of a heatmap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DetrLayer(nn.Module):
 
 
 class Detr(nn.Module):
-    """Seven learned queries ask a picture for objects -> classes and boxes; sine positions from sums of a mask of ones."""
+    """DETR: seven learned queries on an image -> classes and boxes; sine positions from cumulative sums of ones."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Detr(nn.Module):
 
 
 class Anchored(nn.Module):
-    """Scores and boxes of anchors on two scales: the heads of a one-stage detector, decoded to corners."""
+    """Scores and boxes of anchors at two scales: the heads of a one-stage detector, decoded to corners."""
 
     def __init__(self, classes: int = 4) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Anchored(nn.Module):
 
 
 class BestAnchors(nn.Module):
-    """The twelve best boxes of all classes."""
+    """The top twelve boxes over all classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,11 +108,11 @@ class BestAnchors(nn.Module):
 
 
 class Suppression(torch.autograd.Function):
-    """ONNX's NonMaxSuppression, which PyTorch has no operator for: rows of picture, class and box."""
+    """ONNX's NonMaxSuppression, which PyTorch has no operator for: rows of batch index, class and box."""
 
     @staticmethod
     def forward(ctx: Any, boxes: Tensor, scores: Tensor) -> Tensor:
-        return torch.tensor([[0, 0, 0], [0, 1, 1]])  # any rows do while it is traced
+        return torch.tensor([[0, 0, 0], [0, 1, 1]])  # any rows will do for tracing
 
     @staticmethod
     def symbolic(g: Any, boxes: Any, scores: Any) -> Any:
@@ -121,7 +121,7 @@ class Suppression(torch.autograd.Function):
 
 
 class Suppressed(nn.Module):
-    """At most five boxes of each class that hardly overlap, with their scores, best first: as many as there are."""
+    """NMS with at most five boxes per class, and their scores, best first; a data-dependent number of rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Suppressed(nn.Module):
 
 
 class Centers(nn.Module):
-    """Objects where a map of heat is highest among its neighbours."""
+    """Detection by local maxima of a heatmap."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Centers(nn.Module):
 
 
 class Picked(nn.Module):
-    """Rows of which the score is high enough, as many as there are."""
+    """Rows with a score above a threshold: a data-dependent number."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -45,9 +45,9 @@ def cases() -> Iterator[Case]:
 
 
 def seeded(module: nn.Module) -> nn.Module:
-    """The module with weights that keep activations near 1.
+    """Initialise the module with weights that keep activations near 1.
 
-    They are about 1 / sqrt(fan in), norms are near 1, and statistics of batches are not 0 and 1.
+    They are about 1 / sqrt(fan in), norm weights are near 1, and batch statistics differ from 0 and 1.
     """
     random = torch.Generator().manual_seed(0)
     for name, parameter in module.named_parameters():
@@ -65,7 +65,7 @@ def _fill(name: str, parameter: nn.Parameter, random: torch.Generator) -> None:
     role = name.rsplit(".", 1)[-1]
     if getattr(parameter, "as_made", False):
         return
-    if parameter.ndim < 2 or role == "original0":  # the lengths of a weight that is stored as lengths and directions
+    if parameter.ndim < 2 or role == "original0":  # original0: the magnitudes of a weight-normalised parameter
         parameter.normal_(1 if role in ("weight", "original0") else 0, 0.1, generator=random)
     else:
         fan_in = parameter.shape[-2] if role in ("up", "down") else parameter[0].numel()
@@ -76,14 +76,14 @@ def _fill(name: str, parameter: nn.Parameter, random: torch.Generator) -> None:
 
 
 def exported(case: Case, exporter: str, dtype: torch.dtype = torch.float32) -> onnx.ModelProto:
-    """Raises what the exporter raises."""
+    """Export a case. Raise whatever the exporter raises."""
     if exporter == "sklearn":
         made = case.make()
         assert isinstance(made, onnx.ModelProto)
         return made
     torch.manual_seed(0)
     module = case.make()
-    if not isinstance(module, torch.jit.ScriptModule):  # a scripted module is seeded already
+    if not isinstance(module, torch.jit.ScriptModule):  # scripted modules are seeded already
         module = seeded(module).to(dtype)
     example = tuple(
         torch.from_numpy(array).to(dtype) if array.dtype == np.float32 else torch.from_numpy(array)
@@ -124,7 +124,7 @@ def _dynamic(case: Case) -> tuple[Any, ...] | None:
 
 
 def files(case: Case) -> Iterator[Callable[[], Stored]]:
-    """A function for each file of a case, which exports it."""
+    """Yield a function for each file of a case, which exports it."""
     for name, exporter in zip(case.names, case.exporters, strict=False):
         yield functools.partial(_file, case, name, exporter)
     for variant in case.variants:
@@ -137,13 +137,13 @@ def _file(case: Case, name: str, exporter: str) -> Stored:
 
 
 def _possible(case: Case, model: onnx.ModelProto) -> list[Sizes]:
-    """The sizes that ONNX Runtime runs: an exporter may have written the example's into the nodes, or left those of 0 open."""
+    """Return the sizes that ONNX Runtime can run: an exporter may hard-code the example's sizes, or not support 0."""
     session = reference(model)
     possible = []
     for sizes in case.sizes:
         try:
             session.run(None, arrays(case.inputs, sizes))
-        except Exception as error:  # the runtime raises errors of its own class
+        except Exception as error:  # the runtime raises its own exception types
             if sizes is case.sizes[0]:
                 raise
             print(f"{case.name} without {sizes}: {str(error).splitlines()[0][:100]}")
@@ -153,7 +153,7 @@ def _possible(case: Case, model: onnx.ModelProto) -> list[Sizes]:
 
 
 def _variant(case: Case, variant: str) -> Stored:
-    """A variant of the file of the first exporter."""
+    """Export a variant of the first exporter's file."""
     base = _file(case, case.names[0], case.exporters[0])
     name = f"{case.name}.{variant}"
     inputs = base.inputs
@@ -167,16 +167,15 @@ def _variant(case: Case, variant: str) -> Stored:
 
 
 def quantised(base: Stored, variant: str) -> onnx.ModelProto:
-    """The model as ONNX Runtime quantises it: weights in int8, activations measured beforehand ("qdq") or as it runs
-    ("dynamic").
-    """
+    """Return the model as quantised by ONNX Runtime: int8 weights; activation ranges from calibration ("qdq") or at
+    run time ("dynamic")."""
     from onnxruntime import quantization
 
     with tempfile.TemporaryDirectory() as folder:
         source, prepared, made = (str(Path(folder) / name) for name in ("source.onnx", "prepared.onnx", "made.onnx"))
         plain = onnx.ModelProto()
         plain.CopyFrom(base.model)
-        del plain.graph.value_info[:]  # these shapes do not hold for what the quantiser makes of the graph
+        del plain.graph.value_info[:]  # these shapes become invalid when the quantiser rewrites the graph
         onnx.save(plain, source)
         quantization.quant_pre_process(source, prepared, skip_symbolic_shape=True)
         if variant == "dynamic_int8":
@@ -209,7 +208,7 @@ def main() -> int:
         for file in files(case):
             try:
                 stored = file()
-            except Exception as error:  # whatever an exporter raises: the others go on
+            except Exception as error:  # whatever an exporter raises, continue with the others
                 failed.append(case.name)
                 print(f"{case.name}: {type(error).__name__}: {str(error)[:600]}", flush=True)
                 continue

@@ -1,4 +1,4 @@
-"""Networks that make pictures: segmentation with skips, autoencoders, generators, diffusion, larger pictures out of small ones."""
+"""Image generation: UNet, autoencoders, generators, diffusion, super-resolution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def twice(before: int, after: int) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """Down twice, up twice, each step beside what was on the way down; sizes that are odd are padded."""
+    """Two downsampling and two upsampling steps with skip connections; odd sizes are padded."""
 
     def __init__(self, transposed: bool) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class UNet(nn.Module):
 
 
 class Vae(nn.Module):
-    """A picture and noise -> the picture again, with the mean and the logarithm of variance of what lies between."""
+    """An image and noise -> the reconstruction, with the latent mean and log-variance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Vae(nn.Module):
 
 
 class Generator(nn.Module):
-    """Noise -> a picture."""
+    """Noise -> an image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Generator(nn.Module):
 
 
 class Styled(nn.Module):
-    """Weights of a convolution that each picture's style scales: batches as groups."""
+    """A convolution with weights scaled per image by its style: the batch becomes groups."""
 
     def __init__(self, channels: int = 8) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class SuperResolution(nn.Module):
 
 
 class Unshuffled(nn.Module):
-    """Pixels to channels, dense residuals, channels to pixels."""
+    """Space-to-depth, dense residual blocks, depth-to-space."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Residual(nn.Module):
 
 
 class Diffusion(nn.Module):
-    """A noisy picture, how far along it is and words -> the noise in it."""
+    """A noisy image, the timestep and a text -> the predicted noise."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()

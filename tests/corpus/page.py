@@ -1,4 +1,4 @@
-"""docs/corpus.md: what became of every model of the corpus. python -m corpus.page [--write] [NAME ...]."""
+"""Writes docs/corpus.md: the outcome of every model of the corpus. python -m corpus.page [--write] [NAME ...]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transformers over patches of pictures: plain, in shifted windows, with shrinking keys; and two towers for pictures and words."""
+"""Vision transformers: plain, with shifted windows, with reduced keys; and CLIP with image and text towers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .transformers import WORDS
 
 
 class Block(nn.Module):
-    """PyTorch's fused product, norms before."""
+    """A pre-norm transformer block with PyTorch's fused attention."""
 
     def __init__(self, width: int, heads: int, gelu: str = "none") -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Vit(nn.Module):
 
 
 class AnySizeVit(nn.Module):
-    """Positions are stretched to the picture's size by a bicubic filter; four first tokens."""
+    """A ViT with position embeddings resized bicubically to the image's size, and four prefix tokens."""
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class AnySizeVit(nn.Module):
 
 
 class WindowAttention(nn.Module):
-    """Attention within windows of patches, with learned biases by relative position, and a mask where windows wrap around."""
+    """Attention within windows of patches, with learned relative position biases, and a mask for wrapped-around windows."""
 
     def __init__(self, width: int, heads: int, window: int, shift: int, side: int) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Swin(nn.Module):
 
 
 class ShrunkAttention(nn.Module):
-    """Keys and values of a picture made smaller by a convolution."""
+    """Attention with K and V of an image downsampled by a convolution."""
 
     def __init__(self, width: int, heads: int, times: int) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class SegStage(nn.Module):
 
 
 class SegFormer(nn.Module):
-    """A class for every fourth pixel, from stages of several sizes."""
+    """A class per 4 x 4 pixels, from stages of several resolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class SegFormer(nn.Module):
 
 
 class Clip(nn.Module):
-    """Pictures and texts, each by a tower of its own, and how alike they are; a text ends at its largest number."""
+    """Images and texts, each encoded by its tower, and their similarities; a text ends at its largest token id."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()

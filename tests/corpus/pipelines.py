@@ -1,4 +1,4 @@
-"""Pipelines of scikit-learn, fitted to seeded data, as skl2onnx writes them."""
+"""scikit-learn pipelines, fitted to seeded data, as exported by skl2onnx."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fitted(estimator: Any, classes: int, zipped: bool) -> onnx.ModelProto:
     estimator.fit(x, kinds if classes else target)
     plain = (
         classes and not zipped and not isinstance(estimator, svm.LinearSVC)
-    )  # an array of probabilities, not a list of maps
+    )  # an array of probabilities, not a list of dictionaries
     options = {id(estimator): {"zipmap": False}} if plain else None
     return to_onnx(estimator, x[:1], options=options, target_opset={"": 18, "ai.onnx.ml": 3})
 

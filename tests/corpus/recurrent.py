@@ -9,7 +9,7 @@ from .case import Case, Input, floats, integers
 
 
 class Tagger(nn.Module):
-    """Words -> labels, by an LSTM that reads in both directions."""
+    """Tokens -> labels, by a bidirectional LSTM."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Gru(nn.Module):
 
 
 class Packed(nn.Module):
-    """Rows of several lengths, as a packed sequence."""
+    """Sequences of several lengths, as a packed sequence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Packed(nn.Module):
 
 
 class Reader(nn.Module):
-    """Convolutions over a line of writing, then an LSTM along it, then letters."""
+    """Text line recognition: convolutions over an image, then an LSTM along it, then letters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Reader(nn.Module):
 
 
 class Attended(nn.Module):
-    """A GRU cell that looks back at what was read, for a number of steps that is written out."""
+    """A GRU cell that attends to the encoded input, unrolled for a fixed number of steps."""
 
     def __init__(self) -> None:
         super().__init__()

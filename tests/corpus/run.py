@@ -1,4 +1,4 @@
-"""Runs models of the corpus beside ONNX Runtime, and says how far apart they are."""
+"""Runs models of the corpus and compares them with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from .store import Stored
 
 
 def reference(model: onnx.ModelProto) -> Any:
-    """A session of ONNX Runtime on the CPU that runs the nodes as they are written."""
+    """Return an ONNX Runtime CPU session without graph optimisations."""
     return exact_session(model, optimize=False)
 
 
 def error_of(actual: Any, expected: Any, share: float = 1.0) -> float:
-    """The largest difference of this share of the elements, in parts of the largest expected number; what is no float has to be equal.
+    """Return the `share` quantile of the absolute errors, relative to the largest expected value; non-floats must be
+    equal.
 
-    Lists: item by item.
+    Lists are compared item by item.
     """
     if isinstance(expected, list):
         assert isinstance(actual, list) and len(actual) == len(expected)
@@ -44,9 +45,9 @@ def error_of(actual: Any, expected: Any, share: float = 1.0) -> float:
 
 
 def worst_error(stored: Stored, model: pumice.Model, runtime: Any) -> float:
-    """The worst error over all sizes and outputs.
+    """Return the largest error over all sizes and outputs.
 
-    In a quantised model a number between two steps may go to either: one in a hundred is left out.
+    In a quantised model a value between two steps may round either way: 1% of the elements are ignored.
     """
     share = 0.99 if stored.exporter.endswith("int8") else 1.0
     worst = 0.0
@@ -63,20 +64,20 @@ def worst_error(stored: Stored, model: pumice.Model, runtime: Any) -> float:
 
 
 def depth(model: onnx.ModelProto) -> int:
-    """Nodes on the longest way from an input to an output."""
+    """Return the number of nodes on the longest path from an input to an output."""
     level: dict[str, int] = {}
-    for node in model.graph.node:  # nodes are in the order in which they can run
+    for node in model.graph.node:  # nodes are in topological order
         below = max((level.get(name, 0) for name in node.input), default=0)
         level.update(dict.fromkeys(node.output, below + 1))
     return max((level.get(value.name, 0) for value in model.graph.output), default=0)
 
 
 def tolerance(stored: Stored, precision: str = "fp32") -> float:
-    """The tolerance for a model's results, as a part of the largest number.
+    """Return the tolerance for a model's results, relative to the largest value.
 
-    Each node on the longest way rounds, and such errors add up as random ones do: in halves 2 sqrt(depth) roundings
-    to 11 bits; in fp32 64 sqrt(depth) to 24 bits, for there a node is also a sum of many products. Where products run
-    on integers, sums between two of 127 steps go to either, and so does what follows from them: two such steps.
+    Each node on the longest path rounds, and such errors add up like random ones: 2 sqrt(depth) roundings to 11 bits in
+    fp16, and 64 sqrt(depth) to 24 bits in fp32, where a node may sum many products. In int8 matmuls, sums between two
+    of 127 steps may round either way, and so may later results: two such steps.
     """
     if stored.exporter.endswith("qdq_int8"):
         return 2 / 127
@@ -87,7 +88,7 @@ def tolerance(stored: Stored, precision: str = "fp32") -> float:
 
 
 def dispatches(model: pumice.Model, given: Sequence[Any]) -> int | None:
-    """How many dispatches a call takes; None for a program with control flow or cuts, which is no one list of them."""
+    """Return the number of dispatches of a call; None for a program with control flow or host sync points."""
     try:
         return len(model.program.profile(model.arguments(*given)))
     except pumice.UnsupportedError:

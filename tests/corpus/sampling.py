@@ -1,4 +1,4 @@
-"""F.grid_sample and F.interpolate in all their modes, and other ways to move pixels."""
+"""F.grid_sample and F.interpolate in all their modes, and other resampling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SampledVolume(nn.Module):
 
 
 class Turned(nn.Module):
-    """A spatial transformer: a small network says how the picture is turned."""
+    """A spatial transformer: a small network predicts the affine transform of the image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Turned(nn.Module):
 
 
 class Sized(nn.Module):
-    """Resizes images to sizes that are given, and by factors."""
+    """Resizes images to given sizes, and by factors."""
 
     def __init__(self, mode: str, aligned: bool | None = None, soft: bool = False) -> None:
         super().__init__()

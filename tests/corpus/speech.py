@@ -1,4 +1,4 @@
-"""Sound: encoders and decoders of speech, recurrent recognisers, and what makes waves out of spectra."""
+"""Audio: speech encoders and decoders, recurrent recognisers, and vocoders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WhisperEncoder(nn.Module):
 
 
 class WhisperDecoder(nn.Module):
-    """Words so far and what the encoder heard -> scores of the next words."""
+    """Previous tokens and the encoder output -> logits of the next tokens."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class WhisperDecoder(nn.Module):
 
 
 class Wav2Vec2(nn.Module):
-    """Samples -> letters: strided convolutions, the first with a norm by channel; positions from a wide grouped convolution."""
+    """Samples -> letters: strided convolutions, the first with a per-channel norm; positions from a wide grouped convolution."""
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Conformer(nn.Module):
 
 
 class Vocoder(nn.Module):
-    """A spectrum -> a wave, by convolutions that lengthen and residual ones with growing gaps."""
+    """A spectrogram -> a waveform, by transposed convolutions and residual ones with growing dilation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Vocoder(nn.Module):
 
 
 class WaveNet(nn.Module):
-    """Causal convolutions with gaps, gated; what all of them say is summed."""
+    """Causal dilated convolutions with gates; their skip outputs are summed."""
 
     def __init__(self, width: int = 12) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class WaveNet(nn.Module):
 
 
 class Spectrum(nn.Module):
-    """Samples -> the logarithm of power in bands, the transform as a convolution with sines."""
+    """Samples -> log power in bands, with the DFT as a convolution."""
 
     def __init__(self, size: int = 32, hop: int = 16) -> None:
         super().__init__()

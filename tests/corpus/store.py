@@ -1,4 +1,4 @@
-"""Exported models without the bulk of their weights: a large tensor of floats is kept as a line that says how to make such a one."""
+"""Stores exported models without most of their weights: a large float tensor is replaced by a recipe for random values."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .case import Input, Sizes
 
 FOLDER = Path(__file__).parent / "graphs"
 SUFFIX = ".onnx.xz"
-_KEPT = 128  # elements; smaller tensors stay as they are
-_DESCRIBED = "made as "  # begins the doc_string of a tensor that is left out
+_KEPT = 128  # elements; smaller tensors are stored unchanged
+_DESCRIBED = "made as "  # starts the doc_string of a tensor stored as a recipe
 _KEY = "corpus"  # key in the metadata
 _DTYPES = {1: np.float32, 10: np.float16, 11: np.float64, 16: ml_dtypes.bfloat16, 3: np.int8, 2: np.uint8}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A model of the corpus and what it is run with."""
+    """A model of the corpus and its test inputs."""
 
     name: str
     exporter: str
@@ -77,7 +77,7 @@ def compact(stored: Stored) -> onnx.ModelProto:
 
 
 def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """The initializers, those of subgraphs too."""
+    """Yield the initializers, including those of subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -86,7 +86,7 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def _strip(message: Any) -> None:
-    """Removes stack traces and texts from a message: they say where and by what it was exported."""
+    """Remove stack traces and doc strings from a message: they depend on the machine and exporter."""
     for field in ("doc_string", "metadata_props"):
         if field in message.DESCRIPTOR.fields_by_name:
             message.ClearField(field)
@@ -103,7 +103,7 @@ def _describe(tensor: onnx.TensorProto) -> None:
     values = numpy_helper.to_array(tensor).astype(np.float64)
     low, high = values.min(), values.max()
     if not np.isfinite([low, high]).all() or len(np.unique(values)) < min(0.6 * values.size, 100):
-        return  # a mask or a table: what it holds means something
+        return  # a mask or a table, whose values matter
     one_sided = low >= 0 or high <= 0
     text = f"uniform {low:.6g} {high:.6g}" if one_sided else f"normal {values.mean():.6g} {values.std():.6g}"
     tensor.doc_string = _DESCRIBED + text
@@ -112,7 +112,7 @@ def _describe(tensor: onnx.TensorProto) -> None:
 
 
 def _fill(tensor: onnx.TensorProto) -> None:
-    """Every tensor has numbers of its own, the same ones each time."""
+    """Fill a tensor with reproducible random values, seeded by its name."""
     kind, a, b = tensor.doc_string.removeprefix(_DESCRIBED).split()
     dtype = np.dtype(_DTYPES[tensor.data_type])
     random = np.random.Generator(np.random.PCG64(zlib.crc32(tensor.name.encode())))

@@ -1,4 +1,4 @@
-"""Encoders and decoders of words with learned positions, attention written out in primitives."""
+"""Text encoders and decoders with learned positions, with attention written out in primitives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from .case import Case, Input, floats, integers, lengths
 
-WORDS = 97  # words in the vocabulary
+WORDS = 97  # vocab_size
 
 
 class Attention(nn.Module):
-    """Written out in primitives, as the models of 2018 to 2022 have it."""
+    """Attention written out in primitives, as in models of 2018 to 2022."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """Words, kinds of segments and a mask of words -> hidden states and the pooled first one."""
+    """input_ids, token_type_ids and attention_mask -> hidden states and the pooled first one."""
 
     def __init__(self, width: int = 32, heads: int = 4, layers: int = 2, longest: int = 40) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Gpt2Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """The next words after those of a cache, which may be empty -> scores of words and the cache with them."""
+    """Next tokens after those of a KV cache, which may be empty -> logits and the new KV cache."""
 
     def __init__(self, width: int = 32, heads: int = 4, longest: int = 48) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Gpt2(nn.Module):
 
 
 class RelativeBias(nn.Module):
-    """A learned number for each head and each of a few distances, which grow like logarithms."""
+    """A learned bias per head and relative distance, in logarithmic buckets."""
 
     def __init__(self, heads: int, buckets: int, farthest: int, both_ways: bool) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class T5Layer(nn.Module):
 
 
 class T5(nn.Module):
-    """Source words and their mask, target words -> scores of the words after them."""
+    """Source tokens and their mask, target tokens -> logits of the next tokens."""
 
     def __init__(self, width: int = 32, heads: int = 4) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class T5(nn.Module):
 
 
 class TorchEncoder(nn.Module):
-    """PyTorch's own encoder layers over sinusoidal positions, with a mask of padding."""
+    """PyTorch's encoder layers with sinusoidal positions and a padding mask."""
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class TorchEncoder(nn.Module):
 
 
 class TorchTransformer(nn.Module):
-    """PyTorch's own encoder and decoder, the decoder with a causal mask."""
+    """PyTorch's encoder and decoder, the decoder with a causal mask."""
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class TorchTransformer(nn.Module):
 
 
 class ElectraSpans(nn.Module):
-    """Answers as spans: scores of beginnings and ends, where the mask forbids with -infinity, and the best place of each."""
+    """Extractive QA: start and end scores, masked with -infinity, and the argmax of each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class ElectraSpans(nn.Module):
 
 
 class Sentences(nn.Module):
-    """Mean of the hidden states of words that are not masked, normalised to length 1, and how alike the rows are."""
+    """Mean-pooled hidden states of unmasked tokens, L2-normalised, and their pairwise similarities."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks that sort pictures into classes: residual, of depthwise convolutions, and of patches."""
+"""Image classifiers: residual, depthwise convolutions, and patches."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def convolved(
 
 
 class Squeeze(nn.Module):
-    """Channels weighed by what their means say."""
+    """Squeeze-and-excitation: scales channels by a function of their means."""
 
     def __init__(self, channels: int, inner: int, act: type[nn.Module], gate: type[nn.Module]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Squeeze(nn.Module):
 
 
 class Inverted(nn.Module):
-    """Wider, each channel by itself, narrow again."""
+    """An inverted residual block: expand, depthwise convolution, project."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Mobile(nn.Module):
 
 
 class ChannelsLast(nn.Module):
-    """A LayerNorm over the channels of pictures."""
+    """A LayerNorm over the channels of images."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class ConvNext(nn.Module):
 
 
 class Dense(nn.Module):
-    """Every layer reads what all before it made; pooling rounds up and leaves padding out of its means."""
+    """Dense connections: every layer reads all earlier outputs; pooling uses ceil_mode and excludes padding from means."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class Dense(nn.Module):
 
 
 class Shuffled(nn.Module):
-    """Channels in two halves, one of which is convolved; then all of them change places."""
+    """ShuffleNet: convolves one half of the channels, then shuffles all of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class Shuffled(nn.Module):
 
 
 class Inception(nn.Module):
-    """Branches of several forms side by side, with kernels that are not square, and a local response norm."""
+    """Parallel branches of several shapes, with non-square kernels, and a local response norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,9 +222,7 @@ class Inception(nn.Module):
 
 
 class Standardised(nn.Conv2d):
-    """A convolution whose weights have mean 0 and variance 1 in each filter, by a norm that takes its statistics as
-    it runs.
-    """
+    """A convolution with weight standardisation (mean 0 and variance 1 per filter), computed at run time by a norm."""
 
     def forward(self, x: Tensor) -> Tensor:
         rows = self.weight.reshape(1, self.out_channels, -1)
@@ -233,7 +231,7 @@ class Standardised(nn.Conv2d):
 
 
 class NormFree(nn.Module):
-    """Residuals without norms; every branch is scaled by what its input's variance is expected to be."""
+    """Residual blocks without norms; every branch is scaled by the expected variance of its input."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Graphs as commands of the dv interface: the same results as the engine's own, and what has no form there."""
+"""Graphs converted to commands of the dv interface: results match the engine's own; unsupported graphs are rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(7)
 
 
 def weight(*shape: int) -> NDArray[np.float32]:
-    """Random weights that float16 holds, so that packing loses nothing."""
+    """Return random weights that are exact in fp16, so that packing is lossless."""
     fan = int(np.prod(shape[1:])) or 1
     return (RNG.standard_normal(shape) / np.sqrt(fan)).astype("float16").astype("float32")
 
@@ -52,7 +52,7 @@ def inception(graph: pumice.Graph, x: Value) -> Value:
 
 
 def nested(graph: pumice.Graph, x: Value) -> Value:
-    """A value twice, the input, and a part of another concatenation."""
+    """A concatenation of a value twice, the input, and a slice of another concatenation."""
     a, b = conv(graph, x, 8), conv(graph, x, 16)
     inner = graph.add("Concat", a, b, a, axis=1)
     return conv(graph, graph.add("Concat", inner, b, x, axis=1), 4)
@@ -305,7 +305,7 @@ def test_images_of_another_shape_are_refused(context: pumice.Context) -> None:
 
 
 def check_model(path: Path, context: pumice.Context, x: NDArray[np.float32]) -> dv.Network:
-    """Against the model in fp16, and both against fp32."""
+    """Compare with the model in fp16, and both with fp32."""
     network = dv.from_graph(path, x.shape[1:])
     with pumice.load(path, context) as exact, pumice.load(path, context, precision="fp16") as half:
         wanted, close = exact(x), half(x)
@@ -367,7 +367,7 @@ def test_squeezenet_in_the_c_library(context: pumice.Context, shared_models: Pat
 
 
 class CLibrary:
-    """A context of libdmpdv.so, by its C interface alone."""
+    """A context of libdmpdv.so, used only through its C interface."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(dv.library_path()))

@@ -1,4 +1,4 @@
-"""Convolution commands of the dv interface against a NumPy model of its formulas, with guards around all that is written."""
+"""Convolution commands of the dv interface against a NumPy model of its formulas, with guard bytes around all outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dv_context(pumice_context: pumice.Context) -> Iterator[dv.Context]:
 
 
 def whole(*shape: int, most: int = 3) -> Array:
-    """Small integers, whose sums are exact."""
+    """Return small integers, whose sums are exact."""
     return RANDOM.integers(-most, most + 1, shape).astype(np.float16)
 
 
@@ -101,7 +101,7 @@ def test_a_command_with_transposed_weights_is_the_plain_one_of_tensors_with_x_in
     dv_context: dv.Context, name: str
 ) -> None:
     c, h, w, run = RUNS[name]
-    for images in (0, 2):  # 0: a batch of one that is not counted
+    for images in (0, 2):  # 0: an unbatched command
         command = Command(dv_context, [run], whole(max(images, 1), c, h, w, most=20 if run.lrn else 4), transposed=True)
         if images == 0:
             raw = command.raw()
@@ -131,7 +131,7 @@ def test_transposed_commands_have_the_sizes_and_refusals_of_plain_ones(dv_contex
     assert plain.required_bytes() == transposed.required_bytes()
     seen = []
     for command in (plain, transposed):
-        command.h = 2  # below the kernel's height; as a width it would do
+        command.h = 2  # below the kernel's height; valid as a width
         with pytest.raises(pumice.BindingError) as caught:
             command.run_outputs()
         seen.append(str(caught.value))
@@ -159,7 +159,7 @@ def test_a_slope_of_zero_is_relu_of_all_numbers(dv_context: dv.Context) -> None:
 
 
 def test_sums_are_rounded_once(dv_context: dv.Context) -> None:
-    """Sums beyond 2048, of which float16 has no odd ones, and an addition that would round twice."""
+    """Sums beyond 2048, where fp16 has no odd integers, and an addition that would round twice."""
     weights, x = np.ones((8, 64, 3, 3), np.float16), RANDOM.integers(0, 12, (1, 64, 9, 9)).astype(np.float16)
     run = Run(kind=1, weights=weights, bias=whole(8), pads=SIDES)
     Command(dv_context, [run], x).check(ulps=0)
@@ -207,7 +207,7 @@ def test_a_chain_rounds_between_its_runs(dv_context: dv.Context, images: int) ->
 
 @pytest.mark.parametrize("images", [1, 2])
 def test_runs_that_write_to_memory_read_the_input_again(dv_context: dv.Context, images: int) -> None:
-    """Four branches into one output, of 0, 1 -> 2, 3 -> 4 and 5 -> 6."""
+    """Four branches into one output: runs 0, 1 -> 2, 3 -> 4 and 5 -> 6."""
     runs = [
         conv(16, 8, 1, 1, stride=(2, 2)),
         conv(8, 8, 1, 1, act=2),
@@ -451,12 +451,12 @@ def test_fully_connected_and_convolution_in_one_list(dv_context: dv.Context) -> 
     assert (memory.read(np.float16, 16, 512) == np.maximum(np.arange(-8, 8), 0)).all()
 
 
-# ---- devices that lack a feature
+# ---- devices without some features
 
 
 @pytest.fixture(scope="module", params=["subgroupShuffle", "storageBuffer16BitAccess"])
 def lacking(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
-    """Kernels that work through shared memory; float16 that is stored as words of two."""
+    """Devices whose kernels use shared memory, or store fp16 packed in 32-bit words."""
     device = pumice.Context(f"uuid:{pumice_context.info.uuid}", without=[request.param])
     with device, dv.Context(device) as made:
         yield made

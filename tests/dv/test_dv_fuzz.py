@@ -1,4 +1,4 @@
-"""Raw dv commands as untrusted bytes: they are refused by an error of the tree, or run and write their output alone."""
+"""Raw dv commands as untrusted bytes: they raise an Error of the engine, or run and write only their output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RELAXED = settings(max_examples=400, deadline=None, suppress_health_check=[Healt
 
 
 class Bench:
-    """Two contexts and memories that stand for all places."""
+    """Two contexts, and memories for all buffers of a command."""
 
     def __init__(self, device: pumice.Context) -> None:
         self.contexts = [dv.Context(device), dv.Context(device, strict=True)]

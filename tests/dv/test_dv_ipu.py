@@ -29,7 +29,7 @@ def noise(rng: np.random.Generator, size: int) -> Bytes:
 
 
 class Memories:
-    """Memories with noise in them, whose content is looked at afterwards."""
+    """Memories filled with noise and checked afterwards."""
 
     def __init__(self, context: dv.Context, rng: np.random.Generator) -> None:
         self.context, self.rng = context, rng
@@ -67,7 +67,7 @@ def test_the_first_largest_channel_wins_and_nothing_else_is_written(
     dv_context: dv.Context, shape: tuple[int, int, int], offsets: tuple[int, int], special: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    scores = rng.integers(-2, 3, shape).astype(np.float16)  # many are equal
+    scores = rng.integers(-2, 3, shape).astype(np.float16)  # many ties
     scores *= rng.choice([1, -1], shape).astype(np.float16)  # zeros of either sign are equal
     if special:
         scores[rng.random(shape) < 0.1] = rng.choice([np.inf, -np.inf, np.nan])
@@ -96,7 +96,7 @@ def test_a_large_image_of_classes(dv_context: dv.Context) -> None:
 
 
 def neighbours(size: int, texels: int) -> list[tuple[int, int, int]]:
-    """For each pixel of an axis the texels beside its middle and the weight of the second in 256ths."""
+    """Return, for each pixel of an axis, the two neighbouring texels and the second's weight in 256ths."""
     found = []
     for i in range(size):
         place = (i + Fraction(1, 2)) * Fraction(texels, size) - Fraction(1, 2)
@@ -134,7 +134,7 @@ def texture_colours(ipu: dv.Ipu, pixels: Bytes) -> Image:
 
 
 def blitted(ipu: dv.Ipu, texture: Bytes, background: Bytes) -> Bytes:
-    """The bytes of each row that is written."""
+    """Return the bytes of each row that is written."""
     shape = (ipu.rect_height, ipu.rect_width)
     back = np.full((*shape, 4), 255, np.int64)
     back[:, :, : background.shape[2]] = background[:, :, places(ipu, background.shape[2])]
@@ -160,16 +160,16 @@ def blitted(ipu: dv.Ipu, texture: Bytes, background: Bytes) -> Bytes:
     return np.ascontiguousarray(halves.astype(np.float16)).view(np.uint8).reshape(shape[0], -1)
 
 
-# ---- image processing unit: what is run
+# ---- image processing unit: tests
 
 
 class Rows:
-    """Where the rows of an image lie in a memory."""
+    """Layout of an image's rows in a memory."""
 
     def __init__(self, row_bytes: int, rows: int, gap: int, offset: int, upwards: bool) -> None:
         self.row_bytes, self.rows, pitch = row_bytes, rows, row_bytes + gap
         self.stride = -pitch if upwards else pitch
-        offset += (offset + pitch * (rows - 1) * upwards) % 2  # an image begins at an even byte
+        offset += (offset + pitch * (rows - 1) * upwards) % 2  # images start at even addresses
         self.first = offset + (pitch * (rows - 1) if upwards else 0)
         self.bytes = offset + pitch * (rows - 1) + row_bytes
 
@@ -180,7 +180,7 @@ class Rows:
 
 @st.composite
 def blits(draw: st.DrawFn) -> tuple[dv.Ipu, Rows, Rows, int, int]:
-    """A blit without its memories, the rows of the images read and written, the texture's offset, a seed."""
+    """A blit without its memories, the rows of the source and target images, the texture's offset, a seed."""
     tex, wr = draw(st.sampled_from([0, 1, 7])), draw(st.sampled_from([0, 1, 2]))
     rd, uses = draw(st.sampled_from([0, 1])), draw(st.sampled_from([(1, 0), (0, 1), (1, 1)]))
     side, flag, byte = st.integers(1, 10), st.integers(0, 1), st.integers(0, 255)
@@ -256,7 +256,7 @@ def test_the_largest_images_are_scaled_exactly(dv_context: dv.Context, bilinear:
 
 @pytest.fixture(scope="module", params=[SMALL, NARROW], ids=["64", "2"])
 def small_grids(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
-    """64 workgroups on an axis of a grid, or two."""
+    """Devices limited to 64 or 2 workgroups per grid axis."""
     with lesser(pumice_context, request.param) as device, dv.Context(device) as made:
         yield made
 
@@ -290,7 +290,7 @@ def test_classes_of_more_pixels_than_a_grid_has_are_all_found(
 
 
 def test_a_picture_becomes_the_input_of_a_network(dv_context: dv.Context) -> None:
-    """Transposed and without gaps, float16 of three channels are in the order of WHC8."""
+    """Transposed and without gaps, three fp16 channels are in WHC8 order."""
     rng = np.random.default_rng(1)
     picture = noise(rng, 20 * 30 * 3).reshape(20, 30, 3)
     memories = Memories(dv_context, rng)

@@ -1,4 +1,4 @@
-"""Layouts of the dv interface: WHC8 against the formula, and the way back."""
+"""Layouts of the dv interface: WHC8 against the formula, and the inverse conversion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def formula(n: int, c: int, y: int, x: int, shape: tuple[int, int, int]) -> int:
 
 
 def slow_whc8(images: NDArray[np.generic]) -> NDArray[np.generic]:
-    """The elements of an NCHW array in WHC8, one by one from the formula."""
+    """Return the elements of an NCHW array in WHC8 order, one by one from the formula."""
     flat = np.empty(images.size, images.dtype)
     for n, c, y, x in np.ndindex(*images.shape):
         flat[formula(n, c, y, x, images.shape[1:])] = images[n, c, y, x]

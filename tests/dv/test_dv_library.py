@@ -1,4 +1,4 @@
-"""libdmpdv.so: what it exports, and its return codes."""
+"""libdmpdv.so: its exported symbols and return codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from process import NO_DRIVER, output_of
 from threads import in_threads
 
 EINVAL, ENODATA, ENOTSUP, EALREADY = 22, 61, 95, 114
-SANITIZED = "PUMICE_SANITIZED" in os.environ  # the library needs the runtime of the sanitizers before all others
+SANITIZED = "PUMICE_SANITIZED" in os.environ  # the sanitizer runtime must be loaded before the library
 PAGE = 4096
 
 
@@ -150,7 +150,7 @@ def test_a_list_retains_what_its_commands_name(c: Calls, context: int) -> None:
 
 
 def every_call(c: Calls, kind: str, handle: Any) -> dict[str, Any]:
-    """The result of each function that takes a handle of this kind."""
+    """Return the result of each function that takes a handle of this kind."""
     info = np.full(8, 32, np.int32)
     calls: dict[str, dict[str, list[Any]]] = {
         "context": {
@@ -235,7 +235,7 @@ def test_a_dead_handle_is_an_error_of_every_function(c: Calls, context: int, kin
     }
     handle = made[kind]()
     assert getattr(c, f"{kind}_release")(handle) == 0
-    newer = made[kind]()  # a new handle does not take the place of the dead one
+    newer = made[kind]()  # a new handle does not reuse the released one
     assert newer != handle
     assert every_call(c, kind, handle) == DEAD[kind]
     assert getattr(c, f"{kind}_release")(newer) == 0
@@ -267,7 +267,7 @@ def test_a_command_names_live_memories(c: Calls, context: int) -> None:
 
 
 def test_handles_are_released_and_used_by_many_threads(c: Calls, context: int) -> None:
-    """Each handle is released as often as it lives, by any of the threads: all later calls are errors and none of them crashes."""
+    """Four threads release each handle: one release succeeds, later calls are errors, and none crashes."""
     handles = [c.mem_alloc(context, PAGE) for _ in range(40)]
 
     def work(seed: int) -> list[int]:

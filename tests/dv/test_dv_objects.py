@@ -1,4 +1,4 @@
-"""Contexts, memories and lists of the dv interface: states, lifetimes in every order, threads, publishing of weights."""
+"""Contexts, memories and lists of the dv interface: states, destruction in any order, threads, publishing of weights."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from threads import in_threads
 
 @pytest.fixture(autouse=True)
 def no_garbage() -> None:
-    """Memories of earlier tests, which tracebacks hold, are not counted."""
+    """Free memories of earlier tests that tracebacks keep alive."""
     gc.collect()
 
 
 def size_in_use() -> int:
-    gc.collect()  # frees memories that tracebacks of earlier tests hold
+    gc.collect()  # frees memories of earlier tests that tracebacks keep alive
     return dv.total_size()
 
 

@@ -17,7 +17,7 @@ BLOCK_CHANNELS = {1: 64, 3: 8, 5: 2, 7: 1}
 
 
 def cell(side: int, channel: int, y: int, x: int) -> tuple[int, int]:
-    """Row and column of a tap in the 12 x 6 block of its channel."""
+    """Return row and column of a tap in the 12 x 6 block of its channel."""
     if side == 7:
         return (5 + y, x) if x <= 5 else SEVENTH_COLUMN[y]
     if side == 5:

@@ -1,4 +1,4 @@
-"""Programs in C and C++ that are built with libdmpdv.so, and how they find it."""
+"""C and C++ programs linked with libdmpdv.so, and how they find it at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pumice.dv as dv
 from process import output_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "dv"
-SANITIZED = "PUMICE_SANITIZED" in os.environ  # the library needs the runtime of the sanitizers before all others
+SANITIZED = "PUMICE_SANITIZED" in os.environ  # the sanitizer runtime must be loaded before the library
 
 needs_plain = pytest.mark.skipif(SANITIZED, reason="programs of their own lack the sanitizers' runtime")
 
@@ -96,7 +96,7 @@ def test_cmake_finds_the_library(tmp_path: Path) -> None:
 
 @needs_plain
 def test_a_linked_library_finds_its_shader_compiler(tmp_path: Path) -> None:
-    """A link to the library elsewhere: the compiler is beside what it links to."""
+    """The library is loaded through a symlink; the compiler is next to the symlink's target."""
     program = built(tmp_path, [compiler("cc", "gcc", "clang"), "-std=c99"], "convolution.c")
     (tmp_path / "libdmpdv.so").symlink_to(dv.library_path())
     libraries = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("LD_LIBRARY_PATH"))))

@@ -1,4 +1,4 @@
-"""Weights as indices into a table: the clustering is the best one."""
+"""Weights as indices into a table: the clustering is optimal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumice import dv
 
 
 def least_error(weights: NDArray[np.float16], clusters: int) -> float:
-    """The error of the best clusters, each a run of the sorted weights: a plain dynamic program over all cuts."""
+    """Return the error of the optimal clusters, contiguous in the sorted weights, by dynamic programming over all splits."""
     values = np.sort(weights.astype("float64"))
     sums, squares = (np.concatenate([[0], np.cumsum(values**k)]) for k in (1, 2))
     begin, end = np.ogrid[: len(values) + 1, : len(values) + 1]
@@ -47,7 +47,7 @@ def test_the_clusters_are_the_best_ones(seed: int, count: int, scale: float) -> 
     least = least_error(weights, 255)
     error = float(((table[indices].astype("float64") - weights) ** 2).sum())
     rounding = float(((np.spacing(np.abs(weights)).astype("float64") / 2) ** 2).sum())
-    assert rounding < least / 20  # so that a worse clustering is seen
+    assert rounding < least / 20  # small enough to notice a worse clustering
     assert error <= least * (1 + 1e-9) + rounding
 
 

@@ -1,4 +1,4 @@
-"""Bytes of the dv commands: where every field lies, what they need."""
+"""Binary layout of the dv commands: offset and size of every field, and what they require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusals of the dv interface, which name the run and the field."""
+"""Errors of the dv interface, which name the run and the field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = 4096
 
 
 class Place:
-    """A context with memories that any test may name."""
+    """A context with memories for use by any test."""
 
     def __init__(self, device: pumice.Context, strict: bool) -> None:
         self.context = dv.Context(device, strict=strict)
@@ -51,7 +51,7 @@ def either(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def conv(place: Place, run: dict[str, Any] | None = None, **fields: Any) -> dv.Conv:
-    """A 3x3 convolution of 8x8 pixels and 8 channels that is taken as it is; the fields replace its own."""
+    """A valid 3x3 convolution of 8x8 pixels and 8 channels; `fields` override its fields."""
     own = {"weight_buf": place.large, "conv_enable": 1, "m": 8, "p": (3, 3), "conv_pad": (1, 1, 1, 1)} | (run or {})
     given = {
         "input_buf": place.memory,

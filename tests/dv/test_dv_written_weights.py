@@ -1,4 +1,4 @@
-"""Weights of the dv interface that the device writes: by an earlier command of the list, a later one, another list, the command itself."""
+"""Weights written on the device: by an earlier command of the list, a later one, another list, the command itself."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dv_commands import PAGE, committed
 
 Array = npt.NDArray[Any]
 SIZE = 1 << 16
-INPUT, OUTPUT, WEIGHTS, SOURCE = 0, 8192, 24576, 45056  # places in one memory
+INPUT, OUTPUT, WEIGHTS, SOURCE = 0, 8192, 24576, 45056  # offsets in one memory
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one memory", "separate memories"])
 def context(pumice_context: pumice.Context, request: pytest.FixtureRequest) -> Iterator[dv.Context]:
-    """A host that sees the device's memory, and one that maps copies of it."""
+    """A context with unified memory, and one with separate host and device memory."""
     with dv.Context(pumice_context, separate=request.param) as made:
         yield made
 
 
 def copied(memory: dv.Memory, count: int, source: int = SOURCE, target: int = WEIGHTS) -> dv.Ipu:
-    """A blit that copies `count` bytes, whatever they are."""
+    """A blit that copies `count` bytes of any content."""
     width = -(-count // 4)
     places = {"tex": memory + source, "wr": memory + target}
     sizes = {"tex_width": width, "tex_height": 1, "rect_width": width, "rect_height": 1}
@@ -37,7 +37,7 @@ Layer = tuple[bytes, Callable[[dv.Memory], dv.Conv | dv.FullyConnected]]
 
 
 def conv_layer(random: np.random.Generator, kind: int, **options: Any) -> Layer:
-    """Packed weights of random values and what makes a command that has them at WEIGHTS."""
+    """Return packed random weights, and a function that creates a command using them at WEIGHTS."""
     kx, ky = options.get("kernel", (3, 3))
     dilation = options.get("dilation", (1, 1))
     channels, kernels = options.get("channels", 8), options.get("kernels", 8)
@@ -109,7 +109,7 @@ LAYERS: dict[str, Callable[[np.random.Generator], Layer]] = {
 
 
 class Case:
-    """One layer with its input, on a memory of its own."""
+    """One layer with its input, in a separate memory."""
 
     def __init__(self, context: dv.Context, name: str, seed: int = 1) -> None:
         random = np.random.default_rng(seed)
@@ -134,7 +134,7 @@ class Case:
         return self.memory.read(np.uint8, WEIGHTS - OUTPUT, OUTPUT).tobytes()
 
     def expected(self) -> tuple[bytes, bytes]:
-        """The layer's results with each of the two weights, which the host wrote."""
+        """Return the layer's results with each of the two weights, when written by the host."""
         results = []
         for packed in (self.first, self.second):
             self.place(packed)
@@ -161,7 +161,7 @@ def test_weights_that_another_list_writes(context: dv.Context, name: str) -> Non
     expected = case.expected()
     with committed(context, case.command(case.memory)) as reader, committed(context, case.copy()) as writer:
         assert case.result(reader) == expected[0]
-        writer.exec()  # nobody waits for it
+        writer.exec()  # without a wait
         assert case.result(reader) == expected[1]
         case.place(case.first, SOURCE)
         writer.run(timeout=60)
@@ -205,7 +205,7 @@ def test_weights_that_the_command_itself_writes_over_are_those_before(context: d
 
 
 def test_weights_of_every_writer(context: dv.Context) -> None:
-    """Each kind of command writes bytes that a fully connected command has as weights: all zeros, where they were ones."""
+    """Each kind of command overwrites the weights of a fully connected command, all ones, with zeros."""
     ones = bytes(dv.pack_fc_weights(np.ones((4, 1, 1, 8, 1, 1), np.float16), np.ones(4, np.float16)))
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=1.0, m=8)
     writers = {
@@ -244,7 +244,7 @@ def test_weights_of_every_writer(context: dv.Context) -> None:
 
 
 def test_bytes_beside_the_weights_may_be_written(context: dv.Context) -> None:
-    """A list whose output stands beside its weights has them unpacked once: it runs no kernel more than one on two memories."""
+    """Output next to the weights in one memory does not force repeated unpacking: no more kernels than with two memories."""
     case = Case(context, "convolution")
     with committed(context, case.command(case.memory)) as beside, context.memory(SIZE) as other:
         apart = case.command(case.memory)
@@ -254,7 +254,7 @@ def test_bytes_beside_the_weights_may_be_written(context: dv.Context) -> None:
 
 
 def test_many_ranges_of_one_memory_are_followed(context: dv.Context) -> None:
-    """More lists write to one memory than it tells apart."""
+    """More lists write to one memory than it tracks separately."""
     case = Case(context, "convolution")
     expected = case.expected()
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=1.0, m=8)

@@ -1,6 +1,6 @@
-// Fuzzes entries of the on-disk cache: files as a damaged disk or another program leaves them, and payloads of shaders with a right hash.
+// Fuzzes on-disk cache entries: damaged or foreign files, and shader payloads with a valid hash.
 //
-// The first byte of an input chooses what the others are, modulo 3: a file, a bit to change and a payload, or a shader's payload.
+// The first byte of an input, modulo 3, selects the meaning of the rest: a file, a bit to flip and a payload, or a shader payload.
 #include <unistd.h>
 
 #include <cctype>
@@ -24,7 +24,7 @@ using Bytes = std::span<const std::byte>;
 constexpr const char* kKind = "graphs";
 constexpr const char* kName = "ab";
 
-// A new folder for the cache of this process, removed at its end.
+// A temporary cache folder for this process, removed at exit.
 class CacheFolder {
  public:
   CacheFolder() : path_((fs::temp_directory_path() / "pumice-fuzz-XXXXXX").string()) {
@@ -52,7 +52,7 @@ bool is_equal(Bytes a, Bytes b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
-// The bytes of an entry of this kind and name.
+// Returns the file of an entry with kKind, kName and this payload.
 std::vector<std::byte> file_of(Bytes payload) {
   const pumice::CacheHeader header = pumice::cache_header(kKind, kName, payload);
   const Bytes begin = std::as_bytes(std::span(&header, 1));
@@ -61,7 +61,7 @@ std::vector<std::byte> file_of(Bytes payload) {
   return file;
 }
 
-// A file of any bytes is an entry only if it is the one that the cache would write for its payload.
+// Checks that any file that reads as an entry is identical to what the cache would write for its payload.
 void try_file(Bytes file) {
   static const CacheFolder folder;
   std::ofstream(folder.entry(), std::ios::binary)
@@ -72,11 +72,11 @@ void try_file(Bytes file) {
                        std::isdigit(std::to_integer<int>(file[6])) && std::isdigit(std::to_integer<int>(file[7]));
   require(pumice::cache_state()->files == (is_ours ? 1u : 0u), "a foreign file was counted, or an entry was not");
   pumice::prune_cache();
-  // A limit of 0 removes an entry that has blocks on the disk.
+  // With a limit of 0, entries with allocated disk blocks are removed.
   require(is_ours || fs::exists(folder.entry()), "a foreign file was removed");
 }
 
-// An entry is read, and no entry with one bit changed is. place: which bit.
+// Checks that an entry is accepted, and rejected if one bit is flipped. place: index of the bit.
 void try_bit(uint16_t place, Bytes payload) {
   std::vector<std::byte> file = file_of(payload);
   const auto is_read = [&] {
@@ -89,7 +89,7 @@ void try_bit(uint16_t place, Bytes payload) {
   require(!is_read(), "an entry with a changed bit was read");
 }
 
-// What is parsed is a payload that comes back.
+// Checks that a parsed shader survives a round trip through serialization.
 void try_shader(Bytes payload) {
   const auto shader = pumice::parse_shader(payload);
   if (!shader) return;

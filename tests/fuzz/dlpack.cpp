@@ -1,7 +1,7 @@
-// Fuzzes the check of DLPack capsules that other libraries give: see core/dlpack.h.
+// Fuzzes the validation of DLPack capsules from other libraries: see core/dlpack.h.
 //
-// The input is a choice byte, a device, the fields of the structure without its pointers, and then sizes and strides. Shape and strides
-// are arrays of exactly `ndim` numbers, so that a read past them is found, and of none if ndim is no possible rank.
+// The input is a byte of flags, a device, the non-pointer fields of the structure, then sizes and strides. The shape and stride arrays have
+// exactly `ndim` elements, to detect reads past the end, or none if ndim is not a possible rank.
 #include "core/dlpack.h"
 
 #include <cstdint>
@@ -23,7 +23,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-// Zeros follow the end of the input.
+// Reads zeros past the end of the input.
 class Reader {
  public:
   Reader(const uint8_t* data, size_t size) : data_(data), size_(size) {}

@@ -1,11 +1,11 @@
-// A small coverage-guided fuzzer for compilers without libFuzzer. It takes the same arguments:
+// A small coverage-guided fuzzer for compilers without libFuzzer, with the same arguments:
 //
 //   fuzz_NAME [-max_total_time=SECONDS] [-runs=0] [-seed=N] [-artifact_prefix=FOLDER/] [-max_len=BYTES] [FILE | FOLDER]...
 //
-// It runs all files first. Without -runs=0 it then mutates them until the time is over, and keeps mutants that reach new code. The target
-// is compiled with -fsanitize-coverage=trace-pc,trace-cmp: calls of __sanitizer_cov_trace_pc() count the edges between basic blocks, and
-// calls of __sanitizer_cov_trace_cmp*() give operands of comparisons, which mutations copy into the input. An input that crashes, or takes
-// longer than 20 seconds of the processor, is written to FOLDER/crash-HASH or FOLDER/timeout-HASH.
+// It runs all files first. Without -runs=0 it then mutates them until the time is up, and keeps mutants that reach new code. The target
+// is compiled with -fsanitize-coverage=trace-pc,trace-cmp: __sanitizer_cov_trace_pc() counts the edges between basic blocks, and
+// __sanitizer_cov_trace_cmp*() records operands of comparisons, which mutations copy into the input. An input that crashes, or uses more
+// than 20 seconds of CPU time, is written to FOLDER/crash-HASH or FOLDER/timeout-HASH.
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -49,8 +49,8 @@ struct Comparison {
   uint8_t bytes;
 };
 
-std::array<uint8_t, kEdges> edge_counts;  // of the current run
-std::array<uint8_t, kEdges> seen;         // bits of the counts' classes, of all runs
+std::array<uint8_t, kEdges> edge_counts;  // hits per edge in the current run
+std::array<uint8_t, kEdges> seen;         // bitmask of hit-count classes per edge over all runs
 std::array<Comparison, kComparisons> comparisons;
 size_t num_comparisons = 0;
 bool is_tracing = false;
@@ -91,14 +91,14 @@ void save_crash() {
   std::abort();
 }
 
-// A failed assertion or a fault that no sanitizer handles. The default action follows.
+// Handles failed assertions and faults that no sanitizer handles, then runs the default action.
 void save_and_raise(int number) {
   save_input("crash");
   signal(number, SIG_DFL);
   raise(number);
 }
 
-// The same run at two ticks, kTimeoutSeconds apart.
+// Reports a timeout if the same run is active at two ticks, kTimeoutSeconds apart.
 void check_timeout(int) {
   static uint64_t last_run = ~uint64_t{0};
   if (current_input && num_runs == last_run) {
@@ -113,7 +113,7 @@ void install_handlers() {
     __sanitizer_set_death_callback(save_crash);
   else
     for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) signal(number, save_and_raise);
-  signal(SIGABRT, save_and_raise);  // which sanitizers leave alone by default
+  signal(SIGABRT, save_and_raise);  // not handled by sanitizers by default
   std::set_terminate(save_and_abort);
   signal(SIGPROF, check_timeout);
   const itimerval every{{kTimeoutSeconds, 0}, {kTimeoutSeconds, 0}};
@@ -128,13 +128,13 @@ void run(const Input& input) {
   edge_counts.fill(0);
   previous_edge = 0;
   is_tracing = true;
-  const Input exact(input);  // without spare capacity, so that a read past the end is found
+  const Input exact(input);  // without spare capacity, to detect reads past the end
   LLVMFuzzerTestOneInput(exact.data(), exact.size());
   is_tracing = false;
   current_input = nullptr;
 }
 
-// Classes of counts: 1, 2, 3, 4-7, 8-15, 16-31, 32-127, 128 and more.
+// Classes of hit counts: 1, 2, 3, 4-7, 8-15, 16-31, 32-127, 128 and more.
 uint8_t class_of(uint8_t count) {
   if (count <= 3) return static_cast<uint8_t>(count == 0 ? 0 : 1 << (count - 1));
   return count < 8 ? 8 : count < 16 ? 16 : count < 32 ? 32 : count < 128 ? 64 : 128;
@@ -156,7 +156,7 @@ void copy_number(uint8_t* target, uint64_t value, size_t bytes) {
   std::memcpy(target, &value, bytes);
 }
 
-// Replaces a number by the one that it was compared with.
+// Replaces a number in the input by one that it was compared with.
 bool mutate_by_comparison(uint8_t* data, size_t size) {
   if (num_comparisons == 0) return false;
   const Comparison chosen = comparisons[below(std::min(num_comparisons, kComparisons))];
@@ -216,7 +216,7 @@ void copy_within(uint8_t* data, size_t size) {
 
 Input mutated(const std::vector<Input>& corpus, size_t max_bytes) {
   Input input = corpus[below(corpus.size())];
-  if (below(8) == 0) {  // the beginning of one and the end of another
+  if (below(8) == 0) {  // crossover: the start of one input and the end of another
     const Input& other = corpus[below(corpus.size())];
     const size_t at = below(std::min(input.size(), other.size()) + 1);
     input.resize(at);
@@ -335,7 +335,7 @@ void __sanitizer_cov_trace_const_cmp8(uint64_t a, uint64_t b) {
 void __sanitizer_cov_trace_cmpf(float, float) {}
 void __sanitizer_cov_trace_cmpd(double, double) {}
 
-// cases: their number, the bits of each, their values.
+// cases: number of cases, bits per value, values.
 void __sanitizer_cov_trace_switch(uint64_t value, const uint64_t* cases) {
   for (uint64_t i = 0; i < cases[0]; ++i) note_comparison(value, cases[2 + i], static_cast<uint8_t>(std::min<uint64_t>(cases[1] / 8, 4)));
 }

@@ -1,5 +1,5 @@
-// Fuzzes raw commands of the dv interface: measures them and adds them to a command list. With PUMICE_FUZZ_EXECUTE=1 it also executes the
-// commands that were accepted. A memory handle modulo three chooses no memory or one of two.
+// Fuzzes raw commands of the dv interface: computes their sizes and adds them to a command list. With PUMICE_FUZZ_EXECUTE=1 it also
+// executes accepted commands. A memory handle modulo three selects no memory or one of two.
 #include <cstdlib>
 #include <string_view>
 
@@ -36,7 +36,7 @@ const Device& device() {
   return *made;
 }
 
-// Errors of the engine's tree are answers; anything else ends the run.
+// Returns whether the call succeeds. Only pumice::Error is expected; any other exception ends the run.
 template <typename Call>
 bool accepted(const Call& call) {
   try {

@@ -1,6 +1,8 @@
-"""Thousands of wrong ONNX files: each is refused with one of our errors, or runs; what ONNX itself finds valid gives its result.
+"""Thousands of mutated ONNX files: each is rejected with one of our errors, or runs; valid ones must be correct.
 
-python tests/fuzz/onnx_files.py [--count N] [--seed S] [--keep FOLDER]      finds are printed, and kept in the folder as .onnx files
+python tests/fuzz/onnx_files.py [--count N] [--seed S] [--keep FOLDER]
+
+Prints failures, and keeps them in the folder as .onnx files.
 """
 
 from __future__ import annotations
@@ -29,21 +31,19 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "fuzz"), str(TESTS), str(TESTS / "support")]
 
 SANITIZED = "PUMICE_SANITIZED" in os.environ
-SECONDS = 60.0 if SANITIZED else 10.0  # of the processor for a file, the compilation of its kernels included
-_PATIENCE = 12.0  # times as many seconds of the clock are a hang, whatever a busy machine gave the process
-MOST_BYTES = 1 << (33 if SANITIZED else 30)  # bytes that a file may add to the worker
-_MOST_ELEMENTS = 1 << 16  # elements of an input that is made up
+SECONDS = 60.0 if SANITIZED else 10.0  # CPU seconds per file, including kernel compilation
+_PATIENCE = 12.0  # this many times more wall seconds count as a hang, to allow for a busy machine
+MOST_BYTES = 1 << (33 if SANITIZED else 30)  # bytes that a file may add to the worker's memory
+_MOST_ELEMENTS = 1 << 16  # elements of a generated input
 _LOOP_SECONDS = 1.0
-_SAID = 5000  # files, after which the counts are printed
+_SAID = 5000  # files between two prints of the counts
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass
 class Outcome:
-    """The outcome of one file: "refused", "ran" or a find, with the error; the inputs and results of a model that
-    ran.
-    """
+    """The outcome of one file: "refused", "ran" or a failure, with the error; and the inputs and results of a model that ran."""
 
     kind: str
     detail: str = ""
@@ -51,11 +51,11 @@ class Outcome:
     results: list[Any] = field(default_factory=list)
 
 
-# ---- in the worker
+# ---- in the worker process
 
 
 def _inputs(model: Any, chance: np.random.Generator) -> Arrays | None:
-    """Made-up inputs for a model; None where they would be too large, or are no tensors."""
+    """Return generated inputs for a model; None if they would be too large, or are no tensors."""
     arrays, sizes = {}, {}
     for value in model.inputs:
         if value.kind != "tensor" or value.shape is None:
@@ -103,7 +103,7 @@ def work(pipe: Any) -> None:
         pipe.send(outcome_of(pipe.recv(), context))
 
 
-# ---- in the judge: what others say of a file
+# ---- in the judge process: what ONNX's tools make of a file
 
 
 def judge(pipe: Any) -> None:
@@ -112,7 +112,7 @@ def judge(pipe: Any) -> None:
 
 
 def _expected(data: bytes, inputs: Arrays) -> list[Any] | None:
-    """The results where the checker, ONNX Runtime and the reference find the model valid and agree; else None."""
+    """Return the results if the checker, ONNX Runtime and the reference accept the model and agree; else None."""
     import onnxruntime
     from onnx.reference import ReferenceEvaluator
 
@@ -130,7 +130,7 @@ def _expected(data: bytes, inputs: Arrays) -> list[Any] | None:
 
 def _difference(ours: Any, theirs: Any) -> str:
     if not isinstance(theirs, np.ndarray) or not isinstance(ours, np.ndarray):
-        return ""  # sequences and optional values have tests of their own
+        return ""  # sequences and optional values have separate tests
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return f"{ours.dtype}{list(ours.shape)} instead of {theirs.dtype}{list(theirs.shape)}"
     try:
@@ -140,11 +140,11 @@ def _difference(ours: Any, theirs: Any) -> str:
     return ""
 
 
-# ---- outside
+# ---- in the main process
 
 
 class Process:
-    """A worker or the judge, started again where a file was the end of it."""
+    """A worker or the judge, restarted after a crash."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -152,7 +152,7 @@ class Process:
         self._pipe: Any = None
 
     def ask(self, question: Any, seconds: float) -> Any:
-        """The answer to a question that may take `seconds` of the processor. Raises TimeoutError and EOFError (with the exit status)."""
+        """Return the answer to a question that may use `seconds` of CPU time. Raise TimeoutError, or EOFError with the exit status."""
         if self._process is None:
             spawn = multiprocessing.get_context("spawn")
             self._pipe, other = spawn.Pipe()
@@ -178,7 +178,7 @@ class Process:
                 raise TimeoutError
 
     def _processor_seconds(self) -> float:
-        """Of the process and its threads, zero where it has ended."""
+        """Return the CPU time of the process and its threads; 0 if it has ended."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -197,7 +197,7 @@ class Fuzzer:
         self.worker, self.judge = Process(work), Process(judge)
 
     def check(self, data: bytes) -> Outcome:
-        """Runs one file. The outcome's kind is "refused", "ran" or "right", or else says what is wrong."""
+        """Run one file. The outcome's kind is "refused", "ran" or "right", or else names the failure."""
         try:
             outcome: Outcome = self.worker.ask(data, SECONDS)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Wrong ONNX files made of right ones: changes of what the protobuf says, and of its bytes."""
+"""Mutations of valid ONNX files: changes of protobuf fields, and of bytes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ Change = Callable[[random.Random, Any], None]
 
 
 def graphs_of(graph: Graph) -> list[Graph]:
-    """The graph and all graphs in it."""
+    """Return the graph and all of its subgraphs."""
     found = [graph]
     for node in graph.node:
         for attribute in node.attribute:
@@ -247,7 +247,7 @@ def change_initializer(chance: random.Random, graph: Graph) -> None:
 
 
 def change_value(chance: random.Random, graph: Graph) -> None:
-    """Changes an input, an output or the declaration of another value."""
+    """Change an input, an output or the declaration of another value."""
     values = chance.choice([graph.input, graph.input, graph.output, graph.value_info])
     if not values or chance.random() < 0.15:
         values.add().name = any_name(chance, graph)
@@ -275,7 +275,7 @@ def change_value(chance: random.Random, graph: Graph) -> None:
             size.dim_value = chance.choice(SIZES)
 
 
-# ---- the whole
+# ---- the model
 
 
 def change_opset(chance: random.Random, model: onnx.ModelProto) -> None:
@@ -293,7 +293,7 @@ def change_head(chance: random.Random, model: onnx.ModelProto) -> None:
 
 
 def add_function(chance: random.Random, model: onnx.ModelProto) -> None:
-    """One that a node becomes a call of; it may call itself."""
+    """Add a function and turn a node into a call of it; it may call itself."""
     nodes = [node for graph in graphs_of(model.graph) for node in graph.node]
     node = chance.choice(nodes)
     inner = onnx.NodeProto.FromString(node.SerializeToString())
@@ -309,7 +309,7 @@ def add_function(chance: random.Random, model: onnx.ModelProto) -> None:
 
 
 def nest(chance: random.Random, model: onnx.ModelProto) -> None:
-    """All nodes into an If in an If."""
+    """Move all nodes into an If in an If."""
     graph = model.graph
     for _ in range(chance.choice([1, 2, 5, 30])):
         inner = onnx.helper.make_graph(graph.node, "inner", [], graph.output)
@@ -345,7 +345,7 @@ IN_MODEL: tuple[Change, ...] = (change_opset, change_head, add_function, nest)
 
 
 def mutated(chance: random.Random, seeds: Sequence[onnx.ModelProto]) -> bytes:
-    """One to three changes of what a model says; in one of five files of its bytes."""
+    """Return a seed with one to three changed fields, or in a fifth of the cases with changed bytes."""
     model = onnx.ModelProto.FromString(chance.choice(seeds).SerializeToString())
     if chance.random() < 0.2:
         return mutated_bytes(chance, model.SerializeToString(), chance.choice(seeds).SerializeToString())

@@ -1,4 +1,4 @@
-"""Small right models of every kind, to be made wrong."""
+"""Small valid models of every kind, as seeds for mutations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_models import gemm, model, node, subgraph, value
 from onnx_transformers import decoder, encoder
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-STANDARD = (  # tests of the standard whose models are seeds too
+STANDARD = (  # ONNX's own tests whose models are seeds too
     *(
         "test_resize_upsample_sizes_nearest",
         "test_roialign_aligned_false",
@@ -97,7 +97,7 @@ def network() -> onnx.ModelProto:
 
 
 def shapes() -> onnx.ModelProto:
-    """Arithmetic on shapes, as exporters write it."""
+    """Shape arithmetic as exporters write it."""
     constants = {
         "i": np.array(0),
         "o": np.array([0]),
@@ -151,7 +151,7 @@ def scan() -> onnx.ModelProto:
 
 
 def functions() -> onnx.ModelProto:
-    """One calls the other, with an attribute that has a default value."""
+    """One function calls the other, with an attribute that has a default value."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
     leaky = node("LeakyRelu", ["a"], ["b"])
     leaky.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))

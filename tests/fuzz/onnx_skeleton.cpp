@@ -1,7 +1,7 @@
 // Fuzzes the reader of ONNX files that separates large tensors from the model: see core/files/onnx_skeleton.h.
 //
-// Besides memory errors it checks that a skeleton of a skeleton is the skeleton itself, that a skeleton is no longer than its file plus
-// the references to the tensors' data, and that a mapped file gives the same result as its bytes.
+// Besides memory errors it checks that a skeleton's skeleton is itself, that a skeleton is no longer than its file plus the references to
+// the tensors' data, and that a mapped file gives the same result as its bytes.
 #include "core/files/onnx_skeleton.h"
 
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
-// Fuzzes the readers and rewriters of SPIR-V: reflection, sizes of variables, checked indices, loop hints, 64-bit integers as pairs of
-// words, and the bounds checks of debugged shaders. Modules come from glslang, from the cache on disk, and from users of pumice.reflect().
+// Fuzzes the SPIR-V readers and rewriters: reflection, variable sizes, index checks, loop hints, lowering of 64-bit integers to word
+// pairs, and the bounds checks of debugged shaders. Modules come from glslang, from the disk cache, and from users of pumice.reflect().
 //
-// The mutator works on whole instructions most of the time, because a wrong length ends the reading of a module.
+// The mutator mostly works on whole instructions, because parsing stops at a wrong instruction length.
 #include "shader/spirv/spirv.h"
 
 #include <cstdint>
@@ -28,7 +28,7 @@ using Words = std::vector<uint32_t>;
 
 const std::map<uint32_t, uint64_t> kConstants = {{0, 3}, {1, uint64_t{1} << 40}, {2, 0}, {5, 0xffffffff}};
 
-// Errors of the engine are answers; anything else ends the run.
+// Runs the call. Only pumice::Error is expected; any other exception ends the run.
 template <typename Call>
 void attempt(const Call& call) {
   try {
@@ -37,7 +37,7 @@ void attempt(const Call& call) {
   }
 }
 
-// A rewriter keeps the framing of instructions.
+// Checks that a rewritten module still consists of well-framed instructions.
 void check_framing(const Words& module) {
   try {
     pumice::spirv::instructions(module);
@@ -52,7 +52,7 @@ Words words_of(const uint8_t* data, size_t size) {
   return words;
 }
 
-// The index of the first word of each instruction.
+// Returns the index of the first word of each instruction.
 std::vector<size_t> starts_of(const Words& words) {
   std::vector<size_t> starts;
   for (size_t at = pumice::spirv::kHeaderWords; at < words.size(); at += words[at] >> 16) {

@@ -1,4 +1,4 @@
-"""The digits model on devices that several tests ask for, and what it gives image by image."""
+"""Fixtures shared by the model tests: the digits model on several devices and its expected results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
 @pytest.fixture(scope="module")
 def expected(images: Array, pumice_context: pumice.Context) -> Array:
-    """The results for the module's `images`, from a call for each."""
+    """Return the results for the module's `images`, computed one image per call."""
     with pumice.load(DIGITS, pumice_context) as loaded:
         return np.concatenate([loaded(images[i : i + 1]) for i in range(len(images))])
 

@@ -1,4 +1,4 @@
-"""Files of arrays that are damaged, encrypted or something else: an InputError that names the file and the member."""
+"""Damaged, encrypted or foreign array files raise an InputError that names the file and the member."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ WHOLE = archive(x_npy=X)
 
 
 def changed(data: bytes, at: bytes, offset: int, value: bytes) -> bytes:
-    """Bytes written over the data, `offset` behind the beginning of `at`."""
+    """Overwrite bytes of `data`, `offset` bytes after the start of `at`."""
     place = data.index(at) + offset
     return data[:place] + value + data[place + len(value) :]
 
 
 def encrypted(data: bytes) -> bytes:
-    """The archive with the flag of encryption in both of its headers."""
+    """Return the archive with the encryption flag set in both of its headers."""
     return changed(changed(data, b"PK\x03\x04", 6, b"\x01\x00"), b"PK\x01\x02", 8, b"\x01\x00")
 
 
@@ -97,7 +97,7 @@ def relu(context: pumice.Context) -> pumice.Model:
 
 
 def readers(relu: pumice.Model, path: Path) -> dict[str, Callable[[], Any]]:
-    """All that reads such a file, by name."""
+    """Return every function that reads such a file, by name."""
     case = {"x": np.zeros((2, 4), np.float32)}
     found: dict[str, Callable[[], Any]] = {"--input": lambda: from_files(relu, [f"x={path}"], {})}
     if path.suffix == ".npz":
@@ -178,7 +178,7 @@ def test_external_data_elsewhere_is_refused(relu: pumice.Model, tmp_path: Path, 
 
 
 def test_a_location_of_a_nul_byte_is_refused(context: pumice.Context, tmp_path: Path) -> None:
-    """The importer uses this name for large tensors of the file itself."""
+    """The importer uses this location internally for large tensors stored in the model file."""
     weights = TensorProto.FromString(external("\0"))
     weights.name = "w"
     made = model([node("Add", ["x", "w"])], [value("x", shape=[2, 4])])

@@ -1,4 +1,4 @@
-"""BatchPredictor: batches cut into runs, halved where memory is short, in the workers of other engines."""
+"""Tests of BatchPredictor: splitting into runs, smaller runs when memory is short, use in other engines' workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def device(context: pumice.Context) -> str:
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows of each run, as the model is given them."""
+    """Record the batch size of each run."""
     seen: list[int] = []
     start = pumice.model.runs.start_case
 
@@ -54,7 +54,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def two_outputs(rows: int | str = "N") -> bytes:
-    """total = a + b by row, and most = max(a, b); bias has no rows."""
+    """total = a + b per row, most = max(a, b); `bias` has no batch axis."""
     nodes = [
         node("Add", ["a", "b"], ["sum"]),
         node("Add", ["sum", "bias"], ["total"]),
@@ -99,7 +99,7 @@ def test_several_inputs_and_outputs_and_one_input_without_rows(device: str, rows
     a, b = np.arange(21, dtype=np.float32).reshape(7, 3), np.full((7, 3), 9, np.float32)
     bias = np.array([0, 100, 200], np.float32)
     source = two_outputs(rows)
-    if rows == 4:  # a fixed number of rows: the bias has another, so it is given with an axis of no rows
+    if rows == 4:  # fixed batch size: `bias` does not have it, so its batch axis is declared as absent
         source = model(
             [node("Add", ["a", "b"], ["total"])], [value("a", shape=[4, 3]), value("b", shape=[4, 3])], ["total"]
         ).SerializeToString()
@@ -125,7 +125,7 @@ def test_a_batch_without_rows_gives_results_without_rows(images: Array, device: 
         assert predictor(images[:0]).shape == (0, 10)
 
 
-# ---- refusals
+# ---- errors
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ragged": (lambda: pumice.BatchPredictor(DIGITS, ragged="drop"), pumice.Error, "ragged is 'pad' or 'rebind'"),
@@ -261,7 +261,7 @@ def test_runs_are_halved_where_memory_is_short_and_nothing_is_lost(
         results = np.concatenate([*predictor.map([images[:2], images[2:18], images[18:]])])
         np.testing.assert_allclose(results, expected, rtol=1e-5, atol=1e-6)
         assert predictor.batch_size == 2
-        assert predictor.model is not first  # what the larger runs held is given back
+        assert predictor.model is not first  # memory of the larger runs was released
         assert [note.split(" (")[0] for note in predictor.notes] == [
             f"a run of {rows} rows does not fit the device's memory" for rows in (16, 8, 4)
         ]
@@ -394,11 +394,11 @@ def test_joblib_runs_it(images: Array, expected: Array, device: str) -> None:
     joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
 
 
-# ---- which model a predictor gets
+# ---- which model file a predictor loads
 
 
 def with_weights_beside(folder: Path, weight: float) -> bytes:
-    """y = x + w, with w in a file of the folder."""
+    """y = x + w, with w in an external file in the folder."""
     proto = onnx.load_from_string(adding(weight))
     tensor = proto.graph.initializer[0]
     onnx.external_data_helper.set_external_data(tensor, "weights.bin")
@@ -432,7 +432,7 @@ def test_a_file_that_was_written_since_is_read_anew_by_a_new_predictor(tmp_path:
     path.write_bytes(adding(1))
     with pumice.BatchPredictor(path, device=device) as first:
         assert first(X)[0, 0] == 1
-        path.write_bytes(adding(2) + b"\x12\x01a")  # the producer's name: another size, whatever the clock says
+        path.write_bytes(adding(2) + b"\x12\x01a")  # a producer name changes the size even if the mtime is equal
         with pumice.BatchPredictor(path, device=device) as second:
             assert second(X)[0, 0] == 2
         assert first(X)[0, 0] == 1

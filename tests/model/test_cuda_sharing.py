@@ -1,4 +1,4 @@
-"""Memory that pumice shares with CUDA, used by torch. Skipped where there is no torch with a GPU that both drive."""
+"""Memory shared between pumice and CUDA, used by torch. Skipped without torch and a GPU that both can use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pumice.torch import ordered, wrap  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# x = x * factor + term, an invocation an element: two of them in the other order give another result.
+# x = x * factor + term, one element per invocation; two such kernels do not commute.
 AFFINE = """
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer X { int x[]; };
@@ -36,7 +36,7 @@ layout(binding = 2) writeonly buffer Z { float z[]; };
 void main() { uint i = gl_GlobalInvocationID.x; z[i] = 2 * x[i] + y[i]; }
 """
 STEPS = 10_000
-LONG = 500_000_000  # clock cycles that torch keeps a stream busy with: a quarter of a second and more
+LONG = 500_000_000  # clock cycles that keep a torch stream busy, at least 0.25 s
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def affine(shared: pumice.Context) -> pumice.Kernel:
 
 
 def both(shape: int | tuple[int, ...], dtype: str, context: pumice.Context):  # type: ignore[no-untyped-def]
-    """A tensor in shared memory, as pumice and as torch see it."""
+    """Return a tensor in shared memory, as pumice and as torch see it."""
     tensor = pumice.empty(shape, dtype, context, share="cuda")
     return tensor, torch.from_dlpack(tensor)
 
@@ -92,7 +92,7 @@ def test_dtypes(shared: pumice.Context, dtype: str) -> None:
 
 
 def interleaved(context: pumice.Context, kernel: pumice.Kernel, seed: int, steps: int, size: int) -> None:
-    """Random operations of torch and pumice, ordered by the GPU alone, beside the same on one number."""
+    """Run random torch and pumice operations, ordered only on the GPU, and compare with the same on one number."""
     draw = random.Random(seed)
     pairs = [both(size, "int32", context) for _ in range(2)]
     streams = [torch.cuda.Stream() for _ in range(2)]
@@ -160,7 +160,7 @@ def test_a_committed_list_is_ordered(shared: pumice.Context, affine: pumice.Kern
 
 
 def test_no_host_waits(shared: pumice.Context, affine: pumice.Kernel) -> None:
-    """The calls are over while the GPU is still busy with what came before them."""
+    """The calls return while the GPU is still busy with earlier work."""
     (x, x_view), (y, y_view) = both(1000, "int32", shared), both(1000, "int32", shared)
     with ordered(context=shared):
         affine(x=x, y=y, factor=2, term=0, threads=1000)
@@ -180,7 +180,7 @@ def descriptors() -> int:
 
 
 def test_nothing_is_left_behind(shared: pumice.Context, affine: pumice.Kernel) -> None:
-    count = 1 << 24  # so much that what other processes take of the GPU meanwhile is little beside it
+    count = 1 << 24  # large enough that memory used by other processes on this GPU does not matter
 
     def one() -> None:
         (x, view), (y, _) = both(count, "int32", shared), both(count, "int32", shared)
@@ -192,13 +192,13 @@ def test_nothing_is_left_behind(shared: pumice.Context, affine: pumice.Kernel) -
         gc.collect()
         torch.cuda.synchronize()
         shared.wait_idle()
-        pumice.empty(1, "int32", shared).buffer.close()  # what is retired is collected
+        pumice.empty(1, "int32", shared).buffer.close()  # frees retired buffers
         return descriptors(), shared.memory.buffers, shared.memory.blocks
 
     for _ in range(10):
         one()
     before, free = settled(), torch.cuda.mem_get_info()[0]
-    for _ in range(100):  # of two tensors
+    for _ in range(100):  # two tensors each
         one()
     after = settled()
     assert after[0] <= before[0] and after[1] <= before[1] and after[2] <= before[2], (before, after)

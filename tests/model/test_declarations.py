@@ -1,4 +1,4 @@
-"""Wrong declarations and newer forms of a file are no errors, and are reported."""
+"""Wrong shape declarations and newer file versions are accepted and reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def info(dtype: int, shape: Any) -> onnx.ValueInfoProto:
 
 
 def loaded(context: pumice.Context, proto: onnx.ModelProto, caplog: pytest.LogCaptureFixture) -> pumice.Model:
-    """The model; what it warns of is logged once, kept and reported."""
+    """Load the model and check that its warnings are logged once, kept and reported."""
     caplog.clear()
     with caplog.at_level(logging.WARNING, "pumice"):
         made = pumice.load(proto, context)
@@ -138,7 +138,7 @@ def test_a_domain_that_is_imported_twice_is_a_warning(
 
 
 def test_operators_of_the_engines_own_domain_are_imported(context: pumice.Context) -> None:
-    """A file may name every operator of the table, such as FloorDivide, which ONNX lacks."""
+    """A file may use every operator of the table, including those that ONNX lacks, such as FloorDivide."""
     x = np.arange(-4, 4, dtype="int32").reshape(2, 4)
     inputs = [value("x", ["N", 4], TensorProto.INT32)]
     proto = model([node("FloorDivide", ["x", "d"], domain="pumice")], inputs, constants={"d": np.full(4, 3, "int32")})

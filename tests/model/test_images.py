@@ -1,4 +1,4 @@
-"""Pictures as models want them: the pretrained models' own preparation, bit by bit."""
+"""Tests of load_image: bit-exact with the preprocessing of the pretrained models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Image = pytest.importorskip("PIL.Image")
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 PREPARATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    # expected array: (model, picture, options)
+    # expected array: (model, image, options)
     "mnist_image1": ("mnist", "mnist_image1.png", {"mode": "L", "size": 28, "invert": "auto", "scale": "1/max"}),
     **{
         name: ("squeezenet", f"{name}.jpg", {"size": 224, "scale": "1/max", **IMAGENET})
@@ -37,7 +37,7 @@ def test_pictures_are_prepared_to_the_bit(shared_models: Path, case: str) -> Non
 
 @pytest.fixture
 def picture(tmp_path: Path) -> Path:
-    """4 wide, 2 high: red, green, blue, white above; black below."""
+    """A 4 x 2 image: red, green, blue and white above, black below."""
     pixels = np.zeros((2, 4, 3), np.uint8)
     pixels[0] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
     Image.fromarray(pixels).save(tmp_path / "colours.png")
@@ -61,7 +61,7 @@ def test_a_crop_keeps_the_centre_and_stretching_keeps_all(picture: Path) -> None
     cropped = load_image(picture, size=2, resample="nearest")
     np.testing.assert_array_equal(cropped, load_image(picture)[:, :, :, 1:3])
     stretched = load_image(picture, size=(2, 2), fit="stretch", resample="box")
-    assert stretched[0, 0, 0, 0] == 128  # red and green mixed
+    assert stretched[0, 0, 0, 0] == 128  # average of red and green
 
 
 def test_integers_stay_as_they_are(picture: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_black_picture_divides_by_nothing(tmp_path: Path) -> None:
 def test_an_upright_picture_from_a_turned_camera(tmp_path: Path) -> None:
     turned = Image.new("RGB", (4, 2))
     exif = turned.getexif()
-    exif[0x0112] = 6  # orientation: turn by a quarter
+    exif[0x0112] = 6  # EXIF orientation: rotated by 90 degrees
     turned.save(tmp_path / "turned.png", exif=exif)
     assert load_image(tmp_path / "turned.png").shape == (1, 3, 4, 2)
 

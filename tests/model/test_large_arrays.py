@@ -1,4 +1,4 @@
-"""Models and large arrays: results into given arrays, arrays in pinned memory, many cases in flight."""
+"""Models with large arrays: `out` arrays, pinned memory, many cases in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import pumice
 from onnx_models import gemm, model, node, value
 
-ROWS = [0, 1, 7, (4 << 20) // 16 + 1, 3 * (4 << 20) // 16 + 5]  # of 16 bytes: around a chunk of a transfer
+ROWS = [0, 1, 7, (4 << 20) // 16 + 1, 3 * (4 << 20) // 16 + 5]  # of 16 bytes: around the chunk size of transfers
 Array = np.ndarray[Any, Any]
 
 
@@ -32,7 +32,7 @@ def rows(count: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal((count, 4)).astype("float32")
 
 
-# ---- results into given arrays
+# ---- results written to given arrays
 
 
 @pytest.mark.parametrize("count", ROWS)
@@ -42,7 +42,7 @@ def test_results_go_into_given_arrays(doubled: pumice.Model, count: int) -> None
     assert results.twice is twice
     np.testing.assert_array_equal(twice, x + x)
     np.testing.assert_array_equal(results.size, np.abs(x))
-    inside = np.zeros((3, count, 4), "float32")  # a contiguous part of an array, and one in place of the argument
+    inside = np.zeros((3, count, 4), "float32")  # a contiguous slice of an array, and an output that aliases the input
     results = doubled(x, out={"size": x, "twice": inside[1]})
     assert results.size is x
     np.testing.assert_array_equal(x, np.abs(rows(count)))
@@ -82,7 +82,7 @@ def test_arrays_without_elements_share_no_memory(staging_device: pumice.Context)
 
 
 def test_results_of_4_bits_come_in_chunks_too(staging_device: pumice.Context) -> None:
-    """More than a chunk of packed elements, which the host unpacks."""
+    """4-bit results larger than a transfer chunk, unpacked by the host."""
     proto = model([node("Cast", to=onnx.TensorProto.INT4)], opset=21)
     with pumice.load(proto, staging_device) as cast:
         for count in (1, 5 << 17):
@@ -97,7 +97,7 @@ def test_one_output_takes_an_array_alone(staging_device: pumice.Context) -> None
         x, y = rows(3), np.zeros((3, 4), "float32")
         assert relu(x, out=y) is y
         np.testing.assert_array_equal(y, np.maximum(x, 0))
-    with pumice.load(model([node("NonZero")]), staging_device) as places:  # a shape that is known at the end alone
+    with pumice.load(model([node("NonZero")]), staging_device) as places:  # a shape known only after the run
         x = np.eye(4, dtype="float32")
         given = np.zeros((2, 4), "int64")
         assert places(x, out=given) is given
@@ -135,7 +135,7 @@ def test_arrays_in_pinned_memory_are_arrays(doubled: pumice.Model, staging_devic
         np.testing.assert_array_equal(results.twice, part * 2)
         np.testing.assert_array_equal(outs["size"], np.abs(part))
         given, run = part.copy(), doubled.run_async(part)
-        part[:] = 1  # what run_async was given is the caller's again
+        part[:] = 1  # after run_async, the caller may overwrite the argument
         np.testing.assert_array_equal(run.result().twice, given * 2)
         tensor = pumice.tensor(part, staging_device)
         assert tensor.numpy(out=outs["twice"]) is outs["twice"]
@@ -173,13 +173,13 @@ def test_a_model_lets_go_of_pinned_arrays(doubled: pumice.Model, staging_device:
     np.testing.assert_array_equal(out, x + x)
     del given, out
     staging_device.wait_idle()
-    pumice.empty(1, "float32", staging_device)  # what the device has finished with is dropped where memory is
+    pumice.empty(1, "float32", staging_device)  # an allocation frees what the device has finished with
     gc.collect()
     assert staging_device.memory.buffers == before
 
 
 def test_a_part_that_is_no_row_of_words(staging_device: pumice.Context) -> None:
-    """Downloads into pinned memory touch their own bytes alone."""
+    """Downloads into pinned memory write only the bytes of their range."""
     host = pumice.empty_host(6 << 20, "uint8", staging_device)
     host[:] = 9
     given = np.arange((5 << 20) + 3, dtype="uint32").astype("uint8")
@@ -190,7 +190,7 @@ def test_a_part_that_is_no_row_of_words(staging_device: pumice.Context) -> None:
     assert (host[1 + given.size :] == 9).all()
 
 
-# ---- many cases
+# ---- many cases in flight
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 8])
@@ -213,7 +213,7 @@ def test_cases_are_arrays_tuples_and_dicts(doubled: pumice.Model) -> None:
 
 
 def test_one_array_may_be_filled_again_and_again(doubled: pumice.Model, staging_device: pumice.Context) -> None:
-    """What makes the cases may use one array for all of them, pinned or not."""
+    """The case generator may reuse one array for all cases, pinned or not."""
     for x in (rows(ROWS[-1]), pumice.empty_host((ROWS[-1], 4), "float32", staging_device)):
 
         def cases(x: Array = x) -> Iterator[Array]:
@@ -244,7 +244,7 @@ def test_errors_come_in_their_case_s_place(doubled: pumice.Model) -> None:
 
     class Ended(UserDict[str, Array]):
         def keys(self) -> Any:
-            raise StopIteration  # no end of the cases
+            raise StopIteration  # does not end the cases
 
     with pytest.raises(RuntimeError, match="StopIteration"):
         list(doubled.map([rows(2), Ended(), rows(2)]))
@@ -263,7 +263,7 @@ def test_a_map_closed_early_leaves_nothing(staging_device: pumice.Context) -> No
             for _ in range(taken):
                 next(results)
             results.close()  # type: ignore[attr-defined]
-        runs = [loaded.run_async(rows(4)) for _ in range(8)]  # all that there may be
+        runs = [loaded.run_async(rows(4)) for _ in range(8)]  # the maximum in flight
         for run in runs:
             run.wait()
         del runs, run
@@ -273,7 +273,7 @@ def test_a_map_closed_early_leaves_nothing(staging_device: pumice.Context) -> No
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
 def test_signals_in_calls_leave_the_model_usable(doubled: pumice.Model) -> None:
-    """What a call that was given up has submitted ends before its memory serves another call."""
+    """Work submitted by an interrupted call finishes before its memory is reused."""
 
     class Rung(Exception):
         pass

@@ -1,4 +1,4 @@
-"""Load of large models: what it takes on the host is one staging buffer, wherever the weights lie; and every weight arrives."""
+"""Host memory of loading large models: one staging buffer, wherever the weights are stored; and every weight arrives."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pumice import _pumice
 
 WIDTH, LAYERS = 1024, 32
 STAGING = 48 << 20
-BASE = 64 << 20  # bytes that a load takes beside the model: the importer, kernels, the shader compiler
-COMPILER = 16 << 20  # bytes that the compiler of a GPU's driver keeps of the trial that a new driver is put to
+BASE = 64 << 20  # bytes used by a load besides the model: the importer, kernels, the shader compiler
+COMPILER = 16 << 20  # bytes that the GPU driver's compiler keeps after the trial of a new driver
 SLACK = 24 << 20  # bytes by which loads of the same small model differ
 
 LOAD = """
@@ -44,7 +44,7 @@ print(json.dumps([taken, device, context.info.kind == "software", result, touche
 
 
 def save(folder: Path, width: int) -> dict[str, Path]:
-    """Saves a model as one file, and with its weights in another."""
+    """Save a model as one file, and as a file with external weights."""
     random = np.random.default_rng(1)
     weights = {f"w{i}": random.random((width, width), np.float32) / (width / 2) for i in range(LAYERS)}
     nodes = [node("MatMul", [f"h{i}" if i else "x", f"w{i}"], [f"h{i + 1}"]) for i in range(LAYERS)]
@@ -58,7 +58,7 @@ def save(folder: Path, width: int) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], dict[str, Path]]:
-    """The files of a model with 134 MB of weights, and of one with next to none."""
+    """The files of a model with 134 MB of weights, and of one with almost none."""
     folder = tmp_path_factory.mktemp("large")
     return save(folder, WIDTH), save(folder, 32)
 
@@ -72,7 +72,7 @@ def test_a_load_takes_one_staging_buffer(
     models: tuple[dict[str, Path], dict[str, Path]], form: str, precision: str, kind: str
 ) -> None:
     weights = LAYERS * WIDTH * WIDTH * (2 if precision == "fp16" else 4)
-    for _ in range(2):  # the second load is from the cache
+    for _ in range(2):  # the second load hits the cache
         (peak, device, is_software, result, _), (least, *_) = (
             json.loads(output_of("-c", LOAD, str(paths[form]), precision, kind)) for paths in models
         )
@@ -85,9 +85,10 @@ def test_a_load_takes_one_staging_buffer(
 def test_a_first_load_takes_one_staging_buffer_and_little_else(
     models: tuple[dict[str, Path], dict[str, Path]], tmp_path: Path
 ) -> None:
-    """The caches are empty, so that the load imports onnx and compiles its kernels.
+    """With empty caches, the load imports onnx and compiles its kernels.
 
-    Memory is allocated while the file's own bytes are held: a driver that touches it at once has both.
+    Device memory is allocated while the file's bytes are still held; both count if the driver touches new memory at
+    once.
     """
     caches = {"PUMICE_CACHE_DIR": str(tmp_path), "PUMICE_VALIDATION": "0"}
     path = str(models[0]["inside"])
@@ -96,14 +97,14 @@ def test_a_first_load_takes_one_staging_buffer_and_little_else(
     assert peak <= STAGING + BASE + held + (device if is_software else COMPILER)
 
 
-# Rows of 64 numbers in each weight.
+# Rows of 64 elements in each weight.
 ROWS = {"empty": 0, "one": 1, "small": 999, "part": 1 << 15, "parts": (1 << 16) + 5, "many": 3 << 16}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("outside", [False, True])
 def test_weights_of_all_sizes_arrive(tmp_path: Path, outside: bool, precision: str) -> None:
-    """Weights that are packed, and so staged whole, stand between weights that are staged in parts."""
+    """Mixes packed weights, which are staged whole, with weights that are staged in chunks."""
     weights = {name: np.arange(rows * 64, dtype=np.float32).reshape(rows, 64) % 2039 for name, rows in ROWS.items()}
     wide = np.eye(64, dtype=np.float32)
     packed = {"wide": wide, "tall": wide[:, np.arange(1 << 16) % 64]}
@@ -123,9 +124,9 @@ def test_weights_of_all_sizes_arrive(tmp_path: Path, outside: bool, precision: s
         np.testing.assert_array_equal(results[f"{name}.y"], x @ matrix)
 
 
-# ---- memory that is begun before the graph is there
+# ---- uploads that start before the graph is complete
 
-LARGE = 12 << 20  # elements of float32: more than is staged at once
+LARGE = 12 << 20  # float32 elements: more than one staging buffer
 
 
 def scaled_constant(factor: float) -> pumice.Graph:

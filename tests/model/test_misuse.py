@@ -1,4 +1,4 @@
-"""Calls in the wrong order and numbers out of range: an error that says so, and the process and the context go on."""
+"""Calls in the wrong order and out-of-range numbers raise a clear error and leave the process and context usable."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_names_that_the_graph_gives_do_not_collide_with_ones_own(context: pumice
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_64_bit_maps_stay_within_their_tensor(context: pumice.Context, n: int) -> None:
-    """The bytes behind it, up to the end of a quad of elements, are another's."""
+    """Bytes past the end, up to a multiple of four elements, belong to another tensor."""
     desc = pumice.TensorDesc("int64", [n])
     operator = pumice.Operator("Neg", [desc], [desc]).compile(context)
     memory = pumice.tensor(np.full(16, 99, "int64"), context)
@@ -180,7 +180,7 @@ def test_normalisations_of_what_has_no_channels_are_refused() -> None:
     vector = np.zeros(3, "float32")
     for op, count in (("BatchNormalization", 4), ("InstanceNormalization", 2)):
         graph = pumice.Graph()
-        # nothing can be said of an input of any rank
+        # with an unknown rank, nothing can be checked
         graph.add(op, graph.input("x", "float32", None), *[vector] * count)
         with pytest.raises(pumice.GraphError):
             graph.add(op, graph.input("y", "float32", [3]), *[vector] * count)

@@ -1,4 +1,4 @@
-"""Models as callables: arguments, results, what a wrong call says, lifetimes."""
+"""Tests of Model calls: arguments, results, error messages, lifetimes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def loaded(context: pumice.Context) -> Iterator[pumice.Model]:
 
 @pytest.fixture
 def pair(context: pumice.Context) -> Iterator[pumice.Model]:
-    """a [N, 4] + b [N, 4], and an output whose name is no identifier."""
+    """a [N, 4] + b [N, 4], and an output whose name is not an identifier."""
     proto = model([node("Add", ["a", "b.in"], ["sum:0"])], [value("a"), value("b.in")], ["sum:0"])
     with pumice.load(proto, context) as made:
         yield made
@@ -101,7 +101,7 @@ def test_tensors_are_taken_as_inputs(pair: pumice.Model, context: pumice.Context
 
 
 WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str, str, str]] = {
-    # Each name says what is wrong; the values are (positional, by name, rule, input, text).
+    # Each key names the error; the values are (positional, keyword arguments, rule, input, message).
     "float64": (
         (x().astype(np.float64), x()),
         {},
@@ -228,7 +228,7 @@ def test_fusions_may_come_as_a_tuple_or_a_set(context: pumice.Context) -> None:
 
 
 def test_a_model_that_is_loaded_again_keeps_how_it_was_loaded(context: pumice.Context) -> None:
-    """An index out of range is told on the second model as on the first, and at another precision."""
+    """An out-of-range index raises in the reloaded model as in the first, also at another precision."""
     inputs = [value("x", [3, 2]), value("i", [1], TensorProto.INT64)]
     proto = model([node("Gather", ["x", "i"], ["y"])], inputs, ["y"], {})
     first = pumice.load(proto, context, check_indices=True)

@@ -1,4 +1,4 @@
-"""All files of a model count where something is remembered of it: weights beside the model and large tensors in it."""
+"""Caches and pickles depend on all files of a model: external weights and large tensors inside the model file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pumice.importer.file import weight_files
 from pumice.importer.file.model_file import ModelFile
 
 Array = np.ndarray[Any, Any]
-WIDTH = 400  # float32 elements that are more than a skeleton keeps
+WIDTH = 400  # float32 elements; more than the skeleton keeps inline
 
 
 def external(name: str, location: str, dtype: int = TensorProto.FLOAT, size: int = 4) -> TensorProto:
@@ -30,7 +30,7 @@ def external(name: str, location: str, dtype: int = TensorProto.FLOAT, size: int
 
 
 def scaled(folder: Path, factor: float, location: str = "scales.any") -> Path:
-    """y = x * w with w in a file of an unusual name."""
+    """y = x * w, with w in an external file of an unusual name."""
     made = model([node("Mul", ["x", "w"])])
     made.graph.initializer.append(external("w", location))
     path = folder / "scaled.onnx"
@@ -43,7 +43,7 @@ def scaled(folder: Path, factor: float, location: str = "scales.any") -> Path:
 def write(path: Path, factor: float) -> None:
     before = path.stat().st_mtime_ns if path.exists() else 0
     path.write_bytes(np.full(4, factor, np.float32).tobytes())
-    os.utime(path, ns=(before + 10**9, before + 10**9))  # later, whatever the resolution of the file system's clock
+    os.utime(path, ns=(before + 10**9, before + 10**9))  # later at any clock resolution of the file system
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_worker_refuses_other_weights(tmp_path: Path, device: str, location: s
     source, options = (path.read_bytes(), {"folder": tmp_path}) if as_bytes else (path, {})
     predictor = pumice.BatchPredictor(source, device=device, **options)
     travelled = pickle.dumps(predictor)
-    again = pickle.dumps(pickle.loads(travelled))  # an engine may pass it on
+    again = pickle.dumps(pickle.loads(travelled))  # an engine may forward it
     np.testing.assert_array_equal(pickle.loads(travelled)(x), x * 2)
     pumice.BatchPredictor.release()
     gc.collect()
@@ -117,7 +117,7 @@ def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def places() -> dict[str, Callable[[TensorProto], onnx.ModelProto]]:
-    """Where an external tensor can be in a model."""
+    """Return every location of an external tensor in a model."""
 
     def in_branch(tensor: TensorProto) -> onnx.ModelProto:
         branch = helper.make_graph([node("Identity", ["w"], ["b"])], "branch", [], [value("b")])
@@ -171,7 +171,7 @@ def sparse(value_: float, location: str = "") -> onnx.ModelProto:
 def test_what_a_recipe_is_made_of_names_its_entry(
     context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
 ) -> None:
-    """A sparse tensor is made dense by the importer, whose result is kept in the cache of recipes."""
+    """The importer makes sparse tensors dense and stores the result in the recipe cache."""
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
     x = np.zeros(WIDTH, np.float32)
     path = tmp_path / "sparse.onnx"

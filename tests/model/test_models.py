@@ -1,4 +1,4 @@
-"""The four pretrained models against their stored results, at the tolerances that belong to them."""
+"""The four pretrained models against their stored results, each with its own tolerances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRECISIONS = ("fp32", "fp16", "bf16")
 
 
 class Expected(NamedTuple):
-    """A stored result: the file's suffix, the output's name, the largest error allowed in fp32 and fp16."""
+    """A stored result: file suffix, output name, maximum error in fp32 and in fp16."""
 
     suffix: str
     output: str
@@ -23,7 +23,7 @@ class Expected(NamedTuple):
     fp16: float
 
     def allowed(self, precision: str) -> float:
-        """bfloat16 has three bits of mantissa less than float16."""
+        """Return the tolerance; bfloat16 has three bits of mantissa less than float16."""
         return {"fp32": self.fp32, "fp16": self.fp16, "bf16": 8 * self.fp16}[precision]
 
 
@@ -47,7 +47,7 @@ _loaded: dict[tuple[str, str], pumice.Model] = {}
 
 
 def loaded(folder: Path, name: str, context: pumice.Context, precision: str) -> pumice.Model:
-    """One for all tests of a model at a precision, so that its kernels are made once."""
+    """Load a model once per precision for all tests, so that its kernels are compiled once."""
     key = (name, precision)
     if key not in _loaded or _loaded[key].context is not context:
         _loaded[key] = pumice.load(folder / name / f"{name}.onnx", context, precision)
@@ -87,7 +87,7 @@ def test_the_stored_result(shared_models: Path, context: pumice.Context, case: s
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["mnist", "squeezenet", "candy", "superres"])
 def test_a_batch_of_four(shared_models: Path, context: pumice.Context, name: str, precision: str) -> None:
-    """Different pictures where there are several of one size, so that rows cannot be mistaken for each other."""
+    """Uses different images if several have the same size, so that swapped rows are detected."""
     cases = [case for case, (model, _) in CASES.items() if model == name and not case.endswith("_224")]
     cases = (cases * 4)[:4]
     inputs = np.concatenate([stored(shared_models, case, "input") for case in cases])
@@ -102,7 +102,7 @@ def test_a_batch_of_four(shared_models: Path, context: pumice.Context, name: str
 def test_another_image_size(
     shared_models: Path, context: pumice.Context, name: str, size: tuple[int, int], precision: str
 ) -> None:
-    """Against onnx's reference, on a part of the stored picture that is not square."""
+    """Compares with onnx's reference on a non-square crop of the stored image."""
     onnx_reference = pytest.importorskip("onnx.reference")
     case = "DefaultImage_128" if name == "candy" else "dog2_64"
     picture = np.ascontiguousarray(stored(shared_models, case, "input")[:, :, : size[0], : size[1]])
@@ -125,7 +125,7 @@ CANDY_720 = {  # row, column: B, G, R
 
 
 def test_candy_at_720_is_right(shared_models: Path, context: pumice.Context) -> None:
-    """Candy's normalisations sum over 518,400 elements: more than a loop of some drivers can count."""
+    """Candy's normalisations sum over 518,400 elements, beyond the loop count limit of some drivers."""
     image = pytest.importorskip("PIL.Image")
     from pumice.device.images import load_image
 
@@ -157,7 +157,7 @@ def test_every_node_of_candy_is_right(shared_models: Path, context: pumice.Conte
 
 
 def test_squeezenet_takes_at_most_20_pipelines_on_a_software_device(shared_models: Path) -> None:
-    """Each costs a driver of this kind 16 to 90 ms to compile."""
+    """A software driver takes 16 to 90 ms to compile each pipeline."""
     if all(device.kind != "software" for device in pumice.devices()):
         pytest.skip("no software device")
     with pumice.Context("software") as own:

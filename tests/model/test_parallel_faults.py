@@ -1,4 +1,4 @@
-"""Devices that are slow or stuck in the middle of a map, and Ctrl-C: nothing is lost, nothing comes twice, and nobody waits for nothing."""
+"""Slow or stuck devices during a map, and Ctrl-C: no result is lost or duplicated, and nothing waits without need."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ import pumice.demo
 from pumice.base.element_types import Array
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
-LATE = 60.0  # seconds after which a test that would wait for ever fails
+LATE = 60.0  # timeout in seconds of a test that would otherwise hang
 
 
 class Gate:
-    """Holds the results of one of the models back until it is opened."""
+    """Blocks the results of one model until opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
         self.held: Any = None  # the model
-        self.cases: list[bytes] = []  # that it has begun
+        self.cases: list[bytes] = []  # cases it has started
         self.on_other: Callable[[Any, Array], None] = lambda model, image: None
         start = pumice.Model.run_async
         gate = self
@@ -85,7 +85,7 @@ def expected(images: list[Array], pumice_context: pumice.Context) -> Array:
 
 
 def hold(twice: pumice.ParallelModel, gate: Gate, images: list[Array]) -> None:
-    """Warms both devices up, then holds the second one."""
+    """Warm up both devices, then block the second."""
     [*twice.map(images[:16])]
     gate.held = twice.models[1]
 
@@ -100,7 +100,7 @@ def test_a_device_that_is_late_holds_nobody_up(
 ) -> None:
     hold(twice, gate, images)
     results: list[Array] = []
-    while not gate.cases:  # the other device may have been quicker
+    while not gate.cases:  # the other device may have been faster
         results = [*twice.map(images, depth)]
         assert len(results) == len(images)
         np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
@@ -124,7 +124,7 @@ def test_a_device_that_is_late_begins_nothing_new_until_it_has_ended(
     gate.open.set()
     for thread in device_threads(1):
         thread.join()
-    while len(gate.cases) == begun:  # it takes part again
+    while len(gate.cases) == begun:  # it works again
         np.testing.assert_allclose(np.concatenate([*twice.map(images)]), expected, rtol=1e-5, atol=1e-6)
 
 

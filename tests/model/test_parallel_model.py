@@ -1,4 +1,4 @@
-"""Models on several devices: rows divided, cases in their order, and devices that are lost in the middle."""
+"""Tests of models on several devices: batches split by rows, results in order, devices lost during a map."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_cases_come_in_their_order(twice: pumice.ParallelModel, images: Array, e
 
 
 def forgotten(model: pumice.ParallelModel) -> list[threading.Thread]:
-    """Threads of devices that go on, but for those whose case another device was quicker with, which a busy machine may have."""
+    """Return device threads still running, except those whose case a faster device repeated (normal on a busy machine)."""
     return [
         thread
         for thread in threading.enumerate()
@@ -113,7 +113,7 @@ def test_a_lost_devices_work_is_done_by_the_other(
     lose_device_after(twice.models[1].context, after)
     cases = [images[i : i + 1] for i in range(40)]
     with caplog.at_level(logging.WARNING, "pumice"):
-        for _ in range(20):  # the device is lost once it has taken so many cases, whatever the other one leaves it
+        for _ in range(20):  # the loss needs `after` cases on this device, however many the other runs
             results = [*twice.map(cases, depth)]
             np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
             if twice.lost:
@@ -124,7 +124,7 @@ def test_a_lost_devices_work_is_done_by_the_other(
     assert "VK_ERROR_DEVICE_LOST" in lost.error or "was lost" in lost.error
     assert sum("was lost" in record.message for record in caplog.records) == 1
     assert str(lost) in twice.report()
-    np.testing.assert_allclose(twice(images), expected, rtol=1e-5, atol=1e-6)  # the other goes on alone
+    np.testing.assert_allclose(twice(images), expected, rtol=1e-5, atol=1e-6)  # the other device continues alone
     assert len(twice.lost) == 1
 
 
@@ -148,7 +148,7 @@ def test_a_lost_device_is_noted_once(
         assert [*pool.map(twice._note_lost, [loss] * 8)] == [None] * 8
         assert twice.lost == [loss]
         lose_device_after(twice.models[1].context, 0)
-        for results in earlier:  # made when there were two
+        for results in earlier:  # created while there were two devices
             assert len([*results]) == 16
     assert twice.lost == [loss]
     assert sum("was lost" in record.message for record in caplog.records) == 1
@@ -175,7 +175,7 @@ def test_a_context_says_that_its_device_was_lost(context: pumice.Context) -> Non
             tensor.copy()
 
 
-# ---- what is refused, and what the group is
+# ---- errors, and properties of the group
 
 
 def test_refusals(context: pumice.Context, images: Array) -> None:
@@ -289,7 +289,7 @@ def test_several_outputs(context: pumice.Context) -> None:
 
 
 def test_all_devices_of_a_machine(tmp_path: Path, images: Array, expected: Array) -> None:
-    """Two drivers, where another one is to be had: PUMICE_TEST_DRIVERS names manifests; else the same device alone."""
+    """Use two drivers if PUMICE_TEST_DRIVERS lists their manifests, else the same device alone."""
     manifests = [os.environ.get("VK_DRIVER_FILES", ""), *os.environ.get("PUMICE_TEST_DRIVERS", "").split(":")]
     named = ":".join(filter(None, manifests))
     code = f"""

@@ -1,4 +1,4 @@
-"""Precision by node, as a model is loaded with it."""
+"""Tests of the per-node precision policy of load()."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = np.full((2, 4), 300, np.float32)
 
 
 def squares() -> onnx.ModelProto:
-    """x * x, which float16 does not hold, a product with ones / 256, and a Softmax."""
+    """x * x, which overflows float16, then a matmul with ones / 256, and a Softmax."""
     nodes = [
         node("Mul", ["x", "x"], ["s"], name="square"),
         node("MatMul", ["s", "w"], ["m"], name="mean"),
@@ -56,7 +56,7 @@ def test_the_last_entry_that_matches_decides(context: pumice.Context, policy: di
         assert {name for name, precision in precisions(loaded).items() if precision == "fp32"} == wide
         assert loaded.precision == "fp16"
         assert loaded.policy == policy
-        assert np.isfinite(results["m"]).all() == ("mean" in wide)  # the cast before it takes the square up
+        assert np.isfinite(results["m"]).all() == ("mean" in wide)  # the preceding cast is fused with the square
 
 
 def test_a_file_says_it(context: pumice.Context, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_files_that_are_none(context: pumice.Context, text: str, tmp_path: Path)
 
 
 def branching() -> onnx.ModelProto:
-    """Of a condition: x * x / 1024 in one branch, x in the other."""
+    """An If: x * x / 1024 in one branch, x in the other."""
     weights = numpy_helper.from_array(np.eye(4, dtype=np.float32) / 1024, "w")
     then = helper.make_graph(
         [node("Mul", ["x", "x"], ["s"], name="square"), node("MatMul", ["s", "w"], ["t"], name="scaled")],
@@ -137,7 +137,7 @@ def test_nodes_in_branches(context: pumice.Context, names: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("name", ["norm", "nor?", "op:LayerNormalization"])
 def test_what_a_node_becomes_in_the_engine_is_all_in_float32(context: pumice.Context, name: str) -> None:
-    """An addition and a LayerNormalization."""
+    """SkipLayerNormalization expands to Add and LayerNormalization."""
     norm = node("SkipLayerNormalization", ["x", "x", "g"], name="norm", domain="com.microsoft")
     made = model([norm], [value("x", [2, 4])], constants={"g": np.linspace(0.1, 0.7, 4, dtype=np.float32)})
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
@@ -169,7 +169,7 @@ def test_a_literal_entry_matches_nodes_of_its_name_alone(name: str) -> None:
 
 
 def test_a_node_called_default_has_a_precision_of_its_own(context: pumice.Context) -> None:
-    """The entry "default" is of all nodes; "[d]efault" names the node."""
+    """The entry "default" applies to all nodes; the pattern "[d]efault" matches the node."""
     nodes = [node("Softmax", ["x"], ["h"], name="default"), node("Softmax", ["h"], ["y"], name="other")]
     made = model(nodes)
 
@@ -185,7 +185,7 @@ def test_a_node_called_default_has_a_precision_of_its_own(context: pumice.Contex
 
 
 def test_the_policy_of_a_part_keeps_its_default() -> None:
-    """A node called "default" in fp32 does not put the whole part in fp32."""
+    """A node called "default" in fp32 does not set the whole subgraph to fp32."""
     made = model([node("Relu", ["x"], ["h"], name="default"), node("Relu", ["h"], ["y"], name="a*")])
     part = part_precision({"default": "fp16", "[d]efault": "fp32"}, made)
     policy = policy_of(part)

@@ -1,4 +1,4 @@
-"""Ray's actors: those that die in the middle lose nothing and double nothing, and each has the GPU that Ray assigned to it."""
+"""Ray actors: a dying actor loses and duplicates nothing, and each actor uses its assigned GPU."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ ray.shutdown()
 
 @pytest.mark.slow
 def test_each_actor_has_the_gpu_that_ray_assigned(tmp_path: Path) -> None:
-    """The stand-in drivers are listed in the order that NVML does not have."""
+    """The stand-in drivers list their GPUs in another order than NVML."""
     pytest.importorskip("ray")
     gpus = [Gpu("5a1c" * 8, "0000:1b:00.0"), Gpu("5a2d" * 8, "0000:3b:00.0")]
     manifests = ":".join(str(stand_in_driver(tmp_path, gpu)) for gpu in reversed(gpus))
@@ -146,7 +146,7 @@ print(len([*marks.glob("done*")]), "batches by the other")
 
 @pytest.mark.slow
 def test_a_slow_actor_leaves_its_share_to_the_other(tmp_path: Path) -> None:
-    """The slow one goes on once the other has done 26 of 30 batches, which half of them is not: sharing in advance would never end."""
+    """The slow actor resumes after the other has done 26 of 30 batches; with a fixed split in advance this would hang."""
     pytest.importorskip("ray.data")
     done = python("-c", SLOW_WORKER, str(DIGITS), str(tmp_path), "30", "26", seconds=300, RAY_USAGE_STATS_ENABLED="0")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -215,7 +215,7 @@ cluster.shutdown()
 
 @pytest.mark.slow
 def test_a_node_that_is_lost_loses_no_batch_and_doubles_none(tmp_path: Path) -> None:
-    """A second raylet of this machine is killed while its actor has work in flight."""
+    """Kills a second raylet of this machine while its actor has work in flight."""
     pytest.importorskip("ray.cluster_utils")
     done = python("-c", LOST_NODE, str(DIGITS), str(tmp_path), "40", seconds=300, RAY_USAGE_STATS_ENABLED="0")
     assert done.returncode == 0, done.stdout + done.stderr

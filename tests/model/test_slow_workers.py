@@ -1,4 +1,4 @@
-"""Workers of joblib's processes: one that is slow leaves its share to the other."""
+"""joblib worker processes: a slow one leaves its remaining work to the others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ print(len([*marks.glob("done*")]))
 
 
 def test_a_slow_process_leaves_its_share_to_the_other(tmp_path: Path) -> None:
-    """The slow one goes on once the other has done more than its half: sharing in advance would never end."""
+    """The slow one resumes after the other has done more than half; with a fixed split in advance this would hang."""
     pytest.importorskip("joblib")
     done = python("-c", SCRIPT, str(DIGITS), str(tmp_path), str(COUNT), str(OTHERS), seconds=120)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Measured variants of the steps of models: what a store says is run, illegal ones are named, and results stay right."""
+"""Tuned kernel variants of model steps: stored choices are used, illegal ones are reported, results stay right."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ pytestmark = pytest.mark.usefixtures("empty_store")
 
 @pytest.fixture(params=["own", "tiled", "apart"])
 def device(request: pytest.FixtureRequest, context: pumice.Context) -> Iterator[pumice.Context]:
-    """The device; on a software driver the kernels through shared memory too, and memory that the host does not see. Variants whose
-    kernels spill are taken too.
-    """
+    """The device as is; without subgroupShuffle (software drivers then use shared memory), and without unified
+    memory. Includes variants that spill registers."""
     without = {"own": [], "tiled": ["subgroupShuffle"], "apart": ["unifiedMemory"]}[request.param]
     with pumice.Context(f"uuid:{context.info.uuid}", without=[*without, "pipelineExecutableInfo"]) as made:
         yield made
@@ -87,7 +86,7 @@ def test_every_variant_that_a_step_can_take_is_right(device: pumice.Context, kin
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("device", ["own"], indirect=True)
 def test_every_variant_of_a_product_with_a_constant_is_right(device: pumice.Context, precision: str, rows: int) -> None:
-    """Where there are matrix units of halves a variant may need the matrix packed in another order."""
+    """With fp16 cooperative matrices, a variant may need another packing order of the matrix."""
     x, b = (RANDOM.normal(size=shape).astype("float32") for shape in ((rows, 512), (512, 264)))
     value = helper.make_tensor_value_info
     inputs, outputs = [value("x", TensorProto.FLOAT, x.shape)], [value("y", TensorProto.FLOAT, (rows, 264))]
@@ -122,7 +121,7 @@ def test_what_is_no_table_of_variants_is_refused(context: pumice.Context) -> Non
 
 
 def kept(context: pumice.Context, kind: str, variants: dict[str, float], own: str) -> None:
-    """Writes times into the store, as if they had been measured."""
+    """Write times into the store as if they had been measured."""
     for variant, seconds in variants.items():
         assert tuning_store.write(blank(context.info, kind, variant, own)._replace(seconds=seconds))
 
@@ -143,7 +142,7 @@ def test_the_store_decides_what_a_model_runs(context: pumice.Context, empty_stor
     with pumice.load(product_model(), context, tuned=False) as model:
         np.testing.assert_allclose(model(X), y, rtol=1e-5, atol=1e-5)
         assert "measured" not in str(model.report())
-    kept(context, choice["kind"], {own: 1.01e-6}, own)  # a gain of less than 2% is noise
+    kept(context, choice["kind"], {own: 1.01e-6}, own)  # a gain below 2% counts as noise
     assert measured_variants(context) == {}
 
 
@@ -204,7 +203,7 @@ def test_a_model_is_tuned_once(device: pumice.Context, empty_store: Path) -> Non
 
 
 def test_a_wrong_variant_is_rejected(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.model.step_tuning.tolerance_of", lambda _: -1.0)  # nothing is as close as that
+    monkeypatch.setattr("pumice.model.step_tuning.tolerance_of", lambda _: -1.0)  # no error is that small
     with pumice.load(product_model(), context) as model:
         (step,) = model.tune(X, runs=1, progress=False).steps
     others = [one for one in step.variants if one.variant != step.own]
@@ -215,7 +214,7 @@ def test_a_wrong_variant_is_rejected(context: pumice.Context, monkeypatch: pytes
 def test_one_wrong_variant_does_not_condemn_the_others(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes behind a wrong tensor is wrong in the same trial, and is tried by itself."""
+    """Results after a wrong tensor are wrong in the same trial, so these variants are retried separately."""
     value = helper.make_tensor_value_info
     second = RANDOM.normal(size=(72, 16)).astype("float32")
     weights = [numpy_helper.from_array(B, "b"), numpy_helper.from_array(second, "d")]

@@ -1,4 +1,4 @@
-"""torch's tensors as arguments of kernels, models and tensors: bfloat16, and gradients. Skipped where torch is not installed."""
+"""torch tensors as arguments of kernels, models and tensors: bfloat16 and gradients. Skipped without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 
 import pumice.torch  # noqa: E402  (registers the backend)
 
-# torch's exporter warns of its own deprecated parts.
+# torch's exporter warns about its own deprecated APIs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 NARROW = "buffer_st1(z, i, buffer_ld1(x, i) * afp(2));"
@@ -165,7 +165,7 @@ def test_a_gradient_is_refused_alike(entry: str, kernel: pumice.Kernel) -> None:
     call = ENTRIES[entry]
     with pytest.raises(pumice.UnsupportedError, match=REFUSED):
         call(torch.ones(3, requires_grad=True), kernel)
-    if entry != "operator":  # a name is registered once
+    if entry != "operator":  # a name can be registered only once
         call(torch.ones(3, requires_grad=True).detach(), kernel)
         for context in (torch.no_grad, torch.inference_mode):
             with context():

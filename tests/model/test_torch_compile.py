@@ -1,4 +1,4 @@
-"""torch.compile(model, backend="pumice") beside torch's own eager run. Skipped where torch or its exporter is not installed."""
+"""torch.compile(model, backend="pumice") against eager torch. Skipped without torch or its exporter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 import pumice.torch.compiling as torch_backend  # noqa: E402
 from model.torch_models import CASES, Attention, fresh  # noqa: E402, F401
 
-# torch's exporter warns of its own deprecated parts.
+# torch's exporter warns about its own deprecated APIs.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
 
 
@@ -59,7 +59,7 @@ def test_sizes_that_vary_need_two_models_at_most(monkeypatch: pytest.MonkeyPatch
         for length in (5, 6, 7, 30, 11):
             inputs = torch.randn(2, length, 16)
             assert_same(fast(inputs), module(inputs))
-    assert len(made) == 2  # torch captures the first length as a constant, the second as any
+    assert len(made) == 2  # torch treats the first length as a constant and the second as dynamic
     fast = torch.compile(module, backend="pumice", dynamic=True)
     with torch.no_grad():
         assert_same(fast(inputs), module(inputs))
@@ -120,7 +120,7 @@ def test_options_of_load_are_passed_on() -> None:
     torch.testing.assert_close(wide, narrow, rtol=2e-2, atol=2e-2)
 
 
-# ---- refusals
+# ---- errors
 
 
 def test_gradients_are_refused_by_name() -> None:
@@ -182,7 +182,7 @@ WRITING = [writes_an_element, writes_all, writes_and_gives_nothing, writes_by_ou
 
 @pytest.mark.parametrize("writing", WRITING, ids=lambda one: one.__name__)
 def test_a_graph_that_only_writes_is_refused_or_run_by_torch(writing: Any) -> None:
-    """Its results are its own arguments, or nothing: there would be nothing for a model to give."""
+    """Such a graph returns its own arguments or nothing, so a model would have no outputs."""
     made = writing() if isinstance(writing, type) else writing
     before = torch.randn(4)
     with torch.no_grad():

@@ -1,6 +1,6 @@
-"""torch.compile(model, backend="pumice") beside eager torch, on the modules whose exported files are the corpus.
+"""torch.compile(model, backend="pumice") against eager torch, on the modules that the corpus files were exported from.
 
-Skipped where torch or its exporter is not installed; docs/corpus.md lists the models.
+Skipped without torch or its exporter; docs/corpus.md lists the models.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is
 
 import pumice.torch  # noqa: E402  (registers the backend)
 
-# torch's exporter warns of its own deprecated parts.
+# torch's exporter warns about its own deprecated APIs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-MODELS = {  # by the corpus' family
+MODELS = {  # by corpus family
     "transformers": ("bert", "bert_spans", "gpt2", "t5", "torch_encoder"),
     "decoders": ("llama", "linear_attention", "mamba", "mixture_of_experts"),
     "vision": ("convnext", "densenet", "efficientnet", "mobilenet_v2", "mobilenet_v3", "resnet", "shufflenet"),
@@ -42,7 +42,7 @@ def case_of(family: str, name: str) -> Case:
 
 
 def tensors_of(given: Any) -> list[Any]:
-    """The tensors of a result, in order."""
+    """Return the tensors of a result, in order."""
     if isinstance(given, torch.Tensor):
         return [given]
     if given is None:
@@ -52,7 +52,7 @@ def tensors_of(given: Any) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def written_out() -> Iterator[None]:
-    """Encoder layers by their parts: the one operator that torch has for a layer with a mask is refused, with this hint."""
+    """Disable torch's fused encoder layer: with a mask it is rejected, and the error suggests this."""
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     yield
@@ -74,7 +74,7 @@ def test_a_module_of_the_corpus_gives_what_eager_torch_does(family: str, name: s
             inputs = [torch.from_numpy(one) for one in arrays(case.inputs, sizes).values()]
             try:
                 expected = tensors_of(module(*inputs))
-            except RuntimeError as error:  # of eager torch: a part of a shape is to follow from no elements
+            except RuntimeError as error:  # from eager torch: it cannot infer a -1 dimension of an empty tensor
                 assert "of 0 elements" in str(error) and 0 in sizes.values()
                 continue
             try:

@@ -1,4 +1,4 @@
-"""torch.compile(model, backend="pumice", dynamic=True): one model for every size. Skipped where torch or its exporter is not installed."""
+"""torch.compile(model, backend="pumice", dynamic=True): one model for all sizes. Skipped without torch or its exporter."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from torch.nn import functional as F  # noqa: E402
 import pumice.torch.compiling as torch_backend  # noqa: E402
 from model.torch_models import fresh  # noqa: E402, F401
 
-# torch's exporter warns of its own deprecated parts.
+# torch's exporter warns about its own deprecated APIs.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The models that the backend loads."""
+    """Record the models that the backend loads."""
     models: list[Any] = []
     load = torch_backend.loaded
     monkeypatch.setattr(torch_backend, "loaded", lambda *given: models.append(load(*given)) or models[-1])
@@ -31,7 +31,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class Calls(nn.Module):
-    """A module of a function and of what it takes first."""
+    """A module that calls `function` with its child modules, then its inputs."""
 
     def __init__(self, function: Callable[..., Any], *children: Any) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Calls(nn.Module):
 
 class Case(NamedTuple):
     make: Callable[[], Any]
-    inputs: Callable[[int], tuple[Any, ...]]  # of a size that differs between calls
+    inputs: Callable[[int], tuple[Any, ...]]  # argument: a size that differs between calls
 
 
 def _rows(width: int) -> Callable[[int], tuple[Any, ...]]:
@@ -177,7 +177,7 @@ def test_masks_of_an_encoder_layer(mask: str) -> None:
         assert_same(torch.compile(module, backend="pumice", fullgraph=True)(x, **given), module(x, **given))
 
 
-# ---- numbers
+# ---- scalars
 
 
 def test_sizes_that_are_all_the_results_need_no_model(made: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Kernels as custom operators of torch. Skipped where torch is not installed."""
+"""Kernels as custom operators of torch. Skipped without torch."""
 
 from __future__ import annotations
 

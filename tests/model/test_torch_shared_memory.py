@@ -1,4 +1,4 @@
-"""What torch's side does with shared memory, with memory that the CPU sees in the place of CUDA's. Skipped where torch is not installed."""
+"""The torch side of shared memory, tested with host-visible memory instead of CUDA memory. Skipped without torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ void main() { uint i = gl_GlobalInvocationID.x; y[i] = 2 * x[i]; }
 
 
 class WaitedFor:
-    """In the place of an Order: the host waits, where CUDA's streams would."""
+    """Replaces Order: waits on the host instead of on CUDA streams."""
 
     def __init__(self, context: pumice.Context, stream: int) -> None:
         self._context = context
@@ -42,7 +42,7 @@ class WaitedFor:
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> dict[int, pumice.Tensor]:
-    """Gives the memory that was made so far, by the address that torch sees."""
+    """Replace shared CUDA memory; return the tensors allocated so far by the address that torch sees."""
     made: dict[int, pumice.Tensor] = {}
     if not pumice.empty(1, "float32", context).buffer.mappable:
         pytest.skip("the host does not see this device's memory")
@@ -75,7 +75,7 @@ def on_the_cpu(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> dict
 
 
 def sum_model(context: pumice.Context, control_flow: bool = False) -> pumice.Model:
-    """y = Gelu(x @ w) + x, of rows that are not known."""
+    """y = Gelu(x @ w) + x, with an unknown number of rows."""
     w = onnx.numpy_helper.from_array(np.arange(16, dtype="float32").reshape(4, 4) / 16, "w")
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["p"]),

@@ -1,4 +1,4 @@
-"""Modules of PyTorch that a compiled graph is compared with: each with the inputs of two calls, of other sizes where they may vary."""
+"""PyTorch modules for tests of compiled graphs, each with inputs of two calls, of different sizes if they are dynamic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fresh() -> Any:
 
 class Case(NamedTuple):
     make: Callable[[], nn.Module]
-    inputs: Callable[[int], tuple[torch.Tensor, ...]]  # of a size: 0 and 1 are the two calls
+    inputs: Callable[[int], tuple[torch.Tensor, ...]]  # argument: 0 or 1 for the two calls
 
 
 class Residual(nn.Module):

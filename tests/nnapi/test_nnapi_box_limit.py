@@ -1,4 +1,4 @@
-"""BOX_WITH_NMS_LIMIT in every type and form, against NumPy, and what it refuses."""
+"""BOX_WITH_NMS_LIMIT (soft-NMS) in every type and form, against NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def real(one: Any) -> Array:
 
 
 def overlap_of(a: Array, b: Array) -> np.float32:
-    """D2; 0 where it has no meaning."""
+    """IoU by rule D2; 0 where it is undefined."""
     w, h = (np.float32(max(min(a[i + 2], b[i + 2]) - max(a[i], b[i]), 0)) for i in (0, 1))
     both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - w * h
     return np.float32(w * h / both) if both > 0 else np.float32(0)
@@ -67,7 +67,7 @@ def factor(given: list[Any], common: np.float32) -> np.float32:
 
 
 def of_class(given: list[Any], boxes: Array, scores: Array) -> list[tuple[int, np.float32]]:
-    """Rows and their scores as N14.3 and D3 choose them: the list is swapped as the reference swaps it."""
+    """Run soft-NMS by rules N14.3 and D3; return (row, score). Swaps list entries as the reference does."""
     threshold, most, least = np.float32(given[3]), given[4], np.float32(given[8])
     left = [i for i in range(len(scores)) if scores[i] > threshold]
     lowered, at = scores.copy(), 0
@@ -80,7 +80,7 @@ def of_class(given: list[Any], boxes: Array, scores: Array) -> list[tuple[int, n
             if lowered[left[k]] < least:
                 left[k] = left[-1]
                 left.pop()
-                # The one that came here from the end has not been lowered yet: it is looked at next.
+                # The entry moved here from the end has not been rescored yet, so `k` stays.
             else:
                 k += 1
         at += 1
@@ -88,7 +88,7 @@ def of_class(given: list[Any], boxes: Array, scores: Array) -> list[tuple[int, n
 
 
 def model(given: list[Any]) -> tuple[list[float], list[tuple[int, int]], list[int], list[int]]:
-    """Scores, (row, class) of the boxes, classes and images."""
+    """Return scores, (row, class) of the boxes, classes and batch indices."""
     scores, boxes, images, most = real(given[0]), real(given[1]), given[2], given[4]
     rows, classes = scores.shape
     boxes = boxes.reshape(rows, classes, 4)
@@ -148,7 +148,7 @@ def test_N14_5_the_best_of_an_image(context: pumice.Context, most: int) -> None:
 
 
 def test_N14_3_images_are_runs(context: pumice.Context) -> None:
-    """The same index in two runs is two images."""
+    """The same batch index in two separate runs denotes two images."""
     given = operands(5, images=(2, 2, 0, 0, 0, 2, 7), threshold=-1.0, least=-1.0)
     assert agrees(context, given) == 14
     assert run(context, "BOX_WITH_NMS_LIMIT", *given)[3].tolist()[-4:] == [2, 2, 7, 7]
@@ -168,7 +168,7 @@ def test_N14_4_suppressed_boxes_come_back_where_nothing_is_dropped(context: pumi
 
 
 def test_N14_5_scores_below_zero_are_raised(context: pumice.Context) -> None:
-    """What is lowered then is better than what was chosen before; the result is sorted all the same."""
+    """Scaling raises negative scores, so a later box may beat an earlier one; the output is sorted nevertheless."""
     for method in (HARD, LINEAR):
         given = operands(7, threshold=-10.0, least=-10.0, method=method, overlap=0.1, images=(0,) * 6)
         given[0] = -given[0] - np.float32(0.25)
@@ -178,7 +178,7 @@ def test_N14_5_scores_below_zero_are_raised(context: pumice.Context) -> None:
 
 
 def test_D3_equal_scores_as_lists_are_swapped(context: pumice.Context) -> None:
-    """All scores are alike at first: what stands first is what the swaps brought there."""
+    """All scores are equal at first, so the order depends on the reference's swaps."""
     for seed in range(4):
         for method in (HARD, LINEAR, GAUSSIAN):
             given = operands(seed, levels=2, method=method, images=(0,) * 24, classes=2, least=0.3)
@@ -211,7 +211,7 @@ def test_D2_boxes_without_an_area_overlap_nothing(context: pumice.Context) -> No
 
 
 def test_rows_that_another_operation_finds(context: pumice.Context) -> None:
-    """Sizes that are not known before the program runs flow through."""
+    """Sizes that are unknown until run time propagate."""
     given = operands(10)
     graph, fed = pumice.Graph(), dict[str, np.ndarray]()
     made = operands_of(graph, (None, None, None, *given[3:]), fed)

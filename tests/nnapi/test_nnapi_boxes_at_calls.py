@@ -1,4 +1,4 @@
-"""Boxes that a call hands over: those that are none (ND1), and those beside their image (N11.2), are refused as constants are."""
+"""Box inputs given at a call: invalid boxes (ND1) and boxes outside their image (N11.2) raise the errors of constants."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NOBODY = np.zeros(3, "int32")
 
 
 class Boxed(NamedTuple):
-    """An operation with the operand of boxes, and those before and behind it for `count` boxes of a dtype."""
+    """An operation with a box operand; `operands` returns its operands for `count` boxes of a dtype."""
 
     operands: Callable[[Any, str, int], tuple[Any, ...]]
-    corners: bool = False  # of regions, which lie on an image
+    corners: bool = False  # regions of interest, which must lie on an image (N11.2)
     classes: int = 1
-    made: str = "uint16"  # of boxes beside bytes
+    made: str = "uint16"  # dtype of boxes if the other operands are 8-bit
 
 
 def typed(array: Array, dtype: str) -> Any:
@@ -134,7 +134,7 @@ def test_every_operand_of_boxes_is_here() -> None:
         for operation in pumice.nnapi.operations()
         if any(role.name in ("boxes", "rois", "anchors") for role in pumice.operators(operation.name).inputs)
     }
-    assert found - {"DETECTION_POSTPROCESSING"} == set(BOXED)  # anchors there are centres and sizes
+    assert found - {"DETECTION_POSTPROCESSING"} == set(BOXED)  # its anchors are centres and sizes
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -147,7 +147,7 @@ def test_D1_boxes_of_a_call(context: pumice.Context, op: str, dtype: str, known:
         program.refuses(with_box(TURNED, at), "ND1")
     if dtype != "uint8":
         program.refuses(with_box([0, np.nan, 3, 3]), "ND1")
-    for name, value in program(RIGHT).items():  # the program goes on
+    for name, value in program(RIGHT).items():  # the program stays usable
         np.testing.assert_array_equal(value, wanted[name])
 
 
@@ -157,12 +157,12 @@ def test_D1_boxes_of_a_call(context: pumice.Context, op: str, dtype: str, known:
 def test_N11_2_corners_of_a_call(context: pumice.Context, op: str, box: list[float], precision: str) -> None:
     program = Program(op, "float32", context, precision=precision)
     program.refuses(with_box(box), "N11.2")
-    program(with_box([0, 0, 4, 4]))  # the far corner is on the image
+    program(with_box([0, 0, 4, 4]))  # the far corner is on the image border
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_N11_2_corners_are_looked_at_before_they_are_rounded(context: pumice.Context, precision: str) -> None:
-    """4 + 2^-11 is 4 in 16 bits."""
+    """4 + 2^-11 rounds to 4 in fp16."""
     program = Program("ROI_ALIGN", "float32", context, precision=precision)
     program.refuses(with_box([0, 0, 4 + 2.0**-11, 3]), "N11.2")
 
@@ -179,7 +179,7 @@ def test_D1_boxes_that_the_host_makes_of_a_call(context: pumice.Context) -> None
 
 
 def test_boxes_that_only_the_device_has_are_not_looked_at(context: pumice.Context) -> None:
-    """Neither those that a program computes by what the host does not, nor those of a Tensor that a list binds."""
+    """Neither boxes computed on the device nor those of a Tensor bound to a command list are checked."""
     graph = pumice.Graph()
     boxes, weights = graph.input("boxes", "float32", [3, 4]), np.eye(4, dtype="float32")
     made = graph.add("nnapi::FULLY_CONNECTED", boxes, weights, np.zeros(4, "float32"), 0)

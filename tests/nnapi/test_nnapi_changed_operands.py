@@ -1,6 +1,6 @@
-"""Every operand of every NNAPI operation is changed, one by one: what does not fit is refused by the operation's name. What the sources
-refuse is read from them, and each of their refusals has been met, here or in the table of test_nnapi_refusals.py.
-"""
+"""Changes every operand of every NNAPI operation, one at a time: an invalid one raises an error with the operation's
+name. The checks are collected from the sources, and each is triggered here or in the table of
+test_nnapi_refusals.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nnapi_refusals import ANY, SOURCES, Refusal, refusals, texts
 
 
 def changed_arrays(array: Array) -> Iterator[Array]:
-    """With one axis more and one fewer, and with one more element on each axis and with none."""
+    """Yield the array with one axis more and fewer, and each axis with one element more and with none."""
     yield array[None]
     if array.ndim:
         yield array[0]
@@ -41,8 +41,7 @@ def changed_integers(values: Array) -> Iterator[list[Any]]:
 
 
 def changes(one: Any) -> Iterator[Any]:
-    """What may stand in an operand's place and mostly does not fit. An axis without elements is one of a constant: that of an input is
-    not known."""
+    """Yield replacements of an operand, most of them invalid. Only constants get axes of size 0; sizes of inputs are unknown."""
     if isinstance(one, Quantized):
         yield from (one._replace(zero_point=one.zero_point + 1), one._replace(scale=one.scale * 2), one.array)
         for array in changed_arrays(one.array):
@@ -65,7 +64,7 @@ def changes(one: Any) -> Iterator[Any]:
 
 @cache
 def met(op: str) -> list[pumice.Error]:
-    """The errors that changes of an operation's operands meet."""
+    """Return the errors that changes of an operation's operands trigger."""
     found = []
     for call in CALLS[op]:
         for i, one in enumerate(call.operands):
@@ -79,7 +78,7 @@ def met(op: str) -> list[pumice.Error]:
 
 @pytest.mark.parametrize("op", CALLS)
 def test_an_operand_that_does_not_fit_is_refused_by_name(op: str) -> None:
-    """No other kind of error comes out of refusal_of."""
+    """refusal_of raises no other kind of error."""
     assert met(op)
     for error in met(op):
         assert f"'it': nnapi::{op}" in str(error)
@@ -89,7 +88,7 @@ def test_an_operand_that_does_not_fit_is_refused_by_name(op: str) -> None:
 
 @cache
 def messages() -> list[tuple[str, str]]:
-    """All that the tables and the changes meet, by operation."""
+    """Return all messages triggered by the tables and the changes, with their operation."""
     tables = [*CASES, *(Case(op, operands, declared, "") for op, operands, declared, _ in REFUSED)]
     found = [(one.op, refusal_of(one)) for one in tables]
     found += [(op, error) for op in CALLS for error in met(op)]
@@ -97,7 +96,7 @@ def messages() -> list[tuple[str, str]]:
 
 
 def met_when_bound(context: pumice.Context) -> tuple[str, str]:
-    """A list of which nothing was known when it was added turns out to be a matrix."""
+    """A list whose rank was unknown at graph construction turns out to be a matrix."""
     graph = pumice.Graph()
     given = graph.input("multiples", "int32", None)
     graph.output("y", graph.add("nnapi::TILE", graph.input("x", "float32", [2, 3]), given, name="it"))
@@ -110,7 +109,7 @@ def met_when_bound(context: pumice.Context) -> tuple[str, str]:
 
 
 def meeting(refusal: Refusal, pattern: str, met: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """What is expected where a refusal is met: by operation, operand and size, so that two places of one text are two."""
+    """Return (operation, message) pairs that match a check; pairs differ in operand or size, to tell apart equal messages."""
     rule, text_alone = re.fullmatch(r"(\\\[.*?\\\] )?(.*)", pattern, re.DOTALL).groups(default="")  # type: ignore[union-attr]
     anchored = re.compile(rf"^{rule}.*(?:: |, |with ){text_alone}" if rule else rf"(?:: |, |with ){pattern}", re.DOTALL)
     return {
@@ -121,7 +120,7 @@ def meeting(refusal: Refusal, pattern: str, met: list[tuple[str, str]]) -> set[t
 
 
 def test_every_refusal_of_the_sources_is_met(context: pumice.Context) -> None:
-    """Places of one text in one file are met by as many operands, at least."""
+    """Checks with the same message in a file must be triggered by at least as many different operands."""
     all_met = [*messages(), met_when_bound(context)]
     places = defaultdict(list)
     for refusal in refusals():

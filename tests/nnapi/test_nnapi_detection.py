@@ -1,4 +1,4 @@
-"""AXIS_ALIGNED_BBOX_TRANSFORM and HEATMAP_MAX_KEYPOINT on every type and layout, against NumPy, and what they refuse."""
+"""AXIS_ALIGNED_BBOX_TRANSFORM and HEATMAP_MAX_KEYPOINT in every type and layout, against NumPy, and their errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TYPES = ["float32", "float16", "uint8", "int8"]
 
 
 def boxed(reals: Array, dtype: str) -> Any:
-    """Boxes of a type: quantized in eighths beside 8-bit numbers."""
+    """Return boxes in this type: quantized in steps of 1/8 for 8-bit types."""
     if dtype in ("uint8", "int8"):
         return Quantized(np.clip(np.round(reals * 8), 0, 65535).astype("uint16"), 0.125, 0)
     return reals.astype(dtype)
 
 
 def near(actual: Array, expected: Array, dtype: str, unit: float = 0) -> None:
-    """G9, with one unit more where quantized."""
+    """Compare by rule G9, with one more unit if quantized."""
     least = {"float32": 2e-5, "float16": 5 * 2.0**-10}.get(dtype, 1e-5)
     assert actual.shape == expected.shape
     np.testing.assert_allclose(actual, expected, rtol=least, atol=max(least, unit))
@@ -37,7 +37,7 @@ def draw_boxes(random: np.random.Generator, count: int, size: float = 60) -> Arr
 
 
 def transformed(boxes: Array, deltas: Array, batch: Array, sizes: Array) -> Array:
-    """D5 for every box and class."""
+    """Rule D5 for every box and class."""
     y = np.zeros_like(deltas)
     for r, box in enumerate(boxes):
         height, width = sizes[batch[r]]
@@ -120,7 +120,7 @@ def test_N13_1_and_D1_what_is_refused() -> None:
 
 
 def keypoint(heat: Array, box: Array, tolerance: float) -> tuple[float, float, float]:
-    """N17.2 to N17.4 for one map [size, size]."""
+    """Rules N17.2 to N17.4 for one map [size, size]."""
     size = len(heat)
     y, x = divmod(int(np.argmax(heat)), size)
     mirror = lambda at: 1 if at == -1 else size - 2 if at == size else at  # noqa: E731
@@ -147,7 +147,7 @@ def test_N17_2_to_N17_4_peaks(
 ) -> None:
     random = np.random.default_rng(size)
     heat: Any = random.permutation(boxes * points * size * size).reshape(boxes, points, size, size) / 64.0
-    heat[0, 0] = 0.5  # no curvature
+    heat[0, 0] = 0.5  # zero curvature
     if dtype in ("uint8", "int8"):
         low = 0 if dtype == "uint8" else -128
         heat = Quantized(np.clip(np.round(heat * 8) + low, low, low + 255).astype(dtype), 0.125, low)

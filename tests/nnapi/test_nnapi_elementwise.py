@@ -1,4 +1,4 @@
-"""NNAPI's operations on each element, on every type that they have, against NumPy."""
+"""NNAPI's elementwise operations, in every type that they support, against NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS: list[Callable[[np.ndarray], np.ndarray]] = [
 
 
 def reals(shape: tuple[int, ...], dtype: str, seed: int = 0, low: float = -8, high: float = 8) -> np.ndarray:
-    """Multiples of 1/8, so that sums and products are exact."""
+    """Return multiples of 1/8, so that sums and products are exact."""
     return (np.random.default_rng(seed).integers(low * 8, high * 8, shape) / 8).astype(dtype)
 
 
@@ -85,7 +85,7 @@ def test_integers_wrap_around(context: pumice.Context) -> None:
 def test_quantized_arithmetic_rounds_once_and_saturates(
     context: pumice.Context, op: str, function: np.ufunc, dtype: str, code: int
 ) -> None:
-    """Scales are powers of 2: the reals are exact, and so are the results."""
+    """Scales are powers of 2, so that inputs and results are exact."""
     a, b = random_quantized((3, 64), dtype, 0.0625), random_quantized((3, 64), dtype, 0.125, 1)
     middle = 128 if dtype == "uint8" else 0
     y = run(context, op, a, b, code, scale=0.25, zero_point=middle)

@@ -1,4 +1,4 @@
-"""IF and WHILE by their own names and in that system's order of operands, and the list of operations."""
+"""NNAPI's IF and WHILE with NNAPI's operand order, and the operation catalogue."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def loop(context: pumice.Context, outputs: int) -> list[np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 def test_WHILE_carries_as_many_values_as_there_are_outputs(context: pumice.Context, outputs: int) -> None:
-    """The rest of what the body gives are states, which begin as the operands behind."""
+    """Body outputs beyond these are states, initialised by the operands that follow."""
     expected: list[list[float]] = [[3], [8, 5], [8, 8]]
     assert [one.tolist() for one in loop(context, outputs)] == expected[:outputs]
 
@@ -87,7 +87,7 @@ def test_what_IF_and_WHILE_refuse() -> None:
 
 
 def test_IF_and_WHILE_are_in_the_catalogue() -> None:
-    """As all others are, with the graphs among their operands."""
+    """They are listed like all others, with graphs among their operands."""
     for name, kinds in (("IF", ["tensor", "graph", "graph", "tensor"]), ("WHILE", ["graph", "graph", "tensor"])):
         one = pumice.operators(f"nnapi::{name}")
         assert [role.kind for role in one.inputs] == kinds
@@ -99,7 +99,7 @@ def test_IF_and_WHILE_are_in_the_catalogue() -> None:
 
 
 def product() -> pumice.Graph:
-    """x by weights that a half does not hold."""
+    """x times weights that fp16 cannot represent."""
     graph = pumice.Graph("product")
     x = graph.input("x", "float32", [1, 2])
     weights = np.array([[1 + 2.0**-12, 0.5], [3, -(2.0**-7) - 2.0**-20]], "float32")
@@ -109,7 +109,7 @@ def product() -> pumice.Graph:
 
 @pytest.mark.parametrize("flow", [False, True])
 def test_relaxed_precision_is_a_property_of_a_graph(context: pumice.Context, flow: bool) -> None:
-    """G9: results are then those of float16. A precision that compile() is told holds all the same; a branch follows."""
+    """G9: relaxed precision gives fp16 results. An explicit precision of compile() takes precedence; branches inherit it."""
     graph = product()
     if flow:
         graph, branches = pumice.Graph(), (product(), product())

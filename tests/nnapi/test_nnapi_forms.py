@@ -1,4 +1,4 @@
-"""Forms of operations that few programs use: integers, ranks and lists at the edge of what the system takes, against NumPy."""
+"""Rare forms of operations: integers, ranks and lists at the limits of what NNAPI allows, against NumPy."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ TARGETS = [*SIXTEEN, "uint8", "int8", "int32", "float32", "float16", "bool"]
 @pytest.mark.parametrize("dtype", SIXTEEN)
 @pytest.mark.parametrize("back", [False, True], ids=["from 16 bits", "to 16 bits"])
 def test_casts_of_16_bits_are_those_to_the_same_type(context: pumice.Context, dtype: str, to: str, back: bool) -> None:
-    """Every integer keeps its bits, and the result the scale and zero point. There are no others: feature level 3 has casts among floats,
-    int32 and uint8, and level 4 those of each type to itself."""
+    """Every integer keeps its bits, and the result its scale and zero point. NNAPI defines no other 16-bit casts:
+    feature level 3 casts among floats, int32 and uint8; level 4 from each type to itself."""
     every = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1).astype(dtype)
     given = Quantized(every, 0.25, 1000 if dtype == "uint16" else 0)
     if dtype == to:
@@ -80,7 +80,7 @@ def test_an_empty_order_reverses_the_axes(context: pumice.Context) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("shape", [(2, 3), (0, 4), (1,), ()])
 def test_FILL_with_a_value_that_a_program_is_given(context: pumice.Context, dtype: str, shape: tuple[int, ...]) -> None:
-    """The sizes are constants, or those that the program is given too."""
+    """The sizes are constants or inputs."""
     for known in (True, False):
         graph = pumice.Graph()
         dims = list(shape) if known else graph.input("dims", "int32", [len(shape)])
@@ -138,7 +138,7 @@ def test_SQUEEZE_of_axes_that_a_program_is_given(context: pumice.Context) -> Non
 
 
 def given_lists(op: str, shape: tuple[int, ...], lists: list[tuple[list[int], bool]], *more: Any) -> pumice.Graph:
-    """An operation whose lists, of these shapes, a program is given; of some the device alone knows the elements."""
+    """An operation whose lists, of these shapes, are inputs; some are computed on the device."""
     graph = pumice.Graph()
     values = []
     for i, (list_shape, is_computed) in enumerate(lists):
@@ -157,7 +157,7 @@ def fed_of(x: np.ndarray, *lists: Any) -> dict[str, np.ndarray]:
 def test_TRANSPOSE_by_an_order_that_a_program_is_given(
     context: pumice.Context, shape: tuple[int, ...], computed: bool
 ) -> None:
-    """An empty one reverses the axes."""
+    """An empty permutation reverses the axes."""
     x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
     program = given_lists("TRANSPOSE", shape, [([None], computed)]).compile(context)
     random = np.random.default_rng(0)
@@ -234,7 +234,7 @@ def test_SPACE_TO_BATCH_ND_and_back_by_lists_that_a_program_is_given(
 def test_indices_that_only_the_device_knows_are_reported_where_they_are_checked(
     context: pumice.Context, op: str, at: int, more: tuple[int, ...]
 ) -> None:
-    """That system counts from the first element alone: -1 is as wrong as what is behind the last."""
+    """NNAPI has no negative indices: -1 is as invalid as an index past the end."""
     graph = pumice.Graph()
     indices = graph.input("indices", "int32", [2])
     x = np.arange(12, dtype="float32").reshape(4, 3)

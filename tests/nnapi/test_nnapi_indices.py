@@ -1,6 +1,5 @@
-"""Indices of NNAPI's operations: those out of range, or below 0, are refused where the host has them. What only the device has reads no
-memory beside the tensor, and `check_indices=True` reports it.
-"""
+"""Indices of NNAPI's operations: out of range or negative ones are rejected if the host knows them. Indices computed
+on the device never read out of bounds, and `check_indices=True` reports them."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ SCORES = np.array([[0.1, 0.9], [0.2, 0.8]], "float32")
 
 
 class Indexed(NamedTuple):
-    """An operation with two indices of three places. `operands`: of the tensor that is indexed and the indices; `table` is that tensor.
-    `refused`: a constant, behind the operation's name. `from_end`: unchecked ones count from the end, where they are not beyond it.
-    """
+    """An operation with two indices into three rows. `operands`: function of the indexed tensor and the indices;
+    `table`: that tensor. `refused`: error for constant indices, after the operation's name. `from_end`: unchecked
+    negative indices in range count from the end."""
 
     table: Array
     operands: Callable[[Any, Any], tuple[Any, ...]]
@@ -49,7 +48,7 @@ INDEXED = {
         unlimited=True,
     ),
 }
-# Operands that are called like indices and are none: any number is looked up, and lists that the host reads when a program is bound.
+# Operands named like indices that are none: keys with any value, and lists that the host reads at binding time.
 OTHERS = {"HASHTABLE_LOOKUP.lookups", "SLICE.begin", "STRIDED_SLICE.begin", "STRIDED_SLICE.begin_mask"}
 WRONG = [[0, -1], [3, 0], [-4, 1], [2**31 - 1, 2], [-(2**31), 2]]
 
@@ -59,7 +58,7 @@ def wrong_for(one: Indexed) -> list[list[int]]:
 
 
 def add(graph: pumice.Graph, op: str, indices: Any, shape: list[int] | None = None) -> None:
-    """With the table as an input `x`, of that shape or its own, and what the operation makes as outputs."""
+    """Add the operation with the table as input `x`, of the given or its own shape, and its results as outputs."""
     one = INDEXED[op]
     x = graph.input("x", one.table.dtype, list(one.table.shape) if shape is None else shape)
     made = graph.add(f"nnapi::{op}", *one.operands(x, indices), name="it")
@@ -106,7 +105,7 @@ def test_constants_are_refused_when_sizes_become_known(context: pumice.Context, 
 
 @pytest.mark.parametrize("op", INDEXED)
 def test_those_that_follow_from_sizes_are_refused_when_a_program_is_bound(context: pumice.Context, op: str) -> None:
-    """The host computes them: how many rows another input has, less 1 and less 3."""
+    """The host computes the indices: the number of rows of another input, minus 1 and minus 3."""
     graph = pumice.Graph()
     rows = graph.add("Shape", graph.input("rows", "float32", [None, 1]), end=1)
     last = graph.add("Sub", graph.add("Concat", rows, rows, axis=0), np.array([1, 3]))
@@ -121,7 +120,7 @@ def test_those_that_follow_from_sizes_are_refused_when_a_program_is_bound(contex
 
 @pytest.mark.parametrize("op", INDEXED)
 def test_those_that_a_call_hands_over_are_refused_by_it(context: pumice.Context, op: str) -> None:
-    """Arrays, whether the program checks indices or not; another call of the same sizes is checked on its own."""
+    """Checked for arrays whether or not the program checks indices; each call is checked, also with unchanged sizes."""
     for checked in (False, True):
         graph = pumice.Graph()
         add(graph, op, graph.input("indices", "int32", [2]))
@@ -141,7 +140,7 @@ def test_those_that_a_call_hands_over_are_refused_by_it(context: pumice.Context,
 
 
 def on_the_device(graph: pumice.Graph, name: str, size: int) -> Any:
-    """Integers that come out of a product, which no host computes."""
+    """Return integers computed by a matmul, which never runs on the host."""
     floats = graph.input(name, "float32", [size])
     return graph.add("Cast", graph.add("MatMul", floats, np.eye(size, dtype="float32")), to=6)
 
@@ -161,7 +160,7 @@ def test_those_that_only_the_device_has_are_reported_where_they_are_checked(cont
 
 @pytest.mark.parametrize("op", [op for op, one in INDEXED.items() if not one.unlimited])
 def test_those_that_nobody_checks_name_a_place_of_the_tensor(context: pumice.Context, op: str) -> None:
-    """Of operations that look up rows, numbers below 0 count from the end; all others, and images, are the first."""
+    """Row lookups count negative indices from the end; all others, and batch indices, are clamped to 0."""
     graph = pumice.Graph()
     add(graph, op, on_the_device(graph, "indices", 2))
     with graph.compile(context) as program:
@@ -173,7 +172,7 @@ def test_those_that_nobody_checks_name_a_place_of_the_tensor(context: pumice.Con
 
 
 def test_images_below_0_that_nobody_checks_are_images_of_their_own(context: pumice.Context) -> None:
-    """BOX_WITH_NMS_LIMIT compares them with each other and reads nothing by them."""
+    """BOX_WITH_NMS_LIMIT only compares them and never uses them as an address."""
     graph = pumice.Graph()
     add(graph, "BOX_WITH_NMS_LIMIT", on_the_device(graph, "indices", 2))
     with graph.compile(context) as program:
@@ -197,7 +196,7 @@ def test_keys_that_are_not_there_are_no_indices(context: pumice.Context) -> None
 
 
 def test_a_recorded_list_replays_without_a_look_at_indices(context: pumice.Context) -> None:
-    """Its inputs are Tensors, of which the host has no copy; of arrays that a Tensor becomes at a call it has one."""
+    """Its inputs are Tensors without a host copy; for arrays converted at a call, the host has one."""
     graph = pumice.Graph()
     add(graph, "GATHER", graph.input("indices", "int32", [2]))
     with graph.compile(context) as program:
@@ -221,7 +220,7 @@ def test_a_recorded_list_replays_without_a_look_at_indices(context: pumice.Conte
 
 
 def test_indices_of_a_loop_are_refused_at_its_call(context: pumice.Context) -> None:
-    """They are carried from one iteration to the next, and the device looks at them where it is told to; else they count from the end."""
+    """They are loop-carried, so the device checks them if asked to; otherwise they count from the end."""
     body, condition = pumice.Graph("body"), pumice.Graph("condition")
     for graph in (body, condition):
         graph.input("i", "int32", [1])

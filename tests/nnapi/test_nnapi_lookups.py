@@ -1,4 +1,4 @@
-"""HASHTABLE_LOOKUP and DENSIFY on every type, against NumPy, and what they refuse."""
+"""HASHTABLE_LOOKUP and DENSIFY in every type, against NumPy, and their errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TYPES = ["float32", "float16", "int32", "bool", "uint8", "int8", "uint16", "int1
 def densified(
     values: Array, order: Any, block_map: Any, formats: Any, sizes: Any, levels: list[Any], fill: Any
 ) -> Array:
-    """N21.2 to N21.4, walked level by level."""
+    """Rules N21.2 to N21.4, level by level."""
     k = len(block_map or [])
     n = len(order) - k
     shape, block = [0] * n, [sizes[order[n + a]] for a in range(k)]
@@ -91,7 +91,7 @@ def densified(
 def draw_levels(
     random: np.random.Generator, order: list[int], sizes: list[int], formats: list[int]
 ) -> tuple[int, list[Any]]:
-    """Random segments and indices of the sparse levels, and the number of values."""
+    """Return random segments and indices of the sparse levels, and the number of values."""
     positions, levels = 1, []
     for size, sparse in zip(sizes, formats, strict=True):
         if not sparse:
@@ -122,7 +122,7 @@ FORMS = [
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_N21_3_values(context: pumice.Context, form: tuple[list[int], ...], dtype: str) -> None:
-    """The lists are constants, and of two types lists that a call hands over."""
+    """The lists are constants, and for two types also inputs."""
     order, block_map, sizes, formats = form
     random = np.random.default_rng(FORMS.index(form))
     count, levels = draw_levels(random, order, sizes, formats)

@@ -1,4 +1,4 @@
-"""LSTM and its two sequences in every form of their operands, against NumPy, and what they refuse."""
+"""LSTM and its two sequence operations in every form of their operands, against NumPy, and their errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORMS = [
     for flags in itertools.combinations(FLAGS, count)
     if "projection bias" not in flags or "projection" in flags
 ]
-# Each form alone would take minutes: these are each flag alone, each pair of forms that share nodes, none and all.
+# All combinations would take minutes: each flag alone, each pair that shares nodes, none and all.
 SOME = [
     (),
     *((one,) for one in FLAGS if one != "projection bias"),
@@ -44,7 +44,7 @@ SOME = [
 
 
 def cell(flags: tuple[str, ...], dtype: str, seed: int, size: int = SIZE, units: int = UNITS, aux: int = 0) -> Parts:
-    """Operands of one direction; the hidden state has 2 elements with a projection."""
+    """Operands of one direction; with a projection, the hidden state has size 2."""
     make = draw(seed, dtype)
     hidden = 2 if "projection" in flags else units
     parts: Parts = {f"wx_{g}": make(units, size) for g in GATES}
@@ -100,7 +100,7 @@ def test_L2_to_L6_a_step_in_every_form(
 
 
 def test_L4_the_clip_of_the_cell_holds_the_output_gate_too(context: pumice.Context) -> None:
-    """The peephole of the output gate looks at the cell after it was clipped."""
+    """The output gate's peephole reads the clipped cell state."""
     parts = cell(("peephole",), "float32", 9)
     parts |= {name: 4 * one for name, one in parts.items() if one is not None and name[:2] in ("b_", "p_")}
     x = draw(1, "float32")(BATCH, SIZE)
@@ -142,7 +142,7 @@ def test_N5_2_a_sequence_in_every_form(
 
 
 def test_L6_a_sequence_takes_negative_clips_and_a_loose_bias(context: pumice.Context) -> None:
-    """As that system: neither is refused there, and neither does anything."""
+    """As in NNAPI, negative clips and a projection bias without weights are accepted and ignored."""
     check_sequence(context, (), "float32", True, (-1.0, -2.0))
     parts, x = cell((), "float32", 5), draw(6, "float32")(TIME, BATCH, SIZE)
     parts["bp"] = np.ones(UNITS, "float32")
@@ -205,7 +205,7 @@ def test_N6_3_both_directions_of_as_many_units_are_one_node(
     major, merge, linking = options
     crossed = SIZE if linking == "cross" else 0
     fw, bw = (cell(flags, "float32", seed, units=units, aux=crossed) for seed in (7, 8))
-    for parts in (fw, bw):  # so that sums stay small
+    for parts in (fw, bw):  # keeps sums small
         parts |= {name: one / 16 for name, one in parts.items() if one is not None and name.startswith("wh_")}
     x, aux = (draw(seed, "float32")(time, BATCH, SIZE) for seed in (9, 10))
     turned = (lambda one: one) if major else (lambda one: np.ascontiguousarray(one.swapaxes(0, 1)))
@@ -226,7 +226,7 @@ def test_N6_3_both_directions_of_as_many_units_are_one_node(
         near(actual, one)
 
 
-# ---- refusals
+# ---- errors
 
 
 def refused(op: str, match: str, operands: list[Any]) -> None:
@@ -353,7 +353,7 @@ def test_G2_no_elements_are_refused(context: pumice.Context, op: str) -> None:
 
 
 def test_a_sequence_of_unknown_length(context: pumice.Context) -> None:
-    """With a projection it becomes a node for each step, where the program is bound."""
+    """With a projection it is unrolled, one node per step, at binding time."""
     parts = cell(("projection",), "float32", 3)
     graph = pumice.Graph()
     x = graph.input("x", "float32", [None, BATCH, SIZE])

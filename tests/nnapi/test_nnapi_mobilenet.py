@@ -1,4 +1,4 @@
-"""A whole quantized network of NNAPI beside the same network as an ONNX model that quantizes between its operators."""
+"""A whole quantized NNAPI network against the same network as an ONNX model with Q/DQ between its operators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SIZE = 32
 
 
 def test_a_network_gives_what_its_onnx_form_gives(context: pumice.Context) -> None:
-    """Within a unit, also of ONNX Runtime; the answer is no constant."""
+    """Results differ by at most one unit, also from ONNX Runtime, and are not constant."""
     proto = onnx_model(SIZE)
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     with nnapi_program(SIZE).compile(context) as program, pumice.load(proto, context, progress=False) as model:
-        # RELU6 is what the integers of these scales stand for: nothing is left to do of it.
+        # The range of the quantized output is already that of RELU6, so no Clip is needed.
         assert "Clip" not in {one["op"] for one in program.report()}
         found = []
         for seed in range(3):

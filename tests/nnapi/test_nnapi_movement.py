@@ -1,4 +1,4 @@
-"""NNAPI's operations that move elements or reduce them, on every type that they have, against NumPy."""
+"""NNAPI's data movement and reduction operations, in every type that they support, against NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = [*REALS, "int32"]
 
 
 def elements(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
-    """Different numbers where there are as many; quantized ones of 8 bits."""
+    """Return elements that differ as far as the type allows; quantized ones for 8-bit types."""
     array = np.random.default_rng(seed).permutation(int(np.prod(shape))).reshape(shape) % 120
     return Quantized(array.astype(dtype), 0.5, 3) if dtype in BYTES else array.astype(dtype)
 
@@ -140,7 +140,7 @@ def test_the_rank_of_any_shape(context: pumice.Context) -> None:
 
 
 def test_a_slice_that_begins_where_the_device_says(context: pumice.Context) -> None:
-    """The sizes of the slice are known, so that another place is no other binding."""
+    """The slice sizes are known, so a different start needs no new binding."""
     graph = pumice.Graph()
     x, begin = graph.input("x", "float32", [6, 5]), graph.input("begin", "int32", [2])
     y = graph.add("nnapi::SLICE", x, begin, [2, 1])
@@ -254,12 +254,12 @@ def test_l2_normalization(context: pumice.Context, dtype: str) -> None:
 
 
 def test_R8_no_operand_has_more_axes_than_tensors_have() -> None:
-    """MIRROR_PAD and all others take up to 8 axes: what would make a value of 9 is refused, by its own name."""
+    """All operations accept up to 8 axes; one whose result would have 9 raises an error with its name."""
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8") as found:
         graph.input("x", "float32", [2] * 9)
     assert found.value.rule == "R8"
-    with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8") as found:  # NumPy has up to 64 axes
+    with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8") as found:  # NumPy allows 64 axes
         graph.constant(np.zeros((1,) * 9, "float32"))
     assert found.value.rule == "R8"
     x = graph.input("x", "float32", [2] * 8)

@@ -1,4 +1,4 @@
-"""Errors in the graphs that IF and WHILE run name the way to the operation: which node of which graph, and which of its graphs."""
+"""Errors inside IF and WHILE graphs name the path to the operation: nodes and their subgraphs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ VALUES = {"c": ("bool", [1]), "i": ("int32", [1]), "x": ("float32", [None])}
 
 
 def graph_with(name: str, order: str) -> tuple[pumice.Graph, dict[str, pumice.Value]]:
-    """A graph with the three values as inputs, in this order."""
+    """Return a graph with the three values as inputs, in this order."""
     graph = pumice.Graph(name)
     return graph, {one: graph.input(one, *VALUES[one]) for one in order}
 
 
 class Nested:
-    """A graph with one addition inside of `depth` graphs that nodes run; `size` is that of what is added, and `path` the way to it."""
+    """A graph with one addition nested `depth` levels deep; `size` is the size of the addend, `path` the expected path."""
 
     def __init__(self, seed: int, depth: int, size: int) -> None:
         self.random = random.Random(seed)
@@ -37,7 +37,7 @@ class Nested:
         return f"in '{self.graph.name}' / " + " / ".join(self.parts)
 
     def inside(self, graph: pumice.Graph, given: dict[str, pumice.Value], level: int) -> pumice.Value:
-        """What a graph at this level makes of its x."""
+        """Return the result of the graph at this level, computed from its x."""
         if level == self.depth:
             return graph.add("nnapi::ADD", given["x"], np.ones(self.size, "float32"), 0, name=self.place)
         kind = self.random.choice(["if", "condition", "body"])
@@ -101,7 +101,7 @@ def test_an_error_at_run_time_names_the_way_to_its_operation(context: pumice.Con
 
 
 def outer_of(inner: pumice.Graph, size: int | None) -> pumice.Graph:
-    """A graph that runs `inner` of one value in the branch of an IF."""
+    """A graph that runs `inner`, a graph of one input, in the branch of an IF."""
     graph = pumice.Graph("outer")
     c, x = graph.input("c", "bool", [1]), graph.input("x", "float32", [size])
     graph.output("y", graph.add("nnapi::IF", c, inner, doubling(), x, name="choice"))
@@ -134,7 +134,7 @@ def test_an_error_of_an_operation_names_the_graph_that_it_was_added_to() -> None
 
 
 def test_a_constant_that_is_refused_at_compile_time_names_the_way_to_its_node(context: pumice.Context) -> None:
-    """1e30 is no float16: an IF in a branch begins with it."""
+    """1e30 overflows fp16; an IF in a branch starts with it."""
     inner = pumice.Graph("inner")
     x = inner.input("x", "float32", [None])
     huge = inner.constant(np.array([1e30, 0], "float32"))
@@ -146,7 +146,7 @@ def test_a_constant_that_is_refused_at_compile_time_names_the_way_to_its_node(co
 
 
 def endless() -> pumice.Graph:
-    """A graph of one value that runs a loop named "forever", which no value ends."""
+    """A graph with one input that runs an infinite loop named "forever"."""
     graph, condition, body = pumice.Graph("inner"), pumice.Graph("always"), pumice.Graph("step")
     x, tested, held = (one.input("x", "float32", [2]) for one in (graph, condition, body))
     total = condition.add("nnapi::RESHAPE", condition.add("nnapi::REDUCE_SUM", tested, [0], True), [1])
@@ -167,7 +167,7 @@ def test_a_loop_whose_time_is_over_names_the_way_to_it(context: pumice.Context) 
 
 
 def test_memory_that_runs_out_in_a_branch_is_told_with_the_way_to_it(context: pumice.Context) -> None:
-    """32 GiB of doubles, the most that a tensor of them may have."""
+    """32 GiB of float64, the maximum tensor size."""
     if context.info.memory_bytes > 2**35:
         pytest.skip(
             f"the device has {context.info.memory_bytes >> 30} GiB, needs less than 32 GiB to run out of memory"

@@ -1,4 +1,4 @@
-"""DETECTION_POSTPROCESSING in both of its forms, against NumPy, and what it refuses."""
+"""DETECTION_POSTPROCESSING in both of its forms, against NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def operands(
     overlap: float = 0.4,
     background: bool = False,
 ) -> list[Any]:
-    """Scores differ from each other, in float16 too."""
+    """Scores are distinct, in fp16 too."""
     random = np.random.default_rng(seed)
     scores = random.permutation(images * anchors * classes).reshape(images, anchors, classes) / 1024 * 4
     codes = random.integers(-32, 33, (images, anchors, 5)) / 16
@@ -42,7 +42,7 @@ def operands(
 
 
 def decoded(codes: Array, anchors: Array, factors: list[float]) -> Array:
-    """N16.3."""
+    """Rule N16.3."""
     y, x, h, w = (codes[..., i] / factors[i] for i in range(4))
     cy, cx = anchors[:, 0] + anchors[:, 2] * y, anchors[:, 1] + anchors[:, 3] * x
     half_h, half_w = anchors[:, 2] * np.exp(h) / 2, anchors[:, 3] * np.exp(w) / 2
@@ -50,14 +50,14 @@ def decoded(codes: Array, anchors: Array, factors: list[float]) -> Array:
 
 
 def overlap_of(a: Array, b: Array) -> float:
-    """D2."""
+    """IoU by rule D2."""
     h, w = (max(min(a[i + 2], b[i + 2]) - max(a[i], b[i]), 0.0) for i in (0, 1))
     areas = [(one[2] - one[0]) * (one[3] - one[1]) for one in (a, b)]
     return float(h * w / (sum(areas) - h * w))
 
 
 def kept(scores: Array, boxes: Array, least: float, overlap: float, most: int) -> list[int]:
-    """D3, of scores that differ."""
+    """NMS by rule D3, for distinct scores."""
     left = [i for i in np.argsort(-scores) if scores[i] > least]
     chosen: list[int] = []
     while left and len(chosen) < most:
@@ -113,7 +113,7 @@ def test_N16_3_to_N16_6(context: pumice.Context, dtype: str, regular: bool, back
 
 @pytest.mark.parametrize("regular", [True, False])
 def test_N16_2_rows_that_stay_empty(context: pumice.Context, regular: bool) -> None:
-    """More rows than boxes and classes, and none at all."""
+    """More output rows than boxes and classes, and no boxes at all."""
     counts = agrees(context, operands(regular=regular, most=50, most_classes=7, most_of_class=40))
     assert 0 < counts.max() < 50
     assert agrees(context, operands(regular=regular, least=100.0)).max() == 0
@@ -122,7 +122,7 @@ def test_N16_2_rows_that_stay_empty(context: pumice.Context, regular: bool) -> N
 def test_N16_4_limits(context: pumice.Context) -> None:
     for most, most_of_class in ((1, 1), (5, 1), (2, 30), (30, 2)):
         agrees(context, operands(3, most=most, most_of_class=most_of_class, least=0.0))
-    agrees(context, operands(3, most_classes=-1))  # no part of this form
+    agrees(context, operands(3, most_classes=-1))  # unused in this form
 
 
 def test_N16_5_classes_below_the_threshold_come_too(context: pumice.Context) -> None:
@@ -141,7 +141,7 @@ def test_D3_overlaps(context: pumice.Context, overlap: float, regular: bool) -> 
 def test_D3_an_overlap_of_just_the_threshold_is_too_much(context: pumice.Context) -> None:
     scores = np.array([[[0, 0.75], [0, 0.5]]], "float32")
     codes = np.zeros((1, 2, 4), "float32")
-    anchors = np.array([[1, 1, 2, 2], [1, 0.5, 2, 1]], "float32")  # half of the other
+    anchors = np.array([[1, 1, 2, 2], [1, 0.5, 2, 1]], "float32")  # half the size of the other
     for overlap, count in ((0.5, 1), (float(np.nextafter(np.float32(0.5), np.float32(1))), 2)):
         given = [scores, codes, anchors, *FACTORS, True, 5, 1, 5, 0.0, overlap, False]
         assert agrees(context, given).tolist() == [count]

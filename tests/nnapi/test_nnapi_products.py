@@ -1,4 +1,4 @@
-"""NNAPI's products, convolutions, pools and resizes, on every type that they have, against NumPy."""
+"""NNAPI's matmuls, convolutions, pools and resizes, in every type that they support, against NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def centred(x: Quantized) -> np.ndarray:
 
 
 def requantized(sums: np.ndarray, factor: Any, scale: float, zero_point: int, dtype: str, code: int = 0) -> np.ndarray:
-    """Exact integer sums as integers of the output's scale, held to the activation's range."""
+    """Requantize exact integer sums to the output's scale, clamped to the activation's range."""
     places = np.round(sums.astype("float64") * factor / scale) + zero_point
     bounds = [(-np.inf, np.inf), (0, np.inf), (-1, 1), (0, 6)][code]
     low, high = (np.round(bound / scale) + zero_point if np.isfinite(bound) else bound for bound in bounds)
@@ -31,7 +31,7 @@ def requantized(sums: np.ndarray, factor: Any, scale: float, zero_point: int, dt
     return np.clip(np.clip(places, low, high), info.min, info.max).astype(dtype)
 
 
-# ---- products of matrices
+# ---- matmul
 
 
 @pytest.mark.parametrize("code", range(4))
@@ -48,12 +48,12 @@ def test_fully_connected(context: pumice.Context, dtype: str, shape: tuple[int, 
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("depth", [7, 600])
 def test_fully_connected_of_integers_sums_exactly(context: pumice.Context, dtype: str, depth: int, code: int) -> None:
-    """600 products of 8 bits are beyond what float32 holds exactly; the scales are powers of 2, so all is compared bit by bit."""
+    """Sums of 600 8-bit products exceed float32's exact integers; scales are powers of 2, so results are compared bit by bit."""
     x, w = random_quantized((4, depth), dtype, 0.125), random_quantized((16, depth), dtype, 0.0625, 1)
     bias = np.random.default_rng(2).integers(-4000, 4000, 16).astype("int32")
     sums = centred(x) @ centred(w).T + bias
     scale = 2.0 ** np.ceil(np.log2(np.abs(sums).max() * 0.0078125 / 100))
-    scale = min(scale, 0.0625) if code else scale  # so that the activation is seen
+    scale = min(scale, 0.0625) if code else scale  # makes the activation clamp some values
     y = run(context, "FULLY_CONNECTED", x, w, bias, code, scale=scale, zero_point=11)
     expected = requantized(sums, 0.0078125, scale, 11, dtype, code)
     assert_near(y, expected)
@@ -80,7 +80,7 @@ def test_batches_of_products_of_integers(context: pumice.Context, dtype: str) ->
 
 
 def padded_sizes(size: int, kernel: int, step: int, dilation: int, scheme: int) -> tuple[int, int]:
-    """The padding that a scheme puts before and behind an axis."""
+    """Return the padding before and after an axis under a padding scheme."""
     if scheme == 2:
         return 0, 0
     reach = (kernel - 1) * dilation + 1
@@ -96,7 +96,7 @@ def convolved(
     dilations: tuple[int, int],
     groups: int,
 ) -> np.ndarray:
-    """NHWC by OHWI, exactly."""
+    """Exact convolution of NHWC input with OHWI filters."""
     x = np.pad(x.astype("float64"), ((0, 0), *pads, (0, 0)))
     out, height, width, depth = w.shape
     reach = [(size - 1) * dilation + 1 for size, dilation in zip((height, width), dilations, strict=True)]
@@ -115,7 +115,7 @@ def convolved(
 
 
 class Form(NamedTuple):
-    """How padding and strides are given: the operands for the padding, what they mean, and the strides of height and width."""
+    """How padding and strides are given: the padding operands, their meaning, and the strides of height and width."""
 
     name: str
     given: tuple[Any, ...]
@@ -124,7 +124,7 @@ class Form(NamedTuple):
 
     @property
     def operands(self) -> tuple[Any, ...]:
-        """The operands for the padding and those for the strides, of width and height."""
+        """Return the padding operands, then the strides of width and height."""
         return (*self.given, self.strides[1], self.strides[0])
 
     def __str__(self) -> str:
@@ -257,11 +257,11 @@ def test_images_that_follow_each_other_are_not_turned_in_between(context: pumice
     assert len(turned) == 2  # one at each end of the model
 
 
-# ---- pools, sizes, blocks
+# ---- pools, resizes, blocks
 
 
 def pooled(x: np.ndarray, kernel: tuple[int, int], pads: Any, strides: tuple[int, int], function: Any) -> np.ndarray:
-    """Windows of NHWC; padding is NaN."""
+    """Pool NHWC windows; padding is NaN."""
     x = np.pad(x.astype("float64"), ((0, 0), *pads, (0, 0)), constant_values=np.nan)
     rows, columns = ((x.shape[1 + k] - kernel[k]) // strides[k] + 1 for k in range(2))
     y = np.zeros((x.shape[0], rows, columns, x.shape[3]))
@@ -321,7 +321,7 @@ def test_the_activation_of_a_pool_of_integers(context: pumice.Context, op: str, 
 
 
 def resized(x: np.ndarray, sizes: tuple[int, int], linear: bool, corners: bool, half: bool) -> np.ndarray:
-    """NHWC, one axis after the other."""
+    """Resize NHWC, one axis at a time."""
     for axis, size in ((1, sizes[0]), (2, sizes[1])):
         given = x.shape[axis]
         step = (given - 1) / (size - 1) if corners and size > 1 else given / size
@@ -411,7 +411,7 @@ def test_normalizations_of_images(context: pumice.Context, dtype: str, planes: b
 
 
 def test_a_quantized_network_is_near_its_reals(context: pumice.Context) -> None:
-    """A convolution, a depthwise one, a pool, a classifier and a softmax on uint8, against the same in double precision."""
+    """A convolution, a depthwise one, a pool, a classifier and a softmax in uint8, against the same in float64."""
     random = np.random.default_rng(4)
     scales = {"x": 1 / 128, "w": 0.01, "d": 0.02, "f": 0.005}
     image = random.integers(0, 256, (1, 12, 12, 3)).astype("uint8")

@@ -1,4 +1,4 @@
-"""LSH_PROJECTION in every form and type, against Python's own integers and doubles, and what it refuses."""
+"""LSH_PROJECTION in every form and type, against Python's integers and floats, and its errors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def hash_of(data: bytes) -> int:
 
 
 def bits(seeds: Array, x: Array, weights: Array | None) -> Array:
-    """N18.3: Python's numbers are doubles, and no sum is fused with a product."""
+    """Rule N18.3: Python floats are float64, and no multiply-add is fused."""
     out = np.zeros(seeds.shape, "int32")
     for place in np.ndindex(*seeds.shape):
         score = 0.0
@@ -174,7 +174,7 @@ def test_N18_2_outputs() -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 12, 13, 28, 29, 60, 61, 62, 124, 125, 200])
 def test_N18_5_keys_of_every_length(context: pumice.Context, length: int) -> None:
-    """Bytes of a part begin at any byte of a word."""
+    """Elements may start at any byte of a 32-bit word."""
     seeds, x = drawn(3, (2, 8), "float32"), drawn(length, (3, length), "uint8")
     assert run(context, "LSH_PROJECTION", seeds, x, None, SPARSE).tolist() == model(seeds, plain(x), None, SPARSE)
 
@@ -194,14 +194,14 @@ def test_N18_4_signatures_of_32_bits_wrap(context: pumice.Context) -> None:
 
 
 def cancelling(seeds: Array, x: Array) -> Array:
-    """Weights with which the sum of the first two parts nearly vanishes, for the first seed."""
+    """Return weights that nearly cancel the sum of the first two terms, for the first seed."""
     values = [hash_of(seeds[0, 0].tobytes() + part.tobytes()) for part in x]
     signed = [one - 2**64 if one >= 2**63 else one for one in values]
     return np.array([1.0, -signed[0] / signed[1], *[0.0] * (len(x) - 2)], "float32")
 
 
 def test_N18_6_sums_as_doubles_round_them(context: pumice.Context) -> None:
-    """What a third part adds is less than a unit of the first two: only the rounding of doubles tells the sign."""
+    """The other terms are below one ulp of the first two, so only float64 rounding decides the sign."""
     for seed in range(40):
         seeds, x = drawn(seed, (1, 1), "float32"), drawn(seed + 1, (4,), "int32")
         weights = cancelling(seeds, x)
@@ -212,7 +212,7 @@ def test_N18_6_sums_as_doubles_round_them(context: pumice.Context) -> None:
 
 
 def test_N18_6_a_half_is_rounded_to_the_even_one(context: pumice.Context) -> None:
-    """Equal parts with weights whose sum is a power of two beside tiny ones cancel where doubles cancel, and only there."""
+    """Equal terms cancel only if float64 ties round to even: weights are powers of two with tiny additions."""
     seeds = drawn(8, (1, 6), "float32")
     x = np.repeat(drawn(9, (1, 2), "int32"), 6, 0)
     for small in (2.0**-52, 2.0**-53, 2.0**-54, 3 * 2.0**-54, 2.0**-60):

@@ -1,4 +1,4 @@
-"""GENERATE_PROPOSALS in every type and layout, against NumPy, and what it refuses."""
+"""GENERATE_PROPOSALS in every type and layout, against NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def operands(
     least: float = 2.0,
     planes: bool = False,
 ) -> list[Any]:
-    """Scores of an image differ from each other."""
+    """Scores within an image are distinct."""
     random = np.random.default_rng(seed)
     shape = (images, *sizes, anchors)
     count = int(np.prod(shape[1:]))
@@ -60,7 +60,7 @@ def turned(one: Any) -> Any:
 
 
 def decoded(given: list[Any], n: int) -> Array:
-    """D5 at every place, in the order of N15.3: [height, width, anchors, 4]."""
+    """Rule D5 at every position, in the order of N15.3: [height, width, anchors, 4]."""
     scores, deltas, anchors, images = (real(one) for one in given[:4])
     if given[10]:
         scores, deltas = scores.transpose(0, 2, 3, 1), deltas.transpose(0, 2, 3, 1)
@@ -77,7 +77,7 @@ def decoded(given: list[Any], n: int) -> Array:
 
 
 def overlap_of(a: Array, b: Array) -> float:
-    """D2."""
+    """IoU by rule D2."""
     w, h = (max(min(a[i + 2], b[i + 2]) - max(a[i], b[i]), 0.0) for i in (0, 1))
     areas = [(one[2] - one[0]) * (one[3] - one[1]) for one in (a, b)]
     return float(w * h / (sum(areas) - w * h))
@@ -138,7 +138,7 @@ def test_N15_3_and_N15_4_limits(context: pumice.Context) -> None:
 
 
 def test_D4_equal_scores_are_taken_in_their_order(context: pumice.Context) -> None:
-    """Where few of many equal scores are taken, these are those of the first places, then of the first anchors."""
+    """Ties in the top-k take the lowest positions, then the lowest anchors."""
     for levels in (1, 3):
         given = operands(4, before=15, after=-1, overlap=2.0, least=0.0)
         given[0] = np.floor(given[0] * 64 % levels).astype("float32")
@@ -147,7 +147,7 @@ def test_D4_equal_scores_are_taken_in_their_order(context: pumice.Context) -> No
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_N15_2_outputs(dtype: str) -> None:
-    """How many boxes are left is not known before the program runs."""
+    """The number of remaining boxes is unknown until run time."""
     given, graph = operands(dtype=dtype), pumice.Graph()
     scores, boxes, images = graph.add("nnapi::GENERATE_PROPOSALS", *operands_of(graph, tuple(given), {}))
     quantized = isinstance(given[0], Quantized)
@@ -231,7 +231,7 @@ def test_G2_no_elements_are_refused(context: pumice.Context) -> None:
 @pytest.mark.parametrize("unknown", [(0,), (0, 1, 3), (0, 1, 2, 3)])
 @pytest.mark.parametrize("ranks", [True, False])
 def test_sizes_that_are_not_known(context: pumice.Context, ranks: bool, unknown: tuple[int, ...], planes: bool) -> None:
-    """One program for maps of several sizes, and of several images."""
+    """One program for maps of several sizes, and for several images."""
     graph, first = pumice.Graph(), operands(planes=planes)
     made = operands_of(graph, tuple(first), {})
     graph = pumice.Graph()

@@ -1,4 +1,4 @@
-"""QUANTIZED_16BIT_LSTM, bit by bit against NumPy, and what it refuses."""
+"""QUANTIZED_16BIT_LSTM, bit by bit against NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNIT, CELL = 1 / 128, 2.0**-11
 
 
 def test_F5_and_F6_are_near_the_functions() -> None:
-    """The model itself: within 12 and 7 units of 2^-15 of what it approximates."""
+    """The NumPy model is within 12 and 7 units of 2^-15 of the exact functions."""
     a = np.arange(-32768, 32768)
     for k in (3, 4):
         x = a * 2.0 ** (k - 15)
@@ -37,7 +37,7 @@ def operands(seed: int, scale: float, zero: int, batch: int = BATCH, size: int =
 
 
 def model(given: list[Any]) -> tuple[Array, Array]:
-    """N4.3 and N4.4."""
+    """Rules N4.3 and N4.4."""
     wide = [(one.array if isinstance(one, Quantized) else one).astype("int64") for one in given]
     x, w, r, b, c, h = wide[0], wide[1:5], wide[5:9], wide[9:13], wide[13], wide[14]
     scale = np.float32(given[1].scale) / np.float32(128)
@@ -55,7 +55,7 @@ def model(given: list[Any]) -> tuple[Array, Array]:
 @pytest.mark.parametrize("scale", [0.0001, 0.005, 0.03125, 0.5])
 @pytest.mark.parametrize("zero", [0, 100, 255])
 def test_N4_3_and_N4_4_bit_by_bit(context: pumice.Context, scale: float, zero: int) -> None:
-    """From gates that hardly open to gates that saturate."""
+    """From nearly closed gates to saturated ones."""
     for seed in range(3):
         given = operands(seed, scale, zero)
         cell, state = run(context, "QUANTIZED_16BIT_LSTM", *given)

@@ -1,4 +1,4 @@
-"""RANDOM_MULTINOMIAL against NumPy's Philox of the page, and what it refuses."""
+"""RANDOM_MULTINOMIAL against a NumPy Philox written from the docs page, and its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORD = 0xFFFFFFFF
 
 
 def philox(counter: list[int], key: list[int]) -> list[int]:
-    """N20.3: ten rounds."""
+    """Rule N20.3: ten rounds."""
     c, k = list(counter), list(key)
     for _ in range(10):
         p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
@@ -41,7 +41,7 @@ def test_N20_3_the_model_gives_the_published_words() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("seeds", [(1, 2), (-5, 0), (0, -7), (2**31 - 1, -(2**31))])
 def test_N20_3_and_N20_4_samples_of_a_row(context: pumice.Context, seeds: tuple[int, int], dtype: str) -> None:
-    """A sample is compared unless its part lies within 1e-5 of a sum: sums are of float32 here."""
+    """Skips samples within 1e-5 of a cumulative sum, because the device sums in float32."""
     logits = np.random.default_rng(0).integers(-12, 13, (3, 7)).astype(dtype) / np.array(4, dtype)
     logits[0, 2], logits[1, 0], logits[1, 6] = -np.inf, np.nan, np.inf
     count = 200
@@ -58,7 +58,7 @@ def test_N20_3_and_N20_4_samples_of_a_row(context: pumice.Context, seeds: tuple[
 
 
 def test_N20_2_frequencies_follow_the_softmax(context: pumice.Context) -> None:
-    """Seeds of 0 are drawn: 20,000 samples stay within 6 deviations, and two programs differ."""
+    """With seeds of 0 the seed is random: 20,000 samples stay within 6 standard deviations, and two programs differ."""
     logits = np.log(np.array([[1, 2, 3, 4]], "float32") / 10)
     first, second = (run(context, "RANDOM_MULTINOMIAL", logits, 20000, [0, 0]) for _ in range(2))
     shares = np.bincount(first[0], minlength=4) / 20000

@@ -1,4 +1,4 @@
-"""RNN, its two sequences and SVDF on every type and option, against NumPy, and what they refuse."""
+"""RNN, its two sequence operations and SVDF in every type and option, against NumPy, and their errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_N8_1_a_sequence(context: pumice.Context, dtype: str, code: int, major: 
 def test_N9_2_and_N9_3_both_directions(
     context: pumice.Context, dtype: str, major: bool, merge: bool, linking: str
 ) -> None:
-    """The units differ, and so do the sizes of both inputs where the backward cell reads the second alone."""
+    """The numbers of units differ; so do the input sizes if the backward cell reads only the second input."""
     make = draw(len(linking), dtype)
     batch, time, size, forward, backward = 2, 4, 3, 5, 6
     wide_aux = 7 if linking == "parallel" else size
@@ -119,7 +119,7 @@ def test_N10_3_filters_of_features_and_time(
     x, feature, time = make(batch, size), make(filters, size), make(filters, memory)
     bias = make(units) if has_bias else None
     state = make(batch, memory * filters)
-    state.reshape(batch, filters, memory)[:, :, -1] = np.nan  # whatever the last place held
+    state.reshape(batch, filters, memory)[:, :, -1] = np.nan  # the last column's old value does not matter
     code = [0, 2, 4][rank - 1]
     after, y = run(context, "SVDF", x, feature, time, bias, state, rank, code)
     x, feature, time, state = wide(x, feature, time, state)
@@ -128,11 +128,11 @@ def test_N10_3_filters_of_features_and_time(
     near(y, expected[1])
 
 
-# ---- refusals
+# ---- errors
 
 
 def refused(op: str, match: str, shapes: dict[int, Any], numbers: list[Any]) -> None:
-    """Adds `op` with inputs of these shapes, None for one that is left out, and numbers behind them."""
+    """Add `op` with inputs of these shapes (None: omitted), then the numbers; expect an error."""
     graph = pumice.Graph()
     operands: list[Any] = [
         None if shape is None else graph.input(f"x{i}", "float32", shape) for i, shape in shapes.items()
@@ -161,7 +161,7 @@ def test_G7_activations_of_a_cell(code: int) -> None:
 
 def test_N8_1_time_major_is_0_or_1() -> None:
     refused("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 4]}, [4, 2])
-    refused("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 4]}, [4, 1])  # the batch is on the other axis
+    refused("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 4]}, [4, 1])  # wrong batch axis
     refused("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 5]}, [4, 0])
 
 

@@ -1,4 +1,4 @@
-"""Refusals of NNAPI's operations, each by a case that meets it: the rule, what was expected and what was given."""
+"""Errors of NNAPI's operations, each triggered by one case: the rule, the expected and the given value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WEIGHTS = {k: zeros(4, 3) for k in range(40, 44)}
 BACKWARD = {k: zeros(4, 3) for k in range(44, 48)}
 ANY = Fed("float32", None)
 
-# What all operations share.
+# Common to all operations.
 SHARED = [
     Case(
         "NEG",
@@ -463,7 +463,7 @@ def no_bytes(length: int, dtype: str = "uint8", scale: float = 1 / 128, zero_poi
     return Held(zeros(0, length, dtype=dtype), scale, zero_point)
 
 
-# Tensors without elements whose sizes agree.
+# Empty tensors with consistent sizes.
 WITHOUT_ELEMENTS = [
     case(op, changes, rf"operand {i}, '\w+': NG2: sizes above 0 expected; given \[.*\b0\b.*\]")
     for op, i, changes in (

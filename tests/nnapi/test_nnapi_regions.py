@@ -1,4 +1,4 @@
-"""ROI_ALIGN and ROI_POOLING on every type, layout and ratio, against NumPy, and what they refuse."""
+"""ROI_ALIGN and ROI_POOLING in every type, layout and ratio, against NumPy, and their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F = np.float32
 
 
 def aligned(x: Array, rois: Array, batch: Array, cells: tuple[int, int], ratios: tuple[int, int], levels: int) -> Array:
-    """N11.3 to N11.5, of features [images, rows, columns, channels]: sums of weights in `levels` parts of 1, or exact ones."""
+    """Rules N11.3 to N11.5, for features [N, H, W, C]; bilinear weights are multiples of 1 / `levels`, or exact if 0."""
     y = np.zeros((len(rois), *cells, x.shape[3]))
     for r, roi in enumerate(rois):
         x0, x1 = (F(one) * (F(1) / F(STRIDES[1])) for one in roi[[0, 2]])
@@ -37,7 +37,7 @@ def aligned(x: Array, rois: Array, batch: Array, cells: tuple[int, int], ratios:
 
 
 def sample(image: Array, y: float, x: float, levels: int) -> Array:
-    """N11.4: bilinear between neighbours; behind the image the last ones."""
+    """Rule N11.4: bilinear interpolation, clamped to the image border."""
     places = []
     for at, size in ((y, image.shape[0]), (x, image.shape[1])):
         low = int(np.floor(at))
@@ -52,7 +52,7 @@ def sample(image: Array, y: float, x: float, levels: int) -> Array:
 
 
 def pooled(x: Array, rois: Array, batch: Array, cells: tuple[int, int]) -> Array:
-    """N12.2: the largest of each bin; 0 where there is none."""
+    """Rule N12.2: the maximum of each bin; 0 for an empty bin."""
     y = np.zeros((len(rois), *cells, x.shape[3]))
     for r, roi in enumerate(rois):
         bins = []
@@ -74,7 +74,7 @@ def pooled(x: Array, rois: Array, batch: Array, cells: tuple[int, int]) -> Array
 
 
 class Case:
-    """Features, boxes on the image (the last is empty and at its far corner) and images of them."""
+    """Features, boxes on the image (the last is empty, at its far corner) and their batch indices."""
 
     def __init__(self, dtype: str, boxes: int = 5) -> None:
         random = np.random.default_rng(boxes)
@@ -147,7 +147,7 @@ def test_N12_2_the_largest_of_a_bin(context: pumice.Context, cells: tuple[int, i
 
 
 def test_G2_no_boxes(context: pumice.Context) -> None:
-    """ROI_ALIGN makes none of none; ROI_POOLING refuses them."""
+    """With no boxes, ROI_ALIGN returns no rows; ROI_POOLING raises an error."""
     case = Case("float32", 0)
     assert run(context, "ROI_ALIGN", case.x, case.rois, case.batch, 2, 3, *STRIDES, 0, 0, False).shape == (0, 2, 3, 3)
     with pytest.raises(pumice.GraphError, match="G2"):

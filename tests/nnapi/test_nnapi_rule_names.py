@@ -1,4 +1,4 @@
-"""Every rule of the page on the 21 recurrent, detection and lookup operations has tests that are named after it."""
+"""Every rule of the page on the 21 recurrent, detection and lookup operations has tests named after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnapi_refusals import SOURCES
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "shared" / "spec" / "nnapi_operations.md"
-# How many rules each section of the page has; "D", "F", "G" and "L" are what several operations share.
+# Number of rules in each section of the page; several operations share "D", "F", "G" and "L".
 SECTIONS = {"D": 5, "F": 6, "G": 10, "L": 7}
 NUMBERED = [7, 4, 10, 4, 2, 5, 2, 1, 3, 3, 5, 2, 2, 6, 4, 6, 4, 6, 2, 4, 4]  # N1 to N21
 RULES = [f"{section}{i}" for section, count in SECTIONS.items() for i in range(1, count + 1)]
@@ -22,7 +22,7 @@ _RULE = r"(?:N\d+_\d+|[DFGL]\d+)"
 
 
 def rules_of(test: str) -> set[str]:
-    """ "test_N2_3_and_L2_to_L5_a_step" names N2.3 and L2 to L5; "test_N14_on_many_shapes" names none of N14's rules alone."""
+    """Return the rules in a test name: "test_N2_3_and_L2_to_L5_a_step" has N2.3 and L2 to L5, "test_N14_on_many_shapes" none."""
     found = set()
     for first, last in re.findall(rf"(?<=_)({_RULE})(?:_to_({_RULE}))?(?=_|$)", test):
         found |= set(between(first, last or first))
@@ -35,7 +35,7 @@ def between(first: str, last: str) -> list[str]:
 
 
 def named_tests() -> dict[str, list[str]]:
-    """The tests by rule."""
+    """Return the tests by rule."""
     found: dict[str, list[str]] = {rule: [] for rule in RULES}
     for path in sorted(HERE.glob("test_*.py")):
         for test in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE):
@@ -61,7 +61,7 @@ def test_the_rules_are_those_of_the_page() -> None:
 
 
 def ordered() -> list[str]:
-    """The rules in the order of the page: D stands before N11."""
+    """Return the rules in the order of the page: D comes before N11."""
     place = {"G": 0, "F": 1, "L": 2, "N": 3, "D": 13.5}
 
     def key(rule: str) -> tuple[float, int]:
@@ -72,7 +72,7 @@ def ordered() -> list[str]:
 
 
 def test_every_rule_of_the_table_is_one_that_an_operation_names() -> None:
-    """That each place which names one is met is tested in test_nnapi_changed_operands.py."""
+    """test_nnapi_changed_operands.py checks that each use of a rule is triggered."""
     sources = "".join(path.read_text() for path in SOURCES.glob("*.cpp"))
     rules = pumice.nnapi_rules()
     assert set(re.findall(r'"(N[DGL]?\d+(?:\.\d+)?)"', sources)) == set(rules)

@@ -1,4 +1,4 @@
-"""Refusals of NNAPI's operations by the graph builder, what it leaves behind, and small models made of them."""
+"""Errors of NNAPI's operations in the graph builder, the builder's state after them, and small models."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
             "SOFTMAX": (integers(2), 1.0),
         }.items()
     ),
-    # codes
+    # enumeration codes
     ("ADD", (floats(2), floats(2), 4), {}, r"'activation': 0 \(NONE\), .* or 3 \(RELU6\) expected; given 4"),
     ("ADD", (integers(2), integers(2), 1), {}, r"'activation': 0 \(NONE\) expected of int32; given 1"),
     ("MIRROR_PAD", (floats(4), [[1, 1]], 2), {}, r"0 \(REFLECT\) or 1 \(SYMMETRIC\) expected; given 2"),
@@ -163,7 +163,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         {},
         "'radius': a number of at least 0 expected; given -1",
     ),
-    # numbers that nobody could hold
+    # numbers out of any range
     ("SPLIT", (floats(0, 2), 0, 2**31 - 1), {}, "'num_splits': .* expected; given 2147483647"),
     ("RESIZE_BILINEAR", (floats(1, 4, 4, 2), 1e30, 1.0), {}, r"'width': a size below 2\^32 expected"),
     ("TILE", (floats(2, 5), [2**31 - 1, 2**31 - 1]), {}, "does not fit in 64 bits"),
@@ -307,7 +307,7 @@ def test_sizes_that_follow_are_known_where_others_are_not() -> None:
 
 
 def test_a_program_is_compiled_for_each_rank(context: pumice.Context) -> None:
-    """Sums of any rank over weights that the program holds, then a place on axis 1, which not all ranks have."""
+    """Reduces an input of any rank, multiplied by constant weights, then runs ARGMAX on axis 1, which not all ranks have."""
     graph = pumice.Graph()
     x = graph.input("x", "float32", None)
     weights = np.arange(3, dtype="float32")
@@ -328,7 +328,7 @@ def test_a_program_is_compiled_for_each_rank(context: pumice.Context) -> None:
 
 
 def test_a_batch_of_unknown_size_needs_no_check(context: pumice.Context) -> None:
-    """A network's demands on its sizes are checked when it is built: nothing is left to do when it is bound."""
+    """The network's size constraints are checked at construction; none remain for binding time."""
     graph = pumice.Graph()
     x = graph.input("x", "float32", [None, 8, 8, 3])
     y = graph.add("nnapi::CONV_2D", x, np.ones((4, 3, 3, 3), "float32"), np.zeros(4, "float32"), 1, 2, 2, 1)
@@ -341,11 +341,11 @@ def test_a_batch_of_unknown_size_needs_no_check(context: pumice.Context) -> None
         assert_near(made({"x": np.ones((batch, 8, 8, 3), "float32")})["y"], np.full((batch * 4, 5), 0.2, "float32"))
 
 
-# ---- models of that system
+# ---- NNAPI models
 
 
 def test_the_body_and_the_condition_of_a_fibonacci_loop(context: pumice.Context) -> None:
-    """A WHILE over a growing vector runs i + 1, the last two elements' sum behind the others, and i < n."""
+    """A WHILE over a growing vector: computes i + 1, appends the sum of the last two elements, and tests i < n."""
     body = pumice.Graph("body")
     i, n = body.input("i", "int32", [1]), body.input("n", "int32", [1])
     fib = body.input("fib", "float32", [None])
@@ -396,7 +396,7 @@ def test_integers_are_exact_at_every_precision(context: pumice.Context, precisio
 
 
 def test_the_kernels_of_scales_are_bounded(context: pumice.Context) -> None:
-    """Each scale in a fused kernel costs a pipeline: beyond some, operands are dequantized by kernels that take any scale."""
+    """Each distinct scale in a fused kernel costs a pipeline; beyond a limit, generic kernels dequantize the operands."""
     graph = pumice.Graph()
     y = graph.input("x", "uint8", [16], scale=0.5, zero_point=7)
     given = random_quantized((16,), scale=0.5)._replace(zero_point=7)

@@ -1,5 +1,6 @@
-"""Random operands of NNAPI's operations that move elements, legal and illegal ones, against the specification in NumPy: whether sizes and
-lists are known when the operation is added or when the program runs, legal ones are right and illegal ones are refused by name."""
+"""Random operands of NNAPI's data movement operations, valid and invalid, against the specification in NumPy. Valid
+ones are correct and invalid ones are rejected by name, whether sizes and lists are known at construction or at run
+time."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from nnapi_operations import assert_near
 
 
 class Known(Enum):
-    """Facts about its operands that an operation knows when it is added."""
+    """What an operation knows about its operands when it is added."""
 
     ALL = "everything"
     RANKS = "ranks and lists"
@@ -30,7 +31,7 @@ class Known(Enum):
 
 
 def expected(draw: Draw, operands: Operands) -> tuple[np.ndarray, ...] | None:
-    """The results that the specification has; None for illegal operands."""
+    """Return the results by the specification; None for invalid operands."""
     given = [one if isinstance(one, int | float) else one.array for one in operands]
     given = [
         one.tolist() if isinstance(op, Numbers) and one.ndim == 1 else one
@@ -46,7 +47,7 @@ def expected(draw: Draw, operands: Operands) -> tuple[np.ndarray, ...] | None:
 
 
 def add(graph: pumice.Graph, draw: Draw, operands: Operands, known: Known) -> None:
-    """The operation `it`, with what is known of its operands."""
+    """Add the operation `it`, with the known facts of its operands."""
     values: list[Any] = []
     for i, operand in enumerate(operands):
         if isinstance(operand, int | float):
@@ -81,11 +82,11 @@ def ranks_of(operands: Operands) -> list[int]:
 
 
 def bound(draw: Draw, known: Known) -> list[tuple[Operands, tuple[np.ndarray, ...] | None]]:
-    """The operands that one program is called with, each with the results that it has to give."""
+    """Return the operands of each call of one program, with the expected results."""
     first = draw.bindings[0]
     every = []
     for operands in draw.bindings:
-        if known in (Known.RANKS, Known.LISTS):  # the lists are the program's
+        if known in (Known.RANKS, Known.LISTS):  # the lists are fixed per program
             operands = tuple(
                 mine if isinstance(mine, Numbers | Indices) else own for mine, own in zip(first, operands, strict=True)
             )
@@ -107,7 +108,7 @@ def check_refusal(error: pumice.GraphError, draw: Draw) -> None:
 
 
 def check(context: pumice.Context, draw: Draw, known: Known) -> tuple[int, int]:
-    """Legal and illegal cases."""
+    """Check one draw; return the number of valid and invalid cases."""
     counts = [0, 0]
     for group in [[one] for one in bound(draw, known)] if known is Known.ALL else [bound(draw, known)]:
         if not group:
@@ -139,7 +140,7 @@ def check(context: pumice.Context, draw: Draw, known: Known) -> tuple[int, int]:
 
 
 def run_draws(context: pumice.Context, seed: int) -> Iterator[tuple[str, int, int]]:
-    """The operation's name, legal and illegal cases of one draw after the other, without end."""
+    """Yield the operation's name, valid and invalid cases of each draw, forever."""
     random = np.random.default_rng(seed)
     for op in cycle(KINDS):
         draw = draws(random, op)
@@ -148,7 +149,7 @@ def run_draws(context: pumice.Context, seed: int) -> Iterator[tuple[str, int, in
 
 
 def run_cases(context: pumice.Context, seed: int, count: int) -> None:
-    """Fails where an operation was never legal or never illegal."""
+    """Run `count` cases; fail if an operation was never valid or never invalid."""
     legal, illegal = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
     for op, right, wrong in run_draws(context, seed):
         legal[op] += right
@@ -185,7 +186,7 @@ def test_a_state_that_a_loop_would_shrink_is_refused_by_the_slice(context: pumic
 
 
 def test_a_slice_that_begins_past_the_end_is_refused_at_the_call(context: pumice.Context) -> None:
-    """Begins that the call gives or that follow from them, and without another binding."""
+    """The start is an input or computed from one; sizes, and so the binding, stay the same."""
     graph = pumice.Graph()
     x, begin = graph.input("x", "float32", [None, 2]), graph.input("begin", "int32", [2])
     graph.output("given", graph.add("nnapi::SLICE", x, begin, [2, 2], name="it"))
@@ -275,7 +276,7 @@ def test_a_strided_slice_backwards_from_before_the_first_element_has_none(
 def test_an_axis_goes_where_its_range_has_one_element(
     context: pumice.Context, begin: int, end: int, step: int, taken: int
 ) -> None:
-    """`taken`: the element, or how many there are."""
+    """`taken`: the element, or the number of elements."""
     one = {(1, 2), (-1, 0), (4, 9)}
     for size in (5, None):
         graph = pumice.Graph()
@@ -302,16 +303,14 @@ def test_many_random_operands_are_right_or_refused_by_name(context: pumice.Conte
 
 
 def device_begin(graph: pumice.Graph, names: str, rank: int) -> Any:
-    """A list that the device makes, by a product, which no host computes."""
+    """Return a list computed on the device by a matmul, which never runs on the host."""
     floats = graph.input(names, "float32", [rank])
     return graph.add("Cast", graph.add("MatMul", floats, np.eye(rank, dtype="float32")), to=6)
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_slice_that_the_device_begins_past_the_end_reads_no_other_row(context: pumice.Context, known: bool) -> None:
-    """A slice begins as near as leaves room for it; a program that checks indices names the node, the number and its
-    place.
-    """
+    """The start is clamped so that the slice fits; a program that checks indices reports the node, the number and its position."""
     graph = pumice.Graph()
     shape = [4, 5]
     x = graph.input("x", "float32", shape if known else [None, None])
@@ -336,7 +335,7 @@ def test_a_slice_that_the_device_begins_past_the_end_reads_no_other_row(context:
 
 
 def test_a_strided_slice_of_a_list_that_the_device_makes_is_checked_where_it_is_read(context: pumice.Context) -> None:
-    """The host reads the lists of a STRIDED_SLICE before it runs: what is past the end has no elements, as in the specification."""
+    """The host reads the lists of STRIDED_SLICE before it runs: past the end there are no elements, as specified."""
     graph = pumice.Graph()
     x = graph.input("x", "float32", [4, 5])
     lists = [device_begin(graph, name, 2) for name in ("begin", "end")]

@@ -1,4 +1,4 @@
-"""Rules that all operations share (G), those of fixed-point numbers (F), and operands that no other test names."""
+"""Rules shared by all operations (G), fixed-point rules (F), and operands that no other test covers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(match: str, op: str, *given: Any, **declared: Any) -> None:
         add(op, *given, **declared)
 
 
-# ---- G
+# ---- general rules (G)
 
 
 @pytest.mark.parametrize("op", CALLS)
@@ -40,7 +40,7 @@ def test_G1_counts_and_types_are_refused_when_an_operation_is_added(op: str) -> 
     graph = pumice.Graph()
     made = operands_of(graph, given.operands, {})
     first = next((i for i, one in enumerate(made) if isinstance(one, pumice.Value)), 0)
-    shape = list(made[first].shape) if isinstance(made[first], pumice.Value) else [1]  # FILL takes lists alone
+    shape = list(made[first].shape) if isinstance(made[first], pumice.Value) else [1]  # FILL accepts only lists
     made[first] = graph.input("wrong", "float64", shape)
     with pytest.raises(pumice.GraphError, match="expected; given float64"):
         graph.add(f"nnapi::{op}", *made, **given.declared)
@@ -91,7 +91,7 @@ def test_G5_what_integers_stand_for(context: pumice.Context, dtype: str) -> None
 
 
 def multiplied(x: int, d: float) -> int:
-    """G6 once more, in Python's integers and step by step as the page has it."""
+    """Rule G6 in Python integers, step by step as on the page."""
     if d == 0:
         return 0
     q, e = float(np.frexp(d)[0]), int(np.frexp(d)[1])
@@ -112,7 +112,7 @@ def multiplied(x: int, d: float) -> int:
 def test_G6_divisions_of_integers_round_down_or_to_the_nearest(
     context: pumice.Context, dtype: str, constant: bool
 ) -> None:
-    """On the device, and of constants on the host. Halves go away from 0."""
+    """On the device, and for constants on the host. Ties round away from 0."""
     wide = 2**40 if dtype == "int64" else 2**30
     a = np.array([*range(-40, 41), wide, -wide, wide + 3, -wide - 3], dtype)
     for divisor in (1, 2, 3, 8, 2**15, 2**30):
@@ -186,7 +186,7 @@ def test_G9_results_are_within_the_published_tolerances(
 
 
 def test_G10_what_is_no_number_fails_a_comparison(context: pumice.Context) -> None:
-    """Boxes with one are none; a score that is one exceeds no threshold."""
+    """Boxes with a NaN are not boxes; a NaN score exceeds no threshold."""
     nan = BOXES.copy()
     nan[1, 2] = np.nan
     graph = pumice.Graph()
@@ -204,7 +204,7 @@ def test_G10_what_is_no_number_fails_a_comparison(context: pumice.Context) -> No
     assert points.shape == (2, 1, 2)
 
 
-# ---- F
+# ---- fixed-point rules (F)
 
 
 def test_F1_products_of_16_bits() -> None:
@@ -239,7 +239,7 @@ def test_F4_two_by_one_and_a_number() -> None:
 
 @pytest.mark.parametrize("code", range(4))
 def test_F1_to_F6_on_gates_of_chosen_values(context: pumice.Context, code: int) -> None:
-    """Where x and h are 0 and the biases' unit is 2^-12, what a gate feels is its bias: the ends of every branch of F3."""
+    """With x and h at 0 and a bias unit of 2^-12, each gate's input is its bias: covers the edges of every branch of F3."""
     edges = [base + by for base in (0, 1024, 2048, 4096, 8192, 16384, 24576, 32767) for by in (-1, 0, 1, 7)]
     values = np.clip(np.array([*edges, *(-one for one in edges)]), -32768, 32767).astype("int32")
     units = len(values)
@@ -258,7 +258,7 @@ def test_F1_to_F6_on_gates_of_chosen_values(context: pumice.Context, code: int) 
 
 
 def lstm_parts(dtype: str = "float32", coupled: bool = False) -> tuple[list[Any], list[Any]]:
-    """Operands 1 to 17 of two batches, three inputs and four cells, then the states."""
+    """Operands 1 to 17 for batch 2, input size 3 and 4 units, then the states."""
     make = draw(1, dtype)
     parts: list[Any] = [*(make(4, 3) for _ in range(4)), *(make(4, 4) for _ in range(4)), *[None] * 3]
     parts += [*(make(4) for _ in range(4)), None, None]
@@ -280,7 +280,7 @@ def test_N2_2_scratch_states_and_output(context: pumice.Context, dtype: str, cou
 
 
 def test_N2_4_states_are_the_next_operands(context: pumice.Context) -> None:
-    """Two steps are a sequence of two; x has rank 2."""
+    """Two steps equal a sequence of length two; x has rank 2."""
     parts, states = lstm_parts()
     x = draw(2, "float32")(2, 2, 3)
     _, h, c, _ = run(context, "LSTM", x[0], *parts, *states, 4, 0.0, 0.0)

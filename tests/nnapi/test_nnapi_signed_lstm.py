@@ -1,4 +1,4 @@
-"""QUANTIZED_LSTM in all its forms, bit by bit against NumPy, and what it refuses."""
+"""QUANTIZED_LSTM in all its forms, bit by bit against NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ single = np.float32
 
 
 def operands(form: str, seed: int = 0, batch: int = 2, size: int = 5, units: int = 6, power: int = -11) -> list[Any]:
-    """Operands of a form, from gates that hardly open to gates that saturate."""
+    """Operands of a form, from nearly closed gates to saturated ones."""
     random = np.random.default_rng(seed)
     has = lambda part: part in form.split()  # noqa: E731
     states = 4 if has("projection") else units
@@ -60,7 +60,7 @@ def operands(form: str, seed: int = 0, batch: int = 2, size: int = 5, units: int
 
 
 def inverse_root(v: int) -> tuple[int, int]:
-    """N3.6."""
+    """Rule N3.6."""
 
     def high(a: int, b: int) -> int:
         exact = a * b
@@ -86,7 +86,7 @@ def inverse_root(v: int) -> tuple[int, int]:
 
 
 def normalised(z: Array, weights: Quantized, bias: Array) -> Array:
-    """N3.5."""
+    """Rule N3.5."""
     rows, n = [], z.shape[1]
     for v in z:
         mean = int(truncated(np.array(int(v.sum()) * 1024), n))
@@ -106,7 +106,7 @@ def clip8(x: Array) -> Array:
 
 
 def model(given: list[Any]) -> tuple[Array, Array]:
-    """N3.4 to N3.10: the hidden state and the cell."""
+    """Rules N3.4 to N3.10: the hidden state and the cell state."""
     wide: list[Any] = [one.array.astype("int64") if isinstance(one, Quantized) else one for one in given]
     scale: list[Any] = [single(one.scale) if isinstance(one, Quantized) else None for one in given]
     power = round(math.log2(given[19].scale))
@@ -174,7 +174,7 @@ def test_N3_3_scales_of_cells(context: pumice.Context, power: int) -> None:
 
 
 def test_N3_5_and_N3_6_from_equal_sums_to_the_widest(context: pumice.Context) -> None:
-    """Variances of 0, of which the scale of the weights tells what they count as, to nearly 2^30."""
+    """Variances from 0, which are replaced by a value that depends on the weight scale, to nearly 2^30."""
     for scale in (2.0**-16, 2.0**-10):
         for spread in (0, 1, 2, 5, 100, 20000):
             given = operands("norm", 0, batch=3, size=2, units=4)
@@ -216,7 +216,7 @@ def test_N3_10_a_projection_may_lack_its_bias(context: pumice.Context) -> None:
     given[17] = None
     agrees(context, given)
     given = operands("plain")
-    given[17] = np.zeros(6, "int32")  # a bias alone is passed over
+    given[17] = np.zeros(6, "int32")  # a bias without its weights is ignored
     agrees(context, given)
 
 

@@ -1,4 +1,4 @@
-"""TRANSPOSE_CONV_2D on every type, layout and form of its padding, against NumPy, and what it refuses."""
+"""TRANSPOSE_CONV_2D in every type, layout and padding form, against NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Array = np.ndarray[Any, Any]
 
 
 class Form(NamedTuple):
-    """What stands between the bias and the strides, and the padding of rows and columns that it means for the model."""
+    """The operands between the bias and the strides, and the padding of rows and columns that they mean."""
 
     operands: tuple[Any, ...]
     strides: tuple[int, int]  # of height and width
-    pads: tuple[tuple[int, int], tuple[int, int]]  # before and behind rows, then columns
+    pads: tuple[tuple[int, int], tuple[int, int]]  # before and after rows, then columns
 
 
 EXPLICIT = [
     Form((0, 0, 0, 0), (1, 1), ((0, 0), (0, 0))),
     Form((1, 0, 0, 2), (2, 3), ((0, 2), (1, 0))),
-    Form((2, -1, 1, -3), (3, 2), ((1, -3), (2, -1))),  # left, right, top, bottom; fewer than none behind
+    Form((2, -1, 1, -3), (3, 2), ((1, -3), (2, -1))),  # left, right, top, bottom; negative padding
 ]
 
 
 def transposed(x: Array, w: Array, form: Form) -> Array:
-    """Sums of N1.5, [batch, rows, columns, out], in the type of `x`: rule by rule, place by place."""
+    """Return the sums of N1.5, [batch, rows, columns, out], in the dtype of `x`, computed one element at a time."""
     batch, rows, columns, _ = x.shape
     out, height, width, _ = w.shape
     (top, bottom), (left, right) = form.pads
@@ -51,20 +51,20 @@ def transposed(x: Array, w: Array, form: Form) -> Array:
 
 
 def same_form(wanted: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int], planes: bool) -> Form:
-    """N1.4: the operands of the implicit form, and the padding that SAME makes of the wanted size."""
+    """Rule N1.4: the operands of the implicit form, and the padding that SAME gives for the requested size."""
     pads = []
     for size, reach, step in zip(wanted, kernel, strides, strict=True):
         total = (-(-size // step) - 1) * step + reach
         head = max(total - size, 0) // 2
         pads.append((head, total - size - head))
-    shape = (7, 9, *wanted) if planes else (7, *wanted, 9)  # batch and channels are not read
+    shape = (7, 9, *wanted) if planes else (7, *wanted, 9)  # batch and channels are ignored
     return Form((np.array(shape, "int32"), 1), strides, (pads[0], pads[1]))
 
 
 def add_it(
     context: pumice.Context, x: Any, w: Any, bias: Any, form: Form, code: int, planes: bool, **declared: Any
 ) -> Any:
-    """The operation with its shape tensor as a constant."""
+    """Run the operation with its shape tensor as a constant."""
     graph = pumice.Graph()
     fed: dict[str, Array] = {}
 
@@ -117,7 +117,7 @@ def test_N1_1_reals_with_explicit_padding(
 def test_N1_4_the_scheme_same_pads_by_the_wanted_size(
     context: pumice.Context, wanted: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int], planes: bool
 ) -> None:
-    """The last two differ: a filter below its stride, and an image that makes more than was wanted."""
+    """The last two are special: a filter smaller than its stride, and an output larger than requested."""
     x, w, b = quarters((1, 3, 4, 2), "float32"), quarters((3, *kernel, 2), "float32", 1), quarters((3,), "float32", 2)
     form = same_form(wanted, kernel, strides, planes)
     expected = (transposed(x.astype("float64"), w.astype("float64"), form) + b).astype("float32")
@@ -139,7 +139,7 @@ def test_N1_4_every_other_scheme_is_valid(context: pumice.Context, scheme: int) 
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize(("form", "code"), [(EXPLICIT[0], 0), (EXPLICIT[1], 1), (EXPLICIT[2], 2), (EXPLICIT[1], 3)])
 def test_N1_6_integers_sum_exactly(context: pumice.Context, form: Form, code: int, dtype: str, channels: bool) -> None:
-    """The scales are powers of 2, and the output's an odd part of sums, so that no sum is halfway: all bits are compared."""
+    """Scales are powers of 2, and the output scale avoids ties, so that all bits are compared."""
     x = random_quantized((2, 3, 4, 24), dtype, 0.125)
     random = np.random.default_rng(5)
     bias = random.integers(-4000, 4000, 5).astype("int32")
@@ -220,7 +220,7 @@ def test_N1_7_ranks_and_sizes_are_checked() -> None:
 
 @pytest.mark.parametrize("empty", [(0, 1), (0, 2), (1, 1), (1, 2)])
 def test_N1_7_no_places_are_refused(context: pumice.Context, empty: tuple[int, int]) -> None:
-    """Of the batch alone there may be none; a size of 0 is not known before a program is bound."""
+    """Only the batch may be 0. An unknown size is found to be 0 only at binding time."""
     shapes = [[2, 3, 4, 3], [5, 3, 2, 3]]
     shapes[empty[0]][empty[1]] = 0
     x, w = (np.zeros(shape, "float32") for shape in shapes)

@@ -1,5 +1,5 @@
-"""NNAPI's operations on operands whose rank, or whose sizes, are not known when they are added: what is accepted with known shapes is
-accepted without them, in a loop's body too, and gives the same."""
+"""NNAPI's operations on operands of unknown rank or sizes: what is accepted with known shapes is accepted without
+them, also in a loop body, with the same results."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ CALLS: dict[str, tuple[Call, ...]] = {
     "ROI_POOLING": (call(IMAGE, BOXES / 2, np.array([1, 0], "int32"), 2, 3, 1.0, 1.0, False),),
     "LOCAL_RESPONSE_NORMALIZATION": (call(IMAGE, 1, 2.0, 0.5, 0.5), call(X, 1, 2.0, 0.5, 0.5, -2)),
 }
-# The first call of each operation is quick; the others are in the slow tier.
+# Only the first call of each operation is in the fast tier.
 EVERY = [
     pytest.param(op, i, id=f"{op}-{i}", marks=[pytest.mark.slow] if i else [])
     for op in CALLS
@@ -254,7 +254,7 @@ SHAPES = ["rank", "sizes"]
 def test_every_operation_is_called() -> None:
     names = {one.name.removeprefix("nnapi::") for one in pumice.operators() if one.name.startswith("nnapi::")}
     assert len(names) == 107
-    assert set(CALLS) == names - {"IF", "WHILE"}  # which take graphs
+    assert set(CALLS) == names - {"IF", "WHILE"}  # these have graph operands
 
 
 def parameters_of(value: Any) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def declared_shape(rank: int, unknown: str) -> list[None] | None:
 def unknown_operands(
     graph: pumice.Graph, operands: tuple[Any, ...], fed: dict[str, np.ndarray], unknown: str
 ) -> list[Any]:
-    """Operands as operands_of() makes them, without their shapes."""
+    """Return operands as operands_of() does, without their shapes."""
     made = []
     for i, one in enumerate(operands):
         array = one.array if isinstance(one, Quantized) else one
@@ -282,9 +282,7 @@ def unknown_operands(
 
 
 def results_in_a_loop(context: pumice.Context, op: str, given: Call, unknown: str) -> list[np.ndarray]:
-    """The results of an operation in the body of a loop that runs twice; the shapes of all the body's inputs are
-    unknown.
-    """
+    """Return the results of an operation in a loop body that runs twice, with all body inputs of unknown shape."""
     graph, body, condition = pumice.Graph("main"), pumice.Graph("body"), pumice.Graph("condition")
     known = pumice.Graph()
     made = known.add(f"nnapi::{op}", *operands_of(known, given.operands, {}), **given.declared)
@@ -354,7 +352,7 @@ def values_of(graph: pumice.Graph) -> list[pumice.Value]:
 
 
 def loop_over(body: pumice.Graph, i: pumice.Value, state: pumice.Value) -> pumice.Graph:
-    """A loop of n trips, each of which makes another state."""
+    """A loop of n iterations with a loop-carried state."""
     graph, condition = pumice.Graph("grows"), pumice.Graph("condition")
     body.output("i", body.add("nnapi::ADD", i, [1], 0))
     body.output("state", state)
@@ -376,7 +374,7 @@ def test_a_state_without_a_rank_grows_by_one_a_trip(context: pumice.Context) -> 
 
 
 def test_a_state_has_one_more_axis_each_trip(context: pumice.Context) -> None:
-    """The nodes of the mean depend on the rank, which is another one in each trip."""
+    """The nodes of the mean depend on the rank, which changes in each iteration."""
     body = pumice.Graph("body")
     i, state, _ = values_of(body)
     mean = body.add("nnapi::MEAN", state, [-1], 1)

@@ -1,4 +1,4 @@
-"""Quantized values of a graph and their parameters: inputs, constants, unknown ranks, fixed scales; lists that name an axis twice."""
+"""Quantized values of a graph: inputs, constants, unknown ranks, fixed scales; and lists that repeat an axis."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_parameters_that_do_not_fit_are_refused(dtype: str, given: dict[str, obj
     assert graph.input("x", dtype, [3, 2]).scale is None
 
 
-# Operation -> operands behind the first, and the same on integers with that zero point.
+# Operation -> operands after the first, and the equivalent on integers with that zero point.
 KEEPERS: dict[str, tuple[tuple[Any, ...], Callable[[Array, int], Array]]] = {
     "REDUCE_MAX": (([1], True), lambda x, _: x.max(1, keepdims=True)),
     "REDUCE_MIN": (([0], False), lambda x, _: x.min(0)),
@@ -91,7 +91,7 @@ def rounded_mean(x: Array, axis: int) -> Array:
 def test_a_quantized_value_of_unknown_rank_keeps_its_scale(
     context: pumice.Context, dtype: str, first: str, second: str | None
 ) -> None:
-    """Through one operation and another; what they give is dequantized without saying the scale again."""
+    """Passes through two operations; the results are dequantized without repeating the scale."""
     zero = ZERO if dtype == "uint8" else ZERO - 128
     more, moved = KEEPERS[first]
     x = random_quantized((4, 6), dtype, seed=1).array
@@ -154,7 +154,7 @@ def test_the_cell_and_the_state_have_the_scales_that_they_must_have(
             run(context, "QUANTIZED_16BIT_LSTM", *lstm(), **wrong)
 
 
-# ---- lists that a program is given
+# ---- lists as inputs
 
 X = np.arange(24, dtype="float32").reshape(1, 2, 3, 4)
 REDUCTIONS = {"MEAN": np.mean, "REDUCE_SUM": np.sum, "REDUCE_MAX": np.max, "REDUCE_PROD": np.prod}

@@ -1,4 +1,4 @@
-"""Operators that become several nodes: AffineGrid, DeformConv, BatchNormalization in training, TfIdfVectorizer."""
+"""Operators that expand to several nodes: AffineGrid, DeformConv, BatchNormalization in training mode, TfIdfVectorizer."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ ODD = [1, -1, 0, 2.5, "text", [1, 2], [-1], [0.5], ["a"], 10**6, float("nan")]
 
 
 def mutated(source: onnx.ModelProto, choices: random.Random) -> onnx.ModelProto:
-    """One attribute or input of a node left out, exchanged or added."""
+    """Return the model with one attribute or input removed, swapped or added."""
     made = onnx.ModelProto()
     made.CopyFrom(source)
     one = choices.choice(made.graph.node)

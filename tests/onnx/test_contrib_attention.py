@@ -1,4 +1,4 @@
-"""Attention and rotary embedding of com.microsoft: as ONNX Runtime's CPU provider, and NumPy where that has no such form."""
+"""com.microsoft attention and rotary embedding against ONNX Runtime's CPU provider, or NumPy for forms it lacks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ CASES = {
 
 
 def check(context: pumice.Context, case: Case, rows: list[int] | None = None) -> None:
-    """`rows`: how many of each image are any."""
+    """Compare with ONNX Runtime. `rows`: valid rows of each batch item; the others may have any value."""
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(case.model.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, case.inputs)
@@ -112,7 +112,7 @@ def test_the_same_as_onnx_runtime(name: str, context: pumice.Context) -> None:
 
 
 def attention(q: Array, k: Array, v: Array, bias: Any = 0.0) -> Array:
-    """Attention of [batch, heads, rows, size], as [batch, rows, heads * size]."""
+    """Attention of [batch, heads, seq, head_size], returned as [batch, seq, heads * head_size]."""
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1]) + bias
     shares = np.exp(scores - scores.max(-1, keepdims=True))
     made = shares / shares.sum(-1, keepdims=True) @ v
@@ -137,7 +137,7 @@ def test_queries_keys_and_values_in_one(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("past", [0, PAST])
 def test_a_mask_of_all_places(context: pumice.Context, past: int) -> None:
-    """The rows in use of a mask of all places are the last of the keys."""
+    """The queries use the mask rows after the past, the keys its first past + seq_len columns."""
     mask = ids(BATCH, 1, 12, 12, below=2)
     mask[..., 0] = 1
     before = random(2, BATCH, HEADS, past, SIZE, seed=5)
@@ -172,7 +172,7 @@ def test_a_part_of_each_head_is_turned(context: pumice.Context) -> None:
 
 # ---- GroupQueryAttention
 
-GROUPS, WIDE, MOST = 2, 16, 12  # heads of keys, size of a head, room in a cache
+GROUPS, WIDE, MOST = 2, 16, 12  # KV heads, head size, KV cache capacity
 
 
 def grouped(
@@ -185,7 +185,7 @@ def grouped(
     rotary: bool = False,
     **attributes: Any,
 ) -> Case:
-    """`lengths`: of each image with its rows of now; `past`: rows of the cache that is given."""
+    """`lengths`: total sequence length of each batch item; `past`: length of the given KV cache."""
     batch = len(lengths)
     q, k, v = (random(batch, rows, n * WIDE, seed=i) for i, n in enumerate((HEADS, GROUPS, GROUPS)))
     inputs = {"q": np.concatenate([q, k, v], -1)} if packed else {"q": q, "k": k, "v": v}
@@ -268,7 +268,7 @@ def test_a_mask_of_another_length_is_refused_when_it_is_known(images: int, count
 
 
 def with_open_sizes(case: Case) -> Case:
-    """The last axis stays, which is as wide as the weights."""
+    """Make all dimensions symbolic except the last axis, which matches the weights."""
     made = copy.copy(case)
     made.model = onnx.ModelProto.FromString(case.model.SerializeToString())
     for given in made.model.graph.input:
@@ -286,7 +286,7 @@ def test_ranks_that_are_not_known_before(context: pumice.Context) -> None:
 
 
 def test_a_model_is_prompted_and_goes_on(context: pumice.Context) -> None:
-    """One loaded model gives, with a cache that grows and with one that has room, what one prompt of all rows gives."""
+    """Prefill and decode with one loaded model, with a growing and a static KV cache, equal one prefill of all tokens."""
     rows, prompt = 8, 5
     case = with_open_sizes(grouped([rows, rows], rows, 0, rotary=True))
     loaded = pumice.load(case.model, context)
@@ -307,7 +307,7 @@ def test_a_model_is_prompted_and_goes_on(context: pumice.Context) -> None:
 
 
 def test_images_of_unequal_lengths_go_on_each_from_its_own(context: pumice.Context) -> None:
-    """The cache has room, of which each image uses its own part."""
+    """In a static KV cache, each batch item has its own length."""
     case = grouped([9, 5, 7], 1, MOST, rotary=True, local_window_size=4)
     onnxruntime = pytest.importorskip("onnxruntime")
     expected = onnxruntime.InferenceSession(case.model.SerializeToString()).run(None, case.inputs)
@@ -319,7 +319,7 @@ def test_images_of_unequal_lengths_go_on_each_from_its_own(context: pumice.Conte
 
 
 def test_present_outputs_that_nothing_reads(context: pumice.Context) -> None:
-    """A past needs them, read or not."""
+    """They are required if there is a past, even if unused."""
     case = CASES["past"]
     unread = copy.deepcopy(case.model)
     del unread.graph.output[1:]

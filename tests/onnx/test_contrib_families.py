@@ -1,4 +1,4 @@
-"""All members of families of com.microsoft: bits, zero points, directions and optional inputs, beside ONNX Runtime."""
+"""All variants of com.microsoft operators: bit widths, zero points, directions, optional inputs; against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def packed(codes: Array, bits: int) -> Array:
-    """Codes along the last axis as bytes, the first in the low bits."""
+    """Pack codes along the last axis into bytes, low bits first."""
     lanes = 8 // bits
     padded = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, -codes.shape[-1] % lanes)])
     parts = padded.reshape(*padded.shape[:-1], -1, lanes).astype("uint8") << np.arange(0, 8, bits, dtype="uint8")
@@ -33,7 +33,7 @@ def single(
     dtype: int = FLOAT,
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """A model of one node. A constant of None is left out; a TensorProto is one of a type that NumPy lacks."""
+    """A one-node model. Constants of None are omitted; a TensorProto is used for types that NumPy lacks."""
     order = [name if inputs.get(name, constants.get(name)) is not None else "" for name in [*inputs, *constants]]
     while order[-1] == "":
         order.pop()
@@ -72,7 +72,7 @@ ZEROS = ("none", "codes", "whole floats", "fractions")
 @pytest.mark.parametrize("zeros", ZEROS)
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_products_with_codes_of_all_bits_and_zero_points(context: pumice.Context, bits: int, zeros: str) -> None:
-    """Depths that do and do not fill the last block, with and without a bias; beside the product of the dequantized matrix."""
+    """K that does and does not fill the last block, with and without a bias; compared with the dequantized matmul."""
     draw = np.random.default_rng(bits)
     for depth, columns, has_bias in ((64, 5, False), (72, 8, True)):
         block, blocks = 16, -(-depth // 16)
@@ -113,7 +113,7 @@ def test_a_form_that_is_not_known_is_named(context: pumice.Context) -> None:
 
 
 def table(name: str, codes: Array, dtype: str, bits: int) -> TensorProto:
-    """The codes as a constant of that type, packed where a byte holds several."""
+    """Return the codes as a constant of that type, packed if a byte holds several."""
     shape = [*codes.shape]
     if dtype == "uint8":
         shape[-1] = -(-shape[-1] * bits // 8)
@@ -170,7 +170,7 @@ FLOATS = {
 @pytest.mark.parametrize("form", ["blocks", "one block", "one scale", "one axis for both"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rows_of_a_table_of_floats(context: pumice.Context, dtype: str, form: str) -> None:
-    """Its scales are multiplied alone, may be one block of an axis, and are broadcast along the others."""
+    """Float tables have scales but no zero points. Scales may be one block along an axis and are broadcast along others."""
     draw, block, gather = np.random.default_rng(1), 16, 1 if form == "one axis for both" else 0
     elements = draw.uniform(-4, 4, (6, 32)).astype(getattr(ml_dtypes, dtype))
     sizes = {"one block": (6, 1), "one scale": (1, 1)}.get(form, (6, 2))
@@ -217,7 +217,7 @@ OPTIONS = ("", "B", "B lengths", "B h c", "B lengths h c P")
 @pytest.mark.parametrize("given", OPTIONS)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_a_dynamically_quantized_lstm(context: pumice.Context, direction: str, given: str) -> None:
-    """Signed weights by tensor, unsigned ones by column. Of the cells of both runtimes few land on another code."""
+    """Weights are signed per tensor or unsigned per column. Few cells differ by a code between the two runtimes."""
     names, count = given.split(), 2 if direction == "bidirectional" else 1
     x = random(STEPS, BATCH, SIZE)
     draw = np.random.default_rng(2)

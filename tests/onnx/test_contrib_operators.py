@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain give what ONNX Runtime gives; what of them is not known is refused by name."""
+"""Operators of ONNX Runtime's own domain match ONNX Runtime; unsupported forms are rejected by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fused and quantised operators of com.microsoft give what ONNX Runtime gives, quantised ones within a step."""
+"""Fused and quantised com.microsoft operators match ONNX Runtime, quantised ones within one step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scale(value: float) -> Array:
 def run(
     context: pumice.Context, op: str, inputs: dict[str, Array | None], dtype: str, constants: int = 0, **attributes: Any
 ) -> tuple[Array, Array]:
-    """Ours and ONNX Runtime's. The last inputs are constants; those of None are left out."""
+    """Return our results and ONNX Runtime's. The last inputs are constants; those of None are omitted."""
     pytest.importorskip("onnxruntime")
     names = list(inputs)
     made = helper.make_node(
@@ -57,7 +57,7 @@ def run(
 def check_codes(result: Array, expected: Array) -> None:
     apart = np.abs(result.astype(int) - expected.astype(int))
     assert apart.max() <= 1
-    assert np.mean(apart > 0) < 0.05  # where a half is rounded
+    assert np.mean(apart > 0) < 0.05  # ties may round differently
     assert len(np.unique(expected)) > 3
 
 
@@ -184,7 +184,7 @@ def test_convolutions_and_products_with_an_activation(
     if activation == "Relu":
         conv["z"] = random(1, 4, 6, 5, seed=3)
         np.testing.assert_allclose(*run(context, "FusedConv", conv, "float32", **options), rtol=1e-5, atol=1e-5)
-    if activation in ("Clip", "HardSigmoid"):  # no such product of ONNX Runtime
+    if activation in ("Clip", "HardSigmoid"):  # ONNX Runtime has no such fused matmul
         return
     gemm: dict[str, Array | None] = {"a": random(4, 6), "b": random(6, 5, seed=1), "c": random(5, seed=2)}
     more = dict(zip(("activation_alpha", "activation_beta"), parameters, strict=False))

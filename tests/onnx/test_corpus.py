@@ -1,4 +1,4 @@
-"""Models as people export them (the folder corpus): each gives what ONNX Runtime gives, or is refused by name."""
+"""Models as people export them (the folder corpus): each matches ONNX Runtime or is rejected by name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pumice
 from corpus import page, run, store
 from corpus.case import arrays
 
-REFUSED = {  # model -> what the refusal says
+REFUSED = {  # model -> message of the error
     "sklearn_dictionaries": "operator ai.onnx.ml::ZipMap: dictionaries",
 }
-HALVES = (  # run in fp16 too
+HALVES = (  # also run in fp16
     "bert.script",
     "clip.script",
     "detr.script",
@@ -33,7 +33,7 @@ HALVES = (  # run in fp16 too
     "wav2vec2.script",
     "whisper_decoder.script",
 )
-# Endings of copies, most of which are of models that the fast tier runs as well.
+# Suffixes of variants, most of whose base models also run in the fast tier.
 COPIES = (".script", ".fp16", "_int8")
 SAMPLE = (
     "bert.script",
@@ -75,7 +75,7 @@ def test_a_model_in_halves_is_as_close_as_its_depth_allows(name: str, context: p
 
 
 def test_caches_that_two_kernels_write_parts_of_have_no_hazard_in_shared_words() -> None:
-    """Without stores of 16 bits parts of words are stored atomically, which the validation layer takes for a read of them."""
+    """Without 16-bit stores, parts of words are stored atomically, which the validation layer counts as a read."""
     pytest.importorskip("onnxruntime")
     stored = store.load("llama.script")
     with (

@@ -1,4 +1,4 @@
-"""Ensembles of trees on float64 features decide and sum in float64, in all operators and forms of attributes."""
+"""Tree ensembles on float64 features compare and sum in float64, for all operators and forms of attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pumice
 
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
-NEAR = 1 / 3  # limits that are apart in float64 alone
+NEAR = 1 / 3  # thresholds that differ only in float64
 LIMITS = [NEAR, NEAR + 1e-12, NEAR - 1e-12]
 X = np.array([[NEAR, 0], [NEAR + 5e-13, 1], [NEAR - 5e-13, 2], [NEAR + 2e-12, 0], [NEAR - 2e-12, 1], [np.nan, 0]])
 
@@ -41,7 +41,7 @@ SCORES = [1 / 7, 2 / 7, 3, 1e8 + 0.25, -1e8, 5]
 
 
 def nodes(mode: str, weights: str, scores: list[float], **more: Any) -> dict[str, Any]:
-    """Two trees: a chain of tests of feature 0, and one of feature 1. The limits are a tensor of doubles."""
+    """Two trees: a chain of tests of feature 0, and one of feature 1. The thresholds are a float64 tensor."""
     tensor = lambda name, numbers: numpy_helper.from_array(np.array(numbers, np.float64), name)  # noqa: E731
     return {
         "nodes_treeids": [0] * 7 + [1] * 3,

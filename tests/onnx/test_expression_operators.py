@@ -1,4 +1,4 @@
-"""Elementwise operators that a user gives as one expression: in models, beside what the engine has, and validated."""
+"""User-defined elementwise operators given as an expression: in models, next to built-in ones, and validated."""
 
 from __future__ import annotations
 

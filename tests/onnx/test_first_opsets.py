@@ -1,4 +1,4 @@
-"""Models of ONNX's operator sets 1 to 6: operators broadcast along an axis that they name, and have attributes that became inputs."""
+"""Opsets 1 to 6: broadcasting along a named axis, and attributes that later became inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ARITHMETIC = {
     "Or": np.logical_or,
     "Xor": np.logical_xor,
 }
-# The first operand's shape, the axis (None: not given), the second one's shape.
+# Shape of the first operand, axis (None: omitted), shape of the second.
 ALIGNMENTS: list[tuple[tuple[int, ...], int | None, tuple[int, ...]]] = [
     ((2, 3, 4, 5), 1, (3,)),
     ((2, 3, 4, 5), 1, (3, 4)),
@@ -117,7 +117,7 @@ def selu(x: Array, alpha: float, gamma: float) -> Array:
 
 X = r(2, 3, 4, 5)
 STATISTICS = [r(3), r(3, seed=1), r(3, seed=2), abs(r(3, seed=3)) + 1]
-# Operator, operator sets, attributes, inputs, what it makes.
+# Operator, opsets, attributes, inputs, expected output.
 FORMS: list[tuple[str, tuple[int, ...], dict[str, Any], list[Array], Any]] = [
     ("Relu", (1,), {"consumed_inputs": [0]}, [X], np.maximum(X, 0)),
     ("Clip", (1,), {"consumed_inputs": [0], "min": -1.0, "max": 0.5}, [X], np.clip(X, -1, 0.5)),
@@ -178,7 +178,7 @@ def test_forms_of_the_first_sets(context: pumice.Context, form: tuple[Any, ...],
 
 
 def test_a_network_of_set_3_gives_what_it_does_in_the_newest_set(context: pumice.Context) -> None:
-    """The nodes are those that exporters of that age wrote, with masks that nobody reads."""
+    """The nodes are as exporters of that time wrote them, with unused Dropout masks."""
     weights = {
         "w": r(4, 3, 3, 3),
         "b": r(4),
@@ -260,7 +260,7 @@ def test_a_mask_that_is_read_is_refused_by_name(context: pumice.Context, version
 
 
 def test_outputs_that_nothing_reads_are_no_reason_to_refuse_a_node(context: pumice.Context) -> None:
-    """Each of these has outputs that cannot be made."""
+    """Each of these nodes has unused outputs that the engine does not support."""
     x, scale, bias = r(2, 3, 4), np.ones(3, "float32"), np.zeros(3, "float32")
     statistics = {"s": scale, "b": bias, "m": bias, "v": scale}
     batch = model(

@@ -1,4 +1,4 @@
-"""Compiled graphs on disk: found again, never trusted. No device is needed."""
+"""The on-disk cache of compiled graphs: entries are found again and always checked. Needs no device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A model with a tensor attribute, a large constant, small ones, and a typed field that no search finds."""
+    """A model with a tensor attribute, large and small constants, and a typed data field."""
     random = np.random.default_rng(1)
     wide = {
         "w": random.standard_normal((40, 30)).astype(np.float32),
@@ -57,7 +57,7 @@ def read(path: Path) -> Recipe:
 
 
 def imports(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether loading it parses the ONNX file."""
+    """Return whether loading it parses the ONNX file."""
     calls = []
     from pumice.importer import parse
 
@@ -74,7 +74,7 @@ def entry_of(cache: Path) -> Path:
 
 
 def plain(value: object) -> object:
-    """Comparable: bytes instead of views, no places."""
+    """Return a comparable form: bytes instead of views, no file positions."""
     if isinstance(value, ConstantRecipe):
         return value.name, value.dtype, value.shape, bytes(value.raw)
     if isinstance(value, tuple | list):
@@ -97,7 +97,7 @@ def test_a_second_load_gives_the_same_without_onnx(path: Path, cache: Path, monk
 
 def test_large_constants_stay_in_the_model_file(path: Path, cache: Path) -> None:
     read(path)
-    assert entry_of(cache).stat().st_size < 8000  # w and v are 4,800 bytes each, s 2,400
+    assert entry_of(cache).stat().st_size < 8000  # w and v have 4,800 bytes each, s has 2,400
     places = {name: c.place for name, c in read(path).constants.items()}
     data = path.read_bytes()
     for name in ("w", "v"):
@@ -154,7 +154,7 @@ def test_another_importer_is_another_entry(path: Path, monkeypatch: pytest.Monke
 
 
 def version() -> str:
-    """What a new process finds."""
+    """Return the version a new process computes."""
     load._importer_version.cache_clear()
     return load._importer_version()
 
@@ -267,7 +267,7 @@ def test_weights_beside_the_model_are_places_in_their_file(
     place = read(path).constants["w"].place
     assert place is not None
     (tmp_path / "weights.bin").write_bytes(weights[: place.offset] + changed + weights[place.offset + 48 :])
-    assert bytes(read(path).constants["w"].raw) == changed  # never a stale copy
+    assert bytes(read(path).constants["w"].raw) == changed  # not the cached old value
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(pumice.GraphError, match="no such file"):
         read(path)

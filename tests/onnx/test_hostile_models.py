@@ -1,4 +1,4 @@
-"""Small files that ask for a great deal: each is refused in a moment, with a text that can be read."""
+"""Small files that ask for huge amounts of work: each is rejected quickly with a readable message."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from process import python
 from pumice.base.errors import InputError, binding_error, bounded, graph_error, unsupported_error
 from pumice.model import values as model_values
 
-LONG = 16 << 10  # characters of a text, and what says how much was cut
+LONG = 16 << 10  # maximum characters of a message, including the note about the omitted part
 
 
 def doubling(levels: int, calls: int = 2) -> onnx.ModelProto:
-    """Functions each of which calls the next so many times."""
+    """Functions that each call the next one `calls` times."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
     functions = []
     for level in range(levels):
@@ -74,7 +74,7 @@ def split(sizes: list[Any], **attributes: Any) -> onnx.ModelProto:
 
 
 def test_millions_of_parts_are_no_millions_of_values(context: pumice.Context) -> None:
-    """Loading takes no longer than of a few: the parts are made when the program runs."""
+    """Loading takes as long as for a few parts: they are created when the program runs."""
     code = """
 import resource, sys, onnx, pumice
 pumice.load(onnx.load(sys.argv[1]), progress=False)
@@ -88,7 +88,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         path.unlink()
         assert done.returncode == 0, done.stderr
         used.append(int(done.stdout))
-    assert used[1] - used[0] < 100 << 10  # KiB; a value of the graph each would take gigabytes
+    assert used[1] - used[0] < 100 << 10  # KiB; one graph value per part would take gigabytes
 
 
 def test_parts_behind_the_limit_are_the_same_ones(context: pumice.Context) -> None:
@@ -123,7 +123,7 @@ def test_an_operator_in_a_set_older_than_itself_has_its_inputs_counted(context: 
                 continue
 
 
-# ---- what has no end
+# ---- endless recursion and loops
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
@@ -168,7 +168,7 @@ def test_a_pipe_without_an_end_is_refused(
     writer.join()
 
 
-# ---- texts
+# ---- long messages
 
 
 MEGABYTE = "n" * (1 << 20)
@@ -177,7 +177,7 @@ MEGABYTE = "n" * (1 << 20)
 def check(error: BaseException) -> None:
     text = str(error)
     assert len(text) < LONG + 200
-    assert "left out" in text or "nnn ..." in text  # texts of a shader's author are cut with dots
+    assert "left out" in text or "nnn ..." in text  # messages written by a shader's author are shortened with dots
 
 
 @pytest.mark.parametrize("what", ["node", "operator", "input", "attribute", "output", "text", "domain"])

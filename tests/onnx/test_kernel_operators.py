@@ -1,4 +1,4 @@
-"""Kernels of the user's as operators of a model: planned, fused around, profiled and validated like any node."""
+"""User kernels as operators of a model: planned, fused around, profiled and validated like any node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_node_runs_the_kernel_at_every_precision(context: pumice.Context, prec
     one = loaded(context, given, precision, Softcap=softcap())
     expected = 5 * np.tanh(np.maximum(X, 0) / 5)
     np.testing.assert_allclose(one(X), expected, rtol=tolerance, atol=tolerance)
-    wider = np.tile(X, (30, 1))  # sizes are unknown when the model is loaded
+    wider = np.tile(X, (30, 1))  # sizes are unknown at load time
     np.testing.assert_allclose(one(wider), np.tile(expected, (30, 1)), rtol=tolerance, atol=tolerance)
     assert one(X[:0]).shape == (0, 3)
     report = str(one.report())
@@ -74,7 +74,7 @@ def test_rules_as_functions_say_the_same(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_several_outputs_of_several_types(context: pumice.Context, precision: str) -> None:
-    """The arrays are float, whatever the program keeps: what it keeps as halves is converted."""
+    """The arrays are float32 at any precision: fp16 values are converted."""
     shuffled = X.copy()
     shuffled[:, [0, 2]] = shuffled[:, [2, 0]]
     one = loaded(context, model([node("Top", "x", "value place")], outputs="value place"), precision, Top=top())
@@ -144,7 +144,7 @@ def test_a_text_alone_makes_what_is_like_its_input(context: pumice.Context) -> N
 
 
 def test_parts_of_other_tensors_and_transposed_ones(context: pumice.Context) -> None:
-    """Slices are views, whose beginning no kernel of a user's is told, and Transpose leaves strides: both come dense, from their start."""
+    """User kernels get no offset or strides: slices and transposed inputs are made contiguous first."""
     wide = np.random.default_rng(1).normal(size=(12, 7)).astype("float32")
     nodes = [
         helper.make_node("Split", ["x"], ["a", "b", "c"], axis=0),
@@ -176,7 +176,7 @@ def test_devices_without_halves_in_memory_pack_them(context: pumice.Context) -> 
 
 @pytest.mark.parametrize("boundary", [16, 256])
 def test_a_tensor_may_begin_where_any_operators_may(context: pumice.Context, boundary: int) -> None:
-    """At a multiple of 16 bytes, though a kernel of a user's is told of no offset: where the device binds at coarser ones, it is copied."""
+    """Tensors may start at any multiple of 16 bytes; if the device requires a coarser binding offset, they are copied."""
     with lesser(context, {"minStorageBufferOffsetAlignment": boundary}) as made:
         compiled = loaded(made, model([node("Softcap")]), Softcap=softcap()).program.compiled([[4, 3]])
         desc = pumice.TensorDesc("float32", (4, 3))
@@ -309,7 +309,7 @@ def test_validation_finds_a_wrong_kernel(context: pumice.Context) -> None:
 
 
 def test_validation_finds_one_wrong_element_of_many(context: pumice.Context) -> None:
-    """At the edge, where no guard stops the last invocation of a group."""
+    """The error is at the edge, where the last workgroup has no bounds check."""
     wrong = softcap(kernel=SOFTCAP.replace("p.cap * tanh", "(i == 1000 ? 1.01 : 1.0) * p.cap * tanh"))
     given = np.random.default_rng(2).normal(size=(500, 3)).astype("float32")
     found = pumice.validate(loaded(context, model([node("Softcap")]), Softcap=wrong), [given], progress=None)
@@ -322,7 +322,7 @@ def test_without_a_reference_nothing_is_green(context: pumice.Context) -> None:
     assert not found.ok and "not checked" in str(found)
     assert all(row.verdict == "unproved" for row in found.rows)
     allowed = ["my.domain::Softcap"]
-    assert not pumice.validate(one, [X], allow_unchecked=allowed, progress=None).ok  # there is nothing else to check
+    assert not pumice.validate(one, [X], allow_unchecked=allowed, progress=None).ok  # nothing else was checked
     nodes = [node("Softcap", outputs="s", name="cap_it"), helper.make_node("Neg", ["s"], ["y"], "neg")]
     more = loaded(context, model(nodes), Softcap=softcap(reference=None))
     assert pumice.validate(more, [X], allow_unchecked=allowed, progress=None).ok
@@ -367,7 +367,7 @@ def test_a_wrong_kernel_is_reduced_to_its_node(context: pumice.Context) -> None:
     assert [one.op_type for one in made.proto.graph.node] == ["Softcap"]
 
 
-# ---- what is refused
+# ---- errors
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_models_that_do_not_fit_are_refused(context: pumice.Context) -> None:
 
 
 def test_no_file_brings_a_kernel_of_its_own(context: pumice.Context) -> None:
-    """Such a node would name files that are read."""
+    """Otherwise a model could name files to be read."""
     made = helper.make_node("Kernel", ["x"], ["y"], domain="pumice", source=SOFTCAP, operator="a::b", kernel="k")
     with pytest.raises(pumice.UnsupportedError, match="pumice::Kernel"):
         pumice.load(model([made]), context)

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml against ONNX Runtime, in the forms that the pipelines of the corpus do not have."""
+"""ai.onnx.ml operators against ONNX Runtime, in forms that the corpus pipelines do not cover."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_classes_by_linear_weights(context: pumice.Context, classes: int, positi
 
 
 def trees(mode: str) -> dict[str, Any]:
-    """Two trees, one of them deeper than the other."""
+    """Two trees of different depths."""
     return {
         "nodes_treeids": [0] * 5 + [1] * 3,
         "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],

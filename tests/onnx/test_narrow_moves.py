@@ -1,4 +1,4 @@
-"""Operators that move elements move those of 2, 4 and 8 bits alike, whether they are constants or computed."""
+"""Data movement operators on 2-, 4- and 8-bit elements, constant or computed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = {
     "float8_e5m2": (TensorProto.FLOAT8E5M2, 8),
     "float4_e2m1fn": (getattr(TensorProto, "FLOAT4E2M1", 23), 4),
 }
-# Operator -> inputs behind the first, attributes, the same in NumPy.
+# Operator -> inputs after the first, attributes, NumPy equivalent.
 MOVES: dict[str, tuple[dict[str, Array], dict[str, Any], Callable[[Array], Array]]] = {
     "Transpose": ({}, {"perm": [1, 0]}, np.transpose),
     "Reshape": ({"shape": np.array([5, 3])}, {}, lambda x: x.reshape(5, 3)),
@@ -48,7 +48,7 @@ MOVES: dict[str, tuple[dict[str, Array], dict[str, Any], Callable[[Array], Array
 
 
 def drawn(dtype: str) -> Array:
-    """[3, 5] of elements of that type."""
+    """Return random elements of that type, shape [3, 5]."""
     bits = TYPES[dtype][1]
     codes = np.random.default_rng(0).integers(0, 1 << bits, (3, 5)).astype("uint8")
     if dtype.startswith("float8"):
@@ -60,7 +60,7 @@ def drawn(dtype: str) -> Array:
 @pytest.mark.parametrize("op", MOVES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_elements_are_moved(context: pumice.Context, dtype: str, op: str, constant: bool) -> None:
-    """The elements come from a constant, or are quantized on the device; they are dequantized behind the move."""
+    """The elements are a constant or quantized on the device, and are dequantized after the move."""
     more, attributes, move = MOVES[op]
     number, bits = TYPES[dtype]
     elements = drawn(dtype)
@@ -106,7 +106,7 @@ def test_two_tensors_of_4_bits_are_joined_and_split(context: pumice.Context) -> 
 
 
 def test_a_transposed_constant_of_4_bits_keeps_its_kernel(context: pumice.Context) -> None:
-    """[K, N] codes whose transposition is dequantized by blocks are those of one product, as [N, K] codes are."""
+    """Block-quantised [K, N] codes with a transpose run as one matmul, like [N, K] codes."""
     draw = np.random.default_rng(0)
     codes, scales = draw.integers(0, 16, (64, 8)), draw.uniform(0.1, 1, (8, 2)).astype("float32")
     nodes = [

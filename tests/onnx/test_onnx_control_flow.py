@@ -20,14 +20,14 @@ from tensor_arrays import ramp
 
 
 def choice() -> onnx.ModelProto:
-    """Captured: an input, a node's output, a constant; one branch gives an input and a constant as they are."""
+    """Captures an input, a node's output and a constant; one branch returns an input and a constant unchanged."""
     then = subgraph(
         [node("Add", ["x", "doubled"], ["a"]), node("Mul", ["a", "w"], ["t0"])],
         [],
         [value("t0"), value("t1", [4])],
         t1=ramp(4),
     )
-    otherwise = subgraph([], [], [value("x"), value("w", [4])])  # ONNX Runtime refuses it
+    otherwise = subgraph([], [], [value("x"), value("w", [4])])  # ONNX Runtime rejects this
     nodes = [
         node("Add", ["x", "x"], ["doubled"]),
         node("If", ["c"], ["y", "z"], name="if", then_branch=then, else_branch=otherwise),
@@ -52,7 +52,7 @@ def test_an_if_with_a_constant_condition_and_branches_of_other_ranks(context: pu
 
 
 def test_an_if_on_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
-    """50 columns where there are so many."""
+    """Slices 50 columns, or fewer if there are fewer."""
     then = subgraph([node("Neg", ["s"], ["t"])], [], [value("t", None)])
     otherwise = subgraph([node("Relu", ["s"], ["e"])], [], [value("e", None)])
     nodes = [
@@ -78,7 +78,7 @@ def repeated(
 
 
 def adding(condition: str = "go_on", scanned: bool = False) -> onnx.GraphProto:
-    """x += number, and below a limit the loop goes on; the sum of x is a result of each iteration."""
+    """x += number while below a limit; the sum of x is a scan output."""
     nodes = [
         node("Cast", ["number"], ["n"], to=FLOAT),
         node("Add", ["x_in", "n"], ["x_out"]),
@@ -98,7 +98,7 @@ def test_a_loop_of_a_number_of_trips(context: pumice.Context, scanned: bool, kno
         constants = {"m": scalar(trips)} if known else {}
         proto = repeated(adding(scanned=scanned), outputs=outputs, c=np.array(True), **constants)
         given: Arrays = {} if known else {"m": scalar(trips)}
-        stacks = not scanned  # the reference gives no results of their own axis
+        stacks = not scanned  # the reference does not stack scan outputs along a new axis
         empty = scanned and trips == 0
         loaded = check(context, proto, [{"x": ramp(2, 4), **given}], stacks, not empty)
         if empty:
@@ -120,7 +120,7 @@ def test_a_loop_of_known_shapes_is_counted_on_the_device(context: pumice.Context
 
 
 def test_a_counted_loop_with_values_between_an_if_and_other_nodes(context: pumice.Context) -> None:
-    """The values between have memory of their own in each iteration."""
+    """The intermediate values have separate memory in each iteration."""
     halves = subgraph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h", None)])
     keeps = subgraph([node("Add", ["x_in", "x"], ["k"])], [], [value("k", None)])
     nodes = [
@@ -163,7 +163,7 @@ def test_values_that_grow_and_results_of_scalars(context: pumice.Context) -> Non
 
 
 def test_a_trip_count_of_all_that_is_possible(context: pumice.Context) -> None:
-    """Exporters write such a count for a loop that only its condition ends; a count below 0 is no trip."""
+    """Exporters write such a count for a loop that ends only by its condition; a negative count means no iterations."""
     proto = repeated(adding("below"), m=scalar(2**63 - 1), c=np.array(True))
     check(context, proto, [{"x": ramp(2, 4)}])
     proto = repeated(adding("below"))
@@ -193,7 +193,7 @@ def test_captured_values_and_integers_are_carried(context: pumice.Context) -> No
 
 
 def test_results_that_the_body_takes_from_elsewhere(context: pumice.Context) -> None:
-    """A state as it was, the iteration number, a captured constant; and an operator of an older set in the body."""
+    """An unchanged state, the iteration number, a captured constant; and an operator of an older opset in the body."""
     outputs = [value("x_in"), value("number", [], INT64), value("r", None), value("k", None)]
     body = loop_body([node("ReduceSum", ["x_in"], ["r"], axes=[0], keepdims=0)], [value("x_in")], outputs)
     nodes = [node("Loop", ["m", "", "x"], ["y", "n", "sums", "ks"], name="loop", body=body)]
@@ -224,7 +224,7 @@ def test_results_of_several_types(context: pumice.Context, rows: int | str) -> N
 
 
 def test_a_loop_of_symbolic_sizes_that_no_other_value_has(context: pumice.Context) -> None:
-    """Each iteration gives twice as many rows as come in, which is known before the first one."""
+    """The output has twice as many rows as the input, which is known before the first iteration."""
     nodes = [node("Concat", ["x_in", "x_in"], ["double"], axis=0), node("Neg", ["x_in"], ["x_out"])]
     body = loop_body(nodes, [value("x_in", None)], [value("x_out", None), value("double", None)])
     proto = repeated(body, outputs=("y", "s"), c=np.array(True))
@@ -269,7 +269,7 @@ def test_a_loop_in_an_if_and_an_if_in_a_loop(context: pumice.Context) -> None:
 
 
 def test_a_loop_in_a_loop(context: pumice.Context) -> None:
-    """The inner one runs as often as the outer one's number, and both give results."""
+    """The inner loop runs as often as the outer iteration number; both have outputs."""
     inner = loop_body([node("Add", ["v_in", "step"], ["v_out"])], [value("v_in")], [value("v_out")])
     nodes = [
         node("Loop", ["number", "", "x_in"], ["x_out"], name="inner", body=inner),
@@ -282,7 +282,7 @@ def test_a_loop_in_a_loop(context: pumice.Context) -> None:
     check(context, proto, [{"x": ramp(2, 4), "step": ramp(4), "m": scalar(n)} for n in (1, 5)], reference=False)
 
 
-# Limits, refusals, and what else runs models
+# Limits, errors, and other ways to run models
 
 
 def endless() -> onnx.ModelProto:
@@ -298,7 +298,7 @@ def test_a_loop_has_no_timeout_unless_it_is_given_one(context: pumice.Context) -
         loaded.run_async(ramp(1, 4), np.array(True), loop_timeout=0.05)
     np.testing.assert_array_equal(loaded(ramp(1, 4), np.array(False)), ramp(1, 4))
     patient = repeated(adding(), m=scalar(300), c=np.array(True))
-    # The sizes of the input are unknown at import.
+    # Input sizes are unknown at import.
     np.testing.assert_allclose(pumice.load(patient, context)(ramp(1, 4)), ramp(1, 4) + 300 * 299 / 2, rtol=1e-6)
 
 
@@ -387,19 +387,17 @@ def test_control_flow_is_validated_as_nodes(context: pumice.Context, precision: 
     assert row.verdict == "right"
 
 
-# The standard's own tests of these operators
+# ONNX's own tests of these operators
 
 
 def standard_cases() -> list[Any]:
-    """The cases of collect_testcases() in onnx.backend.test.case.node, without running the generators of all
-    operators.
-    """
+    """Return the cases of collect_testcases() in onnx.backend.test.case.node, without running the generators of all operators."""
     from onnx.backend.test.case import node as cases
 
     for module in ("if_", "loop", "scan"):
         importlib.import_module(f"{cases.__name__}.{module}")
     ops = {"If", "Loop", "Scan"}
-    # test_sequences.py has the others
+    # test_sequences.py covers the others
     tensors = [case for case in cases._NodeTestCases if not re.search("_seq|_opt", case.name)]
     found = [case for case in tensors if ops & {node.op_type for node in case.model.graph.node}]
     return [pytest.param(case, id=case.name) for case in found]

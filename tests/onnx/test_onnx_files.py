@@ -1,4 +1,4 @@
-"""Files as exporters write them: weights in files of their own, functions, odd names, shapes that are wrong. Results, not only imports."""
+"""Files as exporters write them: external weights, functions, odd names, wrong shapes. Checks results as well as imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 def check(proto: onnx.ModelProto, *inputs: Array, rtol: float = 1e-5) -> list[Array]:
-    """Checks the model's results against the reference, and gives them."""
+    """Check the model's results against the reference, and return them."""
     x = inputs or (waves(3, 4),)
     names = [value.name for value in proto.graph.input]
     wanted = ReferenceEvaluator(proto).run(None, dict(zip(names, x, strict=False)))
@@ -108,7 +108,7 @@ def test_functions_of_one_name_told_apart_by_their_overload() -> None:
 
 
 def test_a_function_with_an_operator_set_of_its_own() -> None:
-    """ReduceSum of set 11 has its axes as an attribute."""
+    """ReduceSum of opset 11 has its axes as an attribute."""
     old = local("Total", [node("ReduceSum", ["a"], ["b"], axes=[1])], ["a"], ["b"], opsets={"": 11})
     try:
         loaded = pumice.load(with_functions([node("Total", ["x"], ["y"], domain="local")], old))
@@ -126,7 +126,7 @@ def test_a_function_that_calls_itself_is_refused(through: bool) -> None:
         pumice.load(with_functions([node("One", ["x"], ["y"], domain="local")], one, two))
 
 
-# ---- what exporters write
+# ---- quirks of exporters
 
 
 def test_inputs_that_are_outputs_and_constants_that_are() -> None:
@@ -163,7 +163,7 @@ def test_sizes_of_inputs_that_are_0_are_unknown_ones() -> None:
 def test_foreign_domains_that_nothing_uses() -> None:
     proto = model([node("Wobble", ["x"], ["unused"], domain="com.example"), node("Relu")])
     proto.opset_import.extend([helper.make_opsetid("com.example", 1), helper.make_opsetid("ai.onnx.ml", 3)])
-    proto.opset_import.append(helper.make_opsetid("", 13))  # twice: the newer counts
+    proto.opset_import.append(helper.make_opsetid("", 13))  # listed twice: the newer version counts
     np.testing.assert_array_equal(pumice.load(proto)(waves(3, 4)), np.maximum(waves(3, 4), 0))
 
 
@@ -199,7 +199,7 @@ def test_names_of_subgraphs_may_be_those_of_other_subgraphs() -> None:
 
 
 def test_a_subgraph_that_hides_a_value_around_it() -> None:
-    """The standard does not allow this, but files have it."""
+    """ONNX does not allow this, but such files exist."""
     inner = subgraph([node("Neg", ["x"], ["h"]), node("Abs", ["h"], ["r"])], [], [value("r", None)])
     other = subgraph([node("Identity", ["x"], ["r"])], [], [value("r", None)])
     nodes = [
@@ -254,7 +254,7 @@ LEFT_OUT: dict[str, onnx.NodeProto] = {
 
 @pytest.mark.parametrize("op", LEFT_OUT)
 def test_results_before_others_may_be_left_out(op: str) -> None:
-    """The model has another node of which nothing is asked for."""
+    """The model has another node, none of whose outputs are used."""
     weights = {
         "w": waves(1, 9, 5),
         "r": waves(1, 9, 3),
@@ -280,7 +280,7 @@ def test_what_is_said_of_training_and_of_the_model_is_left_alone() -> None:
     proto.training_info.add().algorithm.node.append(node("Wobble"))
     helper.set_model_props(proto, {"license": "MIT"})
     proto.doc_string = "text"
-    for _ in range(2):  # the second load is from the cache
+    for _ in range(2):  # the second load hits the cache
         loaded = pumice.load(proto.SerializeToString())
         assert loaded(waves(3, 4)).y.shape == (3, 3)
         assert loaded.metadata == {"license": "MIT"}

@@ -1,4 +1,4 @@
-"""Operators of ONNX that become several nodes at import, by the function that defines them or by our own, are right."""
+"""ONNX operators that expand to several nodes at import, by their ONNX function body or our own expansion."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def operators(proto: onnx.ModelProto) -> list[str]:
 
 
 def test_several_calls_with_names_of_their_bodies() -> None:
-    """One with an input left out, one on what the other makes, one on a weight; a value has the name of one inside."""
+    """One with an omitted input, one on another's output, one on a weight; a model value shares a name with the body."""
     inner = [node.output[0] for node in parse(ModelFile(cropped())).graph.node]
     assert "Y" in inner
     taken = next(name for name in inner if name != "Y")
@@ -128,7 +128,7 @@ def test_the_mask_of_a_dropout_outside_training() -> None:
     y, mask = pumice.load(proto)(ramp(3, 4))
     np.testing.assert_array_equal(y, ramp(3, 4))
     assert mask.dtype == bool and mask.shape == (3, 4) and mask.all()
-    proto.opset_import[0].version = 7  # where the mask was made of floats
+    proto.opset_import[0].version = 7  # in which the mask was float
     with pytest.raises(pumice.UnsupportedError, match="mask"):
         pumice.load(proto)
 

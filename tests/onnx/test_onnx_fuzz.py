@@ -1,4 +1,4 @@
-"""Wrong ONNX files: each is refused with one of our errors or runs, in bounded time and memory, and is right where it is valid."""
+"""Fuzzed ONNX files: each is rejected with one of our errors or runs, in bounded time and memory; valid ones are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX files, right and wrong: what the importer makes of them. No device is needed."""
+"""The importer on valid and invalid ONNX files. Needs no device."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_bytes_that_are_no_model_are_refused(data: bytes, reason: str) -> None:
 
 
 def with_length(data: bytes) -> bytes:
-    """The bytes behind their length, as protobuf writes it."""
+    """Prefix the bytes with their length, in protobuf encoding."""
     length, coded = len(data), b""
     while length > 127:
         coded += bytes([length & 127 | 128])
@@ -177,7 +177,7 @@ def typeless_input() -> onnx.ModelProto:
 
 
 BROKEN: dict[str, tuple[onnx.ModelProto, str, str]] = {
-    # Each name says what is wrong; the values are (model, name in .node, text in the message).
+    # Each key names the error; the values are (model, name in .node, text in the message).
     "no opset": (no_opset(), "model", "operator set"),
     "no output": (model([node("Relu")], outputs=[]), "model", "at least one output"),
     "unknown output": (model([node("Relu")], outputs=["z"]), "z", "given 'z'"),
@@ -245,7 +245,7 @@ def test_an_initializer_given_twice_is_refused() -> None:
         import_graph(proto)
 
 
-# ---- not supported
+# ---- unsupported
 
 
 def subgraph() -> onnx.GraphProto:
@@ -337,7 +337,7 @@ def test_what_no_output_needs_does_not_matter() -> None:
     import_graph(proto)
 
 
-# ---- what is read
+# ---- imported values
 
 
 def test_nodes_out_of_order_are_sorted() -> None:

@@ -1,4 +1,4 @@
-"""The `onnx` package's own node tests through pumice.onnx.backend: nothing is wrong, and the page tells what is refused."""
+"""The `onnx` package's own node tests through pumice.onnx.backend: no failures, and the docs page lists those rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pumice.onnx.backend
 from features import lacking_features
 from onnx_node_tests import PAGE, REFUSED, WRONG
 
-PARTS = 16  # of the node tests, so that the workers of a run share them
+PARTS = 16  # shards of the node tests, distributed over the workers of a run
 
 
 def part(k: int) -> list[str]:
@@ -23,7 +23,7 @@ def part(k: int) -> list[str]:
 
 
 def rows(text: str) -> dict[str, str]:
-    """The reasons on a page by test."""
+    """Return the reasons on a page, by test."""
     cells = [line.split(" | ", 1) for line in text.splitlines() if line.startswith("| test_")]
     return {name.removeprefix("| "): reason for name, reason in cells}
 

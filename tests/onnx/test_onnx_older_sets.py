@@ -1,4 +1,4 @@
-"""Nodes of older operator sets in the newest form of their operators. No device is needed."""
+"""Nodes of older opsets are converted to the newest form of their operators. Needs no device."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
 
 
 def with_inputs(version: int = 8) -> onnx.ModelProto:
-    """A model whose first initializer is listed before the input, and the second behind it."""
+    """A model whose first initializer is listed before the input, and the second after it."""
     proto = gemm()
     proto.ir_version = version
     inputs = [value("w", [4, 3]), *proto.graph.input, value("b", [3])]
@@ -104,7 +104,7 @@ def test_an_initializer_that_is_not_what_the_input_says_is_refused() -> None:
 
 
 def test_nothing_is_computed_beforehand_from_one(context: pumice.Context) -> None:
-    """A shape, the axes of an operator that once had them as an attribute, and what a branch reads."""
+    """Covers a shape, axes that were once an attribute, and values captured by a branch."""
     nodes = [
         node("Reshape", ["x", "shape"], ["reshaped"]),
         node("ReduceSum", ["reshaped", "axes"], ["y"], keepdims=0),

@@ -16,7 +16,7 @@ from tensor_arrays import ramp
 
 
 def scanning(**attributes: Any) -> onnx.ModelProto:
-    """state = state / 2 + a * b for slices a, b; gives the state and a - b."""
+    """state = state / 2 + a * b for slices a, b; returns the state and a - b."""
     nodes = [
         node("Mul", ["a", "b"], ["ab"]),
         node("Mul", ["s_in", "half"], ["h"]),
@@ -56,7 +56,7 @@ def test_a_scan_of_two_inputs(context: pumice.Context, attributes: dict[str, lis
 
 
 def test_a_scan_of_symbolic_sizes_stays_on_the_device(context: pumice.Context) -> None:
-    """Results of the iterations have the sizes of other values, one of them computed."""
+    """Scan outputs have the sizes of other values, one of them computed."""
     nodes = [
         node("MatMul", ["h", "w"], ["hw"]),
         node("Add", ["hw", "x_t"], ["sum"]),
@@ -109,7 +109,7 @@ def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
 def test_more_slices_than_the_engine_counts_are_refused(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch, length: int | str
 ) -> None:
-    """The limit of a loop is an int32, in which 2^31 is no number of trips; here it stands at 4."""
+    """Loop counts are int32, so 2^31 iterations are too many; the test lowers the limit to 4."""
     proto = scanning()
     for info in proto.graph.input[1:]:
         info.CopyFrom(value(info.name, [length, 3]))
@@ -128,11 +128,11 @@ def test_more_slices_than_an_int32_holds_are_refused_at_load(context: pumice.Con
         pumice.load(proto, context)
 
 
-# ---- of operator set 8, which has a batch
+# ---- opset 8, which has a batch axis
 
 
 def batched(lengths: bool, directions: list[int]) -> onnx.ModelProto:
-    """A Scan of set 8 over two inputs: s = s + a, and s * b."""
+    """A Scan of opset 8 over two inputs: s = s + a, and s * b."""
     nodes = [node("Add", ["s", "a"], ["s_out"]), node("Mul", ["s_out", "b"], ["r"])]
     body = subgraph(nodes, [value(name, [2]) for name in "sab"], [value(name, [2]) for name in ("s_out", "r")])
     inputs = ["lengths" if lengths else "", "start", "p", "q"]
@@ -161,7 +161,7 @@ def test_a_scan_with_a_batch(context: pumice.Context, lengths: list[int] | None,
 def test_lengths_of_nothing_and_beyond_the_rows(
     context: pumice.Context, lengths: list[int], steps: list[int], direction: int
 ) -> None:
-    """The state of no row is what it began with; results behind the rows are zero, and there are always as many."""
+    """With length 0 the state keeps its initial value; outputs past the length are zero, and their size is fixed."""
     start, p, q = ramp(len(lengths), 2), ramp(len(lengths), 3, 2), ramp(len(lengths), 3, 2) ** 2
     results = np.zeros_like(p)
     last = start.copy()
@@ -212,7 +212,7 @@ def test_a_batched_scan_that_says_too_little_is_refused() -> None:
 def test_a_state_that_changes_its_shape_is_refused(
     context: pumice.Context, first: list[int], row: list[int], known: bool
 ) -> None:
-    """A Loop's may change; a Scan's has one shape, as ONNX Runtime has it."""
+    """A Loop may change the shape of its state; a Scan may not, as in ONNX Runtime."""
     nodes = [node("Add", ["s_in", "r"], ["s_out"]), node("Neg", ["r"], ["n"])]
     body = subgraph(nodes, [value("s_in", None), value("r", None)], [value("s_out", None), value("n", None)])
     shapes = [first, [4, *row]] if known else [[None] * len(first), [None] * (len(row) + 1)]

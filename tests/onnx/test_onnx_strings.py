@@ -1,4 +1,4 @@
-"""Strings that a model moves, looks up and gives as labels, as ONNX Runtime does; what computes with them is refused."""
+"""Strings that a model moves, looks up and returns as labels match ONNX Runtime; computing with them is rejected."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def test_strings_come_back_from_the_cache_and_are_defaults(
 LEARNT = ["logistic", "neighbours", "forest", "machine", "bayes", "one-hot", "ordinal"]
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx reads old names
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx uses deprecated names
 @pytest.mark.parametrize("name", LEARNT)
 def test_pipelines_of_scikit_learn_with_labels_or_columns_of_words(context: pumice.Context, name: str) -> None:
     skl2onnx = pytest.importorskip("skl2onnx")

@@ -1,4 +1,4 @@
-"""Files of weights beside a model, and large tensors that stay in the file."""
+"""External weight files of a model, and large tensors that stay in the model file."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUMICE_NO_CACHE", "1")
 
 
-# ---- weights beside the model
+# ---- external weights
 
 
 def wide(width: int = 64) -> onnx.ModelProto:
-    """Two weights of more than a skeleton keeps, a bias, and a shape."""
+    """Two weights too large for the skeleton, a bias, and a shape."""
     constants = {"w": waves(4, width), "v": waves(width, 4), "b": waves(4), "s": np.array([-1, 4])}
     nodes = [
         node("MatMul", ["x", "w"], ["h"]),
@@ -46,7 +46,7 @@ def wide(width: int = 64) -> onnx.ModelProto:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A model with a file for all of its weights, in a folder."""
+    """A model in a folder, with one external file for all of its weights."""
     folder = tmp_path / "model"
     folder.mkdir()
     onnx.save(wide(), folder / "wide.onnx", save_as_external_data=True, location="all.bin", size_threshold=0)
@@ -106,7 +106,7 @@ def test_a_link_out_of_the_models_folder_is_refused(outside: Path) -> None:
 
 
 def test_links_of_a_store_of_files_are_followed(outside: Path, tmp_path: Path) -> None:
-    """A model and its weights that are links into one folder, as download caches keep them."""
+    """A model and its weights are symlinks into one folder, as in download caches."""
     store, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
     outside.parent.rename(store)
     snapshot.mkdir()
@@ -195,7 +195,7 @@ def test_two_small_tensors_of_a_file_of_six_gigabytes(tmp_path: Path) -> None:
     assert "PUMICE_SANITIZED" in os.environ or int(kilobytes) < 100_000
 
 
-# ---- large tensors stay in the file
+# ---- large tensors that stay in the file
 
 
 def packed_floats() -> onnx.ModelProto:
@@ -258,7 +258,7 @@ def test_a_place_in_the_file_itself_cannot_be_given_past_its_end() -> None:
         pumice.load(proto)
 
 
-# ---- what is wrong with them
+# ---- invalid external data
 
 
 def with_weights_beside(folder: Path) -> Path:
@@ -268,7 +268,7 @@ def with_weights_beside(folder: Path) -> Path:
 
 
 def edit(path: Path, **entries: str) -> None:
-    """Changes entries of the first initializer's place in its file of weights."""
+    """Change entries of the first initializer's external_data."""
     proto = onnx.load(path, load_external_data=False)
     for entry in proto.graph.initializer[0].external_data:
         entry.value = entries.get(entry.key, entry.value)

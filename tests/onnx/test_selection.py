@@ -1,4 +1,4 @@
-"""NonMaxSuppression and Unique: results that are as many as the device finds."""
+"""NonMaxSuppression and Unique: output sizes determined on the device."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_limits_that_are_inputs(context: pumice.Context) -> None:
 
 
 def test_more_boxes_than_one_dispatch_may_walk(context: pumice.Context) -> None:
-    """On a software device, whose loops end."""
+    """Software devices limit the loop count of a dispatch."""
     count = 4000
     places = np.arange(count, dtype=np.float32)
     boxes = np.stack([places, 0 * places, places + 0.5, 0 * places + 1], -1)[None]
@@ -139,7 +139,7 @@ def test_unique_along_an_axis_needs_a_rank(context: pumice.Context) -> None:
         pumice.load(model([node("Unique", axis=2)]), context)
 
 
-# The standard's own tests of these operators
+# ONNX's own tests of these operators
 
 
 def standard_cases() -> list[Any]:

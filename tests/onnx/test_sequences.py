@@ -64,7 +64,7 @@ ITEMS = [ramp(2, 3), ramp(4), ramp(), ramp(1, 0, 2), ramp(5, 1)]
 NUMBERS = {name: np.array(number) for name, number in (("zero", 0), ("one", 1), ("two", 2), ("last", -1))}
 
 
-# Sequences whose tensors are known one by one
+# Sequences whose tensors are all known at import
 
 
 def test_a_sequence_of_known_tensors_costs_nothing(context: pumice.Context) -> None:
@@ -99,7 +99,7 @@ def test_split(context: pumice.Context, split: Array | None, attributes: dict[st
     check(context, proto, {"x": ramp(7, 8)}, *([] if known else [{"x": ramp(9, 8)}]))
 
 
-# Sequences of which only the program knows how many there are
+# Sequences whose length is known only at run time
 
 
 def given(nodes: list[onnx.NodeProto], *outputs: onnx.ValueInfoProto) -> onnx.ModelProto:
@@ -190,12 +190,12 @@ def test_wrong_sequence_nodes_are_refused_by_name() -> None:
             pumice.load(model([wrong], [sequence("s"), value("c", [], BOOL), value("x", None)]), folder=".")
 
 
-# Carried through loops and branches
+# Sequences carried through loops and branches
 
 
 @pytest.mark.parametrize("trips", [None, 3])
 def test_a_loop_gathers_the_sizes_that_an_if_chooses(context: pumice.Context, trips: int | None) -> None:
-    """Every other iteration appends, the others take the last away and double it."""
+    """Every other iteration appends a tensor; the others remove the last one and double it."""
     grows = subgraph(
         [node("Slice", ["x", "from", "to"], ["part"]), node("SequenceInsert", ["s", "part"], ["a"])],
         [],
@@ -291,7 +291,7 @@ def test_sequences_of_what_is_unknown_are_listed_with_all_else(context: pumice.C
         assert re.search(part, text)
 
 
-# The standard's own tests of these operators
+# ONNX's own tests of these operators
 
 
 def standard_cases() -> list[Any]:
@@ -342,9 +342,7 @@ def test_a_position_outside_of_a_sequence_of_unknown_length_is_refused(
 def test_a_refused_position_is_named_with_the_length_of_the_sequence(
     context: pumice.Context, op: str, is_computed: bool, at: int
 ) -> None:
-    """A tensor can be inserted behind the last; a sequence whose length the call tells is treated as one of known
-    length.
-    """
+    """Insertion after the last tensor is allowed. A sequence whose length is set by the call behaves like one of known length."""
     info = helper.make_tensor_value_info
     nodes = [helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)]
     if op == "SequenceAt":

@@ -1,4 +1,4 @@
-"""Symbolic sizes: a name says that sizes are equal, unless it is one by which converters say that they do not know."""
+"""Symbolic sizes: equal names mean equal sizes, except for placeholder names of converters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EQUAL = ["N", "batch_size", "s0", "unk__12", "seq", "none_1", "DynamicDimension.
 
 
 def sums(name: str) -> Any:
-    """Two inputs, each of two sizes of that name, and the sum of each."""
+    """Two inputs, each with two sizes of that name, and the sum of each."""
     nodes = [node("ReduceSum", [x, "axes"], [f"{x}.sum"], keepdims=0) for x in ("a", "b")]
     return model(
         [*nodes, node("Add", ["a.sum", "b.sum"])],
@@ -46,7 +46,7 @@ def test_any_other_name_is_an_equality(context: pumice.Context, name: str) -> No
 
 
 def test_sizes_of_such_names_are_told_apart_in_loops(context: pumice.Context) -> None:
-    """A loop's results are as long as what it gathers, of which two inputs have other sizes although both are called "?"."""
+    """A loop output is as long as what it gathers; two inputs called "?" may have different sizes."""
     body = helper.make_graph(
         [node("Identity", ["go"], ["on"]), node("Add", ["b", "b"], ["row"])],
         "body",

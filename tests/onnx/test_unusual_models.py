@@ -1,4 +1,4 @@
-"""Forms of models that few exporters write: outputs without names, scalars, functions of other operator sets, names of options."""
+"""Rare forms of models: outputs without names, scalars, functions of other opsets, names of options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 X = np.arange(12, dtype="float32").reshape(2, 6) - 5
 
 
-# ---- outputs without a name
+# ---- unnamed outputs
 
 
 @pytest.mark.parametrize("outputs", [["", "y", ""], ["y", "", ""], ["", "", "y"]])
@@ -36,7 +36,7 @@ def test_a_split_makes_the_parts_that_have_no_name_too(context: pumice.Context, 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 6), (2, 1, 3)])
 @pytest.mark.parametrize("constant", [True, False])
 def test_non_zero_of_all_ranks(context: pumice.Context, constant: bool, shape: tuple[int, ...]) -> None:
-    """ONNX's result of a scalar is [0, count]; ONNX Runtime gives [1, count] and warns of it."""
+    """For a scalar, ONNX defines the shape [0, count]; ONNX Runtime returns [1, count] with a warning."""
     for elements in (0.0, 2.0):
         x = np.full(shape, elements, "float32")
         proto = model(
@@ -57,7 +57,7 @@ def typed(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def called(body: list[onnx.NodeProto], version: int, model_version: int) -> onnx.ModelProto:
-    """x -> a function of these nodes, a to b, in another operator set -> Relu -> y."""
+    """x -> a function of these nodes, a to b, in another opset -> Relu -> y."""
     function = helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", version)])
     nodes = [helper.make_node("F", ["x"], ["t"], domain="own"), node("Relu", ["t"])]
     proto = model(nodes, [value("x", [2, 6])], opset=model_version)
@@ -71,7 +71,7 @@ def vector(name: str, *numbers: float) -> onnx.NodeProto:
     return node("Constant", [], [name], value=numpy_helper.from_array(np.array(numbers, dtype)))
 
 
-# Name -> the function's operator set, its nodes, the model's operator set, the result.
+# Name -> the function's opset, its nodes, the model's opset, the result.
 FUNCTIONS: dict[str, tuple[int, list[onnx.NodeProto], int, Array]] = {
     "Clip 9 in 18": (9, [node("Clip", ["a"], ["b"], min=-1.0, max=2.0)], 18, np.clip(X, -1, 2)),
     "Pad 9 in 18": (9, [node("Pad", ["a"], ["b"], pads=[0, 1, 0, 0])], 18, np.pad(X, [(0, 0), (1, 0)])),
@@ -135,7 +135,7 @@ def test_the_nodes_of_such_a_function_are_judged_by_its_own_set(context: pumice.
 
 
 def test_functions_of_two_operator_sets_call_each_other(context: pumice.Context) -> None:
-    """The outer one is of the model's set and calls one of another, and has the same operator in its own form."""
+    """The outer function uses the model's opset, calls one of another opset, and has the same operator in its own form."""
     inner = helper.make_function(
         "own", "Inner", ["a"], ["b"], [node("ReduceSum", ["a"], ["b"], axes=[1])], [helper.make_opsetid("", 11)]
     )
@@ -172,7 +172,7 @@ NAMES = ("self", "out", "loop_timeout", "runs", "again", "progress", "arrays", "
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_input_has_the_name_of_an_option(context: pumice.Context, name: str) -> None:
-    """Every method that takes inputs by name takes this one."""
+    """Every method that accepts inputs by name accepts this one."""
     proto = model([node("Add", [name, "x"])], [value(name, [2, 6]), value("x", [2, 6])])
     given = {name: X + 1, "x": X}
     loaded = pumice.load(proto, context)

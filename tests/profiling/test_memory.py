@@ -67,7 +67,7 @@ def test_a_map_shows_its_peak(context: pumice.Context) -> None:
 
 
 class Axes:
-    """Notes what is drawn."""
+    """Records what is drawn."""
 
     def __init__(self) -> None:
         self.bars: list[Any] = []
@@ -105,7 +105,7 @@ def test_a_profile_has_the_maps_of_the_models_that_ran(context: pumice.Context, 
             for array in (X, X[:32], X):
                 one(array)
         expected = [pumice.memory_map(one, array).as_dict() for array in (X, X[:32])]
-    assert [each.as_dict() for each in measured.memory] == expected  # the model is closed: the maps are kept
+    assert [each.as_dict() for each in measured.memory] == expected  # the maps stay available after the model is closed
     assert measured.as_dict()["memory"] == expected
     assert "16,384 bytes at the peak" in measured._repr_html_()
     axes = Axes()

@@ -1,4 +1,4 @@
-"""Profiles: the times of everything that runs in a block add up, belong to the right nodes, and go where they are shown."""
+"""Profiles: times of everything that runs in the block add up, belong to the right nodes, and reach the output formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pumice
 from pumice.profiling.records import executions_of
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits"
-NODES = {"conv1", "conv2", "fc1", "logits"}  # those that have kernels of their own
+NODES = {"conv1", "conv2", "fc1", "logits"}  # nodes with kernels of their own
 SCALE = """
 layout(binding = 0) readonly  buffer X { float x[]; };
 layout(binding = 1) writeonly buffer Y { float y[]; };
@@ -66,7 +66,7 @@ def test_rows_are_the_models_nodes(model: pumice.Model) -> None:
     rows = {row.name: row for row in measured.rows() if row.name in NODES}
     assert set(rows) == NODES
     assert all((row.spans, row.measured) == (2, 1) for row in rows.values())
-    # 8 images, 16 channels of 8 x 8, 9 terms; then 32 channels of 144 terms; a multiplication and an addition each.
+    # 8 images, 16 channels of 8 x 8, K = 9; then 32 channels with K = 144; a multiplication and an addition each
     assert rows["conv1"].flop == 2 * (2 * 8 * 16 * 64 * 9)
     assert rows["conv2"].flop == 2 * (2 * 8 * 32 * 64 * 144)
     assert rows["conv1"].read_bytes >= 2 * IMAGES.nbytes
@@ -149,7 +149,7 @@ def test_a_context_may_be_closed_in_the_block(context: pumice.Context) -> None:
 
 
 def test_more_executions_than_are_kept_are_read_meanwhile(context: pumice.Context) -> None:
-    """Calls with tensors make a recording each; the profile does not keep all of them alive."""
+    """Each call with tensors creates a recording; the profile does not keep all of them alive."""
     count = 100
     scale = pumice.Kernel(SCALE, context)
     x, y = (pumice.zeros((8,), "float32", context=context) for _ in range(2))
@@ -187,7 +187,7 @@ def test_an_error_in_the_block_ends_the_profile(model: pumice.Model) -> None:
 
 
 def test_a_trace_is_what_the_format_says(model: pumice.Model, tmp_path: Path) -> None:
-    """The rules of the Trace Event Format: complete events have a name, a category, ids, a start and a duration in us."""
+    """Checks the Trace Event Format: complete events have a name, a category, ids, a start and a duration in us."""
     measured = profiled(model)
     measured.save_trace(tmp_path / "trace.json")
     trace = json.loads((tmp_path / "trace.json").read_text())
@@ -204,7 +204,7 @@ def test_a_trace_is_what_the_format_says(model: pumice.Model, tmp_path: Path) ->
     assert len(complete) == len(measured.host) + len(measured.executions) + len(measured.spans) + sum(
         span.ready > span.before for span in measured.spans
     )
-    # Events of one track lie in one another or apart: Perfetto refuses others.
+    # Events of one track are nested or disjoint: Perfetto rejects others.
     for track in {(one["pid"], one["tid"]) for one in complete if one["pid"] > 1}:
         own = sorted((one["ts"], one["ts"] + one["dur"]) for one in complete if (one["pid"], one["tid"]) == track)
         assert all(end <= begin + 1e-3 for (_, end), (begin, _) in itertools.pairwise(own))

@@ -1,4 +1,4 @@
-"""The page of a profile in a real browser: it asks for nothing, complains of nothing, and fits a telephone."""
+"""The HTML page of a profile in a real browser: no requests, no console errors, and it fits a phone screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profile makes of executions of which only some are stamped by node: sums that are those of all, without the stamps' own cost."""
+"""Profiles of executions of which only some have per-node timestamps: totals cover all, without the timestamp overhead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def span(node: str, times: tuple[float, float, float], execution: int) -> Device
 
 
 def execution(number: int, stamp: float, fine: bool, cold: bool = False, recording: int = 1) -> Execution:
-    """One that takes NODES and barriers, and where it is fine `stamp` more for each but the first node."""
+    """An execution that takes NODES and barriers; if `fine`, `stamp` more for each node but the first."""
     at, spans = 0.0, []
     for i, seconds in enumerate(NODES):
         ready = at + (BARRIER + stamp * fine if i else 0.0)
@@ -92,8 +92,8 @@ def test_executions_are_stamped_by_node_in_turns(context: pumice.Context, every:
     for x, y in itertools.pairwise(tensors):
         commands.dispatch(scale.bind(x=x, y=y, threads=64))
     commands.commit()
-    commands.exec().wait()  # it has run before: no execution is cold
-    for _ in range(2):  # each profile begins anew
+    commands.exec().wait()  # a previous run, so that no execution is cold
+    for _ in range(2):  # each profile starts from zero
         with pumice.profile("node", every) as measured:
             for _ in range(70):
                 commands.exec().wait()
@@ -107,7 +107,7 @@ def test_executions_are_stamped_by_node_in_turns(context: pumice.Context, every:
 
 
 def test_executions_in_flight_are_told_apart(context: pumice.Context) -> None:
-    """Both kinds of recordings take turns while the host does not wait, and every execution has its own stamps."""
+    """Both kinds of recordings alternate while the host does not wait, and every execution has its own timestamps."""
     scale = pumice.Kernel(SCALE, context, name="scale")
     x, y = (pumice.zeros((1 << 16,), "float32", context=context) for _ in range(2))
     commands = pumice.CommandList(context)
@@ -124,7 +124,7 @@ def test_executions_in_flight_are_told_apart(context: pumice.Context) -> None:
 
 
 def timed_and_plain(context: pumice.Context) -> tuple[pumice.CommandList, pumice.CommandList]:
-    """A list with stamps of its own, and a list of two kernels without."""
+    """A list with its own timestamps, and a list of two kernels without."""
     scale = pumice.Kernel(SCALE, context, name="scale")
     tensors = [pumice.zeros((1 << 16,), "float32", context=context) for _ in range(3)]
     lists = []
@@ -139,7 +139,7 @@ def timed_and_plain(context: pumice.Context) -> tuple[pumice.CommandList, pumice
 
 
 def test_profiles_that_end_while_lists_are_executed_have_no_stamps_of_others(context: pumice.Context) -> None:
-    """A thread goes on executing both lists while one profile after the other ends, at changing levels."""
+    """A thread keeps executing both lists while profiles with changing levels start and end."""
     timed, plain = timed_and_plain(context)
     done = threading.Event()
 

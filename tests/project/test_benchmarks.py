@@ -1,4 +1,4 @@
-"""The parts of ./dev bench that reckon, draw and make models; and the files in docs/benchmarks."""
+"""The computing, plotting and model-building code of ./dev bench; and the files in docs/benchmarks."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def test_numbers_of_devices_double_up_to_all() -> None:
 
 
 def test_the_rate_counts_what_was_done_while_all_worked() -> None:
-    """Two processes of 10 rows a second; one begins five seconds later and ends three seconds later."""
+    """Two processes of 10 rows/s; the second starts 5 s later and ends 3 s later."""
     first = [Call(1, float(t), t + 1.0, -1.0, 10) for t in range(12)]
     second = [Call(2, float(t), t + 1.0, 4.5, 10) for t in range(5, 15)]
     assert steady_rate([*second, *first]) == pytest.approx(20.0)
     assert steady_rate(first) == pytest.approx(10.0)
-    idle = [Call(3, 2.0 * t, 2.0 * t + 1, 0.0, 10) for t in range(20)]  # half of the time
+    idle = [Call(3, 2.0 * t, 2.0 * t + 1, 0.0, 10) for t in range(20)]  # idle half of the time
     assert steady_rate(idle) == pytest.approx(5.0, rel=0.1)
     assert math.isnan(steady_rate(first[:2]))
     assert math.isnan(
@@ -169,16 +169,16 @@ def test_the_network_has_fifty_layers_and_scores_that_a_runtime_agrees_with(
         np.testing.assert_allclose(model(pixels), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
-# ---- ways that are measured one after the other
+# ---- variants measured one after the other
 
 
 WAYS = tuple(attention_rows.Quads(subgroups, 1, 1) for subgroups in (1, 2, 4, 8))
 SHAPE = attention_row_ways.ON_SOFTWARE[0]
-TIMES = {1: 4e-6, 2: 3e-6, 8: 1e-6}  # seconds by subgroups
+TIMES = {1: 4e-6, 2: 3e-6, 8: 1e-6}  # seconds by number of subgroups
 
 
 def measuring(monkeypatch: pytest.MonkeyPatch) -> attention_row_ways.Measuring:
-    """Ways whose times are made up; the one of four subgroups cannot be made."""
+    """Variants with simulated times; the one of four subgroups cannot be created."""
 
     def made(way: Any, memory: Any, on: Any) -> Any:
         if way.subgroups == 4:

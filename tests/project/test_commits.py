@@ -1,4 +1,4 @@
-"""The check of commits that ./dev lint makes: what it refuses, and which commits it reads."""
+"""The commit check of ./dev lint: which commits it reads and rejects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG = "A subject that goes on and on until nobody can read it in a list of comm
 
 
 class Checkout:
-    """A repository in a folder of the test's own."""
+    """A repository in a temporary folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""The table of the default tier names tests that there are."""
+"""The table of the default tier only names existing tests."""
 
 from __future__ import annotations
 

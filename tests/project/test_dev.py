@@ -1,4 +1,4 @@
-"""The dev script and its messages on machines that lack something."""
+"""The dev script and its messages on machines with missing tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_unknown_command_is_refused() -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A checkout on a machine with Python, without a compiler, seen by a user who is not root and has no sudo."""
+    """A checkout on a machine with Python but no compiler, as a non-root user without sudo."""
     shutil.copy(DEV, tmp_path / "dev")
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -1,4 +1,4 @@
-"""The pages of docs/: their code blocks run, their links lead somewhere, and what is generated is fresh."""
+"""The pages of docs/: code blocks run, links resolve, and generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from process import python
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NEEDS = re.compile(r"^<!-- needs: ([\w ]+) -->$", re.MULTILINE)  # packages that no extra of the tests brings
+NEEDS = re.compile(r"^<!-- needs: ([\w ]+) -->$", re.MULTILINE)  # packages in none of the test extras
 RESULT = re.compile(
     r"^ *print\([^\n]*\)  # -> ([^\n]+)$|^```output\n(.*?)^```", re.MULTILINE | re.DOTALL
-)  # "..." stands for any text
+)  # "..." matches any text
 SCRIPTS = [page for page in PAGES if page.parent.name == "docs" and BLOCK.search(page.read_text())]
 
 
@@ -49,7 +49,7 @@ def test_the_scripts_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pat
 
 
 def missing_result(page: str, printed: str) -> str | None:
-    """Return the first result that a page shows and its code did not print, in the order of the page."""
+    """Return the first result on a page that its code did not print, in page order."""
     for found in RESULT.finditer(page):
         shown = (found[1] or found[2]).strip()
         pattern = ".*?".join(map(re.escape, shown.split("...")))
@@ -85,7 +85,7 @@ def test_the_tests_of_the_tutorial_fail_and_pass_as_it_says(
 
 
 def messages() -> list[str]:
-    """What docs/troubleshooting.md quotes of errors: the first column of its tables."""
+    """Return the error messages quoted in docs/troubleshooting.md: the first column of its tables."""
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     return re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
 
@@ -95,7 +95,7 @@ def all_rules() -> dict[str, str]:
 
 
 def test_every_rule_that_the_sources_name_is_in_a_table() -> None:
-    """An id is a string of its own, or stands before a text, in brackets or not; no id is in two tables."""
+    """An id is a separate string or starts a message, in brackets or not; no id is in two tables."""
     tables = [pumice.binding_rules(), pumice.graph_rules(), pumice.nnapi_rules()]
     assert len(all_rules()) == sum(map(len, tables))
     named = re.compile(r'"\[?([A-Z]{1,2}\d{1,2}(?:\.\d{1,2})?)(?:"|\] |: )')
@@ -118,7 +118,7 @@ def test_every_rule_of_bounds_that_a_source_names_is_explained() -> None:
 
 
 def source_texts() -> list[str]:
-    """The sources, each with the parts of a string that goes over several lines joined."""
+    """Return the sources, with adjacent string literals joined."""
     files = [*(ROOT / "cpp").rglob("*.cpp"), *(ROOT / "python" / "pumice").rglob("*.py")]
     return [re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in files]
 
@@ -188,7 +188,7 @@ def test_a_generated_page_is_fresh(name: str) -> None:
 
 
 def public_names() -> set[str]:
-    """What the package gives to its users, as it is imported: without its folders and what it imports itself."""
+    """Return the public names of the imported package, without submodules and its own imports."""
     names = {name for name in dir(pumice) if not name.startswith("_")} - {"annotations", "TYPE_CHECKING", "Any"}
     return {name for name in names if not isinstance(getattr(pumice, name), ModuleType)} | {"__version__"}
 
@@ -206,7 +206,7 @@ def test_the_reference_has_every_public_name_once() -> None:
 
 def test_names_of_the_reference_lead_to_what_it_describes() -> None:
     for name in reference.public_names():
-        if not name.startswith("torch."):  # which needs a package that no extra of the tests brings
+        if not name.startswith("torch."):  # needs a package that is in none of the test extras
             operator.attrgetter(name)(pumice)
 
 
@@ -247,7 +247,7 @@ def without_spaces(text: str) -> str:
 
 
 def test_what_a_page_quotes_is_in_the_tree() -> None:
-    """'In `path`:' stands before what is quoted; indentation may differ."""
+    """Quotes follow 'In `path`:'; indentation may differ."""
     page = (ROOT / "docs" / "adding_an_operator.md").read_text()
     quoted = re.findall(r"In\s`([^`]+)`:\n\n```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert len(quoted) >= 16
@@ -261,7 +261,7 @@ def test_the_operators_that_a_page_walks_have_cases(op: str) -> None:
 
 
 def test_the_blocks_of_python_that_do_not_run_are_known() -> None:
-    """A block of "py" stands for code that its page alone cannot run; each page that has one says here why."""
+    """A "py" block is code that the page cannot run by itself; the reason for each page is listed here."""
     reasons = {
         "adding_an_operator": "quotes of the tree, which are compared with it",
         "devices": "needs CUDA",
@@ -273,7 +273,7 @@ def test_the_blocks_of_python_that_do_not_run_are_known() -> None:
 
 
 def named_files(cell: str) -> list[Path]:
-    """The files of a row of docs/tuning.md; a name without a folder lies beside the one before it."""
+    """Return the files in a row of docs/tuning.md; a name without a folder is in the folder of the one before it."""
     found: list[Path] = []
     for path in re.findall(r"[\w/]+\.(?:cpp|h)\b|\w+(?:/\w+)+", cell):
         folders = [ROOT / "cpp" / "operators", ROOT / "cpp", *(one.parent for one in found[-1:])]

@@ -1,4 +1,4 @@
-"""`./dev test --drivers`: reports that are kept, the rest of a run, the table of them."""
+"""`./dev test --drivers`: stored reports, resuming a run, and the summary table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestNouns:
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> drivers.Driver:
-    """A driver whose tests are those of TESTS."""
+    """A driver that runs the tests of TESTS."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_few.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -54,7 +54,7 @@ def test_the_rest_of_a_run_is_what_failed(driver: drivers.Driver, monkeypatch: p
         ("tests.test_few", "test_case[plain]")
     ]
     assert drivers.outcome(driver.reports).count("passed") == 4
-    assert drivers.run(driver, [], is_rest=True) == 0  # nothing is left
+    assert drivers.run(driver, [], is_rest=True) == 0  # nothing is left to run
     assert len(drivers.outcome(driver.reports).runs) == 3
 
 
@@ -71,7 +71,7 @@ def test_the_table_counts_what_did_not_run() -> None:
         ("tests.a", "test_d"): "needs shaderInt64",
     }
     one = drivers.Outcome("A device", ("2026-01-02 abcdef0",), results)
-    results[("tests.a", "test_deleted")] = "failed"  # a result of a test that is no longer there
+    results[("tests.a", "test_deleted")] = "failed"  # the result of a deleted test
     tests = {*results, ("tests.a", "test_e")} - {("tests.a", "test_deleted")}
     text = drivers.section({"a driver": one}, tests, ["another: no package"])
     assert "| a driver | A device | 1 | 1 | 1 | 1 | 2026-01-02 abcdef0 |" in text

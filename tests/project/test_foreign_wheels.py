@@ -1,4 +1,4 @@
-"""A wheel for another architecture: how its Python and lavapipe are had, and what is said where they cannot be."""
+"""Wheels for another architecture: obtaining its Python and lavapipe, and the errors if they are unavailable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_wheel_that_fails_under_emulation_fails_the_build(target: Target, monk
 
 
 def test_packages_of_another_architecture_have_lists_and_a_state_of_their_own(tmp_path: Path) -> None:
-    """apt-get is to change nothing of this machine."""
+    """apt-get must not change this machine."""
     options = foreign.apt_options("arm64", tmp_path)
     assert {*options[::2]} == {"-o"}
     settings = dict(text.split("=", 1) for text in options[1::2])

@@ -1,4 +1,4 @@
-"""Fuzz targets: each has small seeds, which the extension reads as well, and the driver finds a planted fault."""
+"""Fuzz targets: each has small seeds that the extension also accepts, and the driver finds a planted fault."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pumice import _pumice
 FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 TARGETS = sorted(path.stem for path in FUZZ.glob("*.cpp") if path.stem != "driver")
 MAX_SEED_BYTES = 1 << 14
-LEFT_WHOLE = ("external",)  # no tensor in it has data
+LEFT_WHOLE = ("external",)  # none of its tensors has data
 
-# How Python reaches the parser of a target. Targets without a line here have tests of their own that replay their seeds.
+# How to reach the parser of a target from Python. Other targets have separate tests that replay their seeds.
 READERS: dict[str, Callable[[bytes], object]] = {
     "spirv": pumice.reflect,
     "onnx_skeleton": lambda data: _pumice.onnx_skeleton(data, "weights"),
@@ -78,7 +78,7 @@ def test_skeletons_of_the_seeds_lack_the_data() -> None:
 
 @pytest.mark.slow
 def test_the_driver_finds_a_planted_fault(tmp_path: Path) -> None:
-    """The fault needs two words of 32 bits, which only the operands of the comparisons tell."""
+    """The fault needs two 32-bit words, which can only be learned from comparison operands."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not installed")

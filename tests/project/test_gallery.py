@@ -1,4 +1,4 @@
-"""docs/gallery.md names every notebook, with its first words, a picture and a link to its file."""
+"""docs/gallery.md lists every notebook, with its first words, an image and a link to its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of the engine: who may include and import whom."""
+"""The layers of the engine: allowed includes and imports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LAYERS = ["core", "device", "shader", "dispatch", "operators", "graph"]
 MAY_INCLUDE = {layer: {*LAYERS[: position + 1]} for position, layer in enumerate(LAYERS)}
 MAY_INCLUDE["dv"] = {*LAYERS[: LAYERS.index("operators") + 1], "dv"}
 
-# The folders of a layer from the lowest on, "" being the layer's own: each includes those before it, and never one behind it. A new folder
-# has to be given its place here.
+# The folders of each layer, lowest first; "" is the layer's top folder. A folder includes only those before it. New
+# folders must be added here.
 ORDER = {
     "core": ["", "files"],
     "device": ["driver", ""],
@@ -39,7 +39,7 @@ ORDER = {
     "dv": ["include", "memory", "weights", "commands", "", "c"],
 }
 
-# Folders that may include the headers of other libraries; every other place may not.
+# Folders that may include the headers of other libraries; all others may not.
 FOREIGN = {
     r"(vulkan|volk)": r"cpp/device/((driver/)?[^/]*\.cpp|driver/vulkan\.h)",
     r"(glslang|SPIRV)": r"cpp/shader/glslang/",
@@ -79,7 +79,7 @@ Arrows = dict[str, set[str]]
 
 
 def unit_arrows(lines: Iterable[tuple[str, str, str]]) -> Arrows:
-    """The units of cpp/ that each includes, without "cpp/" and ending: a unit is a header and the source of its name."""
+    """Return the includes between units of cpp/, without "cpp/" and suffix: a unit is a header and its source file."""
     arrows: Arrows = {}
     for file, mark, target in lines:
         unit = re.sub(r"^cpp/|\.\w+$", "", file)
@@ -99,7 +99,7 @@ def folder_arrows(arrows: Arrows) -> Arrows:
 
 
 def circle(arrows: Arrows) -> list[str]:
-    """A path that ends where it begins; empty where there is none."""
+    """Return a cycle of the include graph; empty if there is none."""
     try:
         TopologicalSorter(arrows).prepare()
     except CycleError as error:
@@ -108,7 +108,7 @@ def circle(arrows: Arrows) -> list[str]:
 
 
 def refused_order(folders: Arrows) -> list[str]:
-    """Arrows within a layer that point to a folder behind, and folders without a place."""
+    """Return errors for includes of a later folder within a layer, and for folders not in ORDER."""
     refused = []
     for folder, others in folders.items():
         layer, _, part = folder.partition("/")
@@ -123,9 +123,9 @@ def refused_order(folders: Arrows) -> list[str]:
     return refused
 
 
-# Arrows that are left out of account, each with its reason; of at most six units.
+# Allowed cycles of at most six units, each with its reason.
 MUTUAL = {
-    # A step of a composition may be too large for a range and be lowered in parts, and a part is composed of steps in turn.
+    # A composition step may exceed a binding range and be lowered in parts, which are composed of steps in turn.
     ("operators/means/compose", "operators/means/parts"),
 }
 

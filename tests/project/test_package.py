@@ -1,6 +1,4 @@
-"""The installed package: the extension, its stub and types, what an import costs, libraries, a machine without
-Vulkan.
-"""
+"""The installed package: the extension, its stub and types, import time, libraries, a machine without Vulkan."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ PROJECT = CONFIGURATION["project"]
 PACKAGE = Path(pumice.__file__).parent
 LIBRARIES = Path(pumice._pumice.__file__).parent
 SANITIZED = "PUMICE_SANITIZED" in os.environ
-STAGED = (PACKAGE / "__init__.py").is_symlink()  # a development build: libraries unstripped, glslang elsewhere
+STAGED = (PACKAGE / "__init__.py").is_symlink()  # a development build: unstripped libraries, glslang in another folder
 
 needs_install = pytest.mark.skipif(STAGED, reason="speaks of an installed package, this is a development build")
 needs_speed = pytest.mark.skipif(SANITIZED, reason="times mean nothing under the sanitizers")
@@ -45,14 +43,14 @@ needs_speed = pytest.mark.skipif(SANITIZED, reason="times mean nothing under the
 
 
 def names(stub: str) -> set[str]:
-    """Every class, function and parameter, dotted."""
+    """Return every class, function and parameter, dotted."""
     found = set()
 
     def visit(node: ast.AST, path: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.ClassDef, ast.FunctionDef)):
                 if child.name in ("__buffer__", "__release_buffer__"):
-                    continue  # Python 3.12 and later show them
+                    continue  # only shown by Python 3.12 and later
                 found.add(f"{path}.{child.name}")
                 visit(child, f"{path}.{child.name}")
             elif isinstance(child, ast.arguments):
@@ -89,7 +87,7 @@ def test_mypy_strict_accepts_a_consumer() -> None:
 
 
 def imported_packages(folder: Path) -> set[str]:
-    """The packages that the files of a folder import for mypy to read, those of the folder itself left out."""
+    """Return the packages imported by the files of a folder, except the folder's own."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
         lines = path.read_text().splitlines()
@@ -108,7 +106,7 @@ def imported_packages(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("folder", ["python/pumice", "examples"])
 def test_lint_installs_what_mypy_reads(folder: str) -> None:
-    """mypy reads imports inside functions as well, and lint's environment has the packages of these extras alone."""
+    """mypy also reads imports inside functions, and lint's environment has only the packages of these extras."""
     unread = {
         name.partition(".")[0]
         for row in CONFIGURATION["tool"]["mypy"]["overrides"]
@@ -147,7 +145,7 @@ def test_version_is_the_installed_one() -> None:
     assert pumice.__version__ == importlib.metadata.version("pumice")
 
 
-# ---- what an import costs
+# ---- import time
 
 
 def test_import_prints_nothing_and_loads_neither_onnx_nor_a_driver() -> None:
@@ -163,7 +161,7 @@ print(json.dumps([[n for n in ("onnx", "rich", "PIL", "IPython", "matplotlib") i
 
 
 def test_import_brings_few_modules() -> None:
-    """Each module of the package costs an import 0.1 ms and more; threading and numpy.typing cost 0.7 ms each."""
+    """Each module of the package adds at least 0.1 ms to an import; threading and numpy.typing add 0.7 ms each."""
     code = """
 import json, sys
 import numpy
@@ -182,7 +180,7 @@ print(json.dumps(sorted({*sys.modules} - before)))
 
 
 def test_a_first_load_brings_few_modules(tmp_path: Path) -> None:
-    """A load whose recipe is in the cache imports what a plain model needs; json alone takes over 1 ms."""
+    """A load with a cached recipe imports only what a plain model needs; json alone takes over 1 ms."""
     code = f"""
 import sys
 import numpy
@@ -194,7 +192,7 @@ brought = sorted({{*sys.modules}} - before)
 print(" ".join(brought))
 """
     environment = {"PUMICE_CACHE_DIR": str(tmp_path)}
-    output_of("-c", code, **environment)  # makes the recipe, with the package onnx
+    output_of("-c", code, **environment)  # creates the recipe, with the package onnx
     brought = {*output_of("-c", code, **environment).split()}
     packages = {"importer", "importer.build", "importer.file", "model"}
     modules = {"importer.load"}
@@ -208,7 +206,7 @@ print(" ".join(brought))
 
 @pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="NumPy 1 imports its masked arrays itself")
 def test_a_tensor_brings_no_masked_arrays() -> None:
-    """NumPy takes 8 ms to import them, and a value is one only where somebody else has."""
+    """NumPy takes 8 ms to import them, and a masked array exists only if somebody else imported them."""
     code = """
 import sys
 import numpy
@@ -222,7 +220,7 @@ print("numpy.ma" in sys.modules)
 @needs_speed
 def test_import_costs_under_60_ms_beyond_numpy() -> None:
     code = "import time, numpy; start = time.perf_counter(); import pumice; print(time.perf_counter() - start)"
-    output_of("-c", code)  # writes the byte code
+    output_of("-c", code)  # writes the bytecode
     assert min(float(output_of("-c", code)) for _ in range(5)) < 0.060
 
 
@@ -265,8 +263,8 @@ def test_libraries_find_each_other_beside_themselves_only() -> None:
 
 
 def test_shaders_travel_inside_the_engine() -> None:
-    """Those of pumice.text are kernels as users write them, and files of the package."""
-    folders = [folder.resolve() for folder in PACKAGE.iterdir()]  # which are links in a development build
+    """Shaders of pumice.text are user-level kernels and files of the package."""
+    folders = [folder.resolve() for folder in PACKAGE.iterdir()]  # symlinks in a development build
     found = [file for folder in folders for kind in ("*.comp", "*.glsl") for file in folder.rglob(kind)]
     assert {file.name for file in found} == {
         "append.comp",
@@ -291,7 +289,7 @@ except pumice.DeviceError as error:
 
 
 def without_loader(folder: Path) -> dict[str, str]:
-    """An empty file in the place of the loader: the dynamic linker finds it first and refuses it."""
+    """An empty file replaces the loader: the dynamic linker finds it first and rejects it."""
     for name in ("libvulkan.so.1", "libvulkan.so"):
         (folder / name).touch()
     return {"LD_LIBRARY_PATH": str(folder)}
@@ -320,7 +318,7 @@ def test_entry_points_are_importable() -> None:
     assert {point[:2] for point in ENTRY_POINTS} >= {("console_scripts", "pumice"), ("pytest11", "pumice")}
     for group, name, value in ENTRY_POINTS:
         if group == "torch_dynamo_backends" and importlib.util.find_spec("torch") is None:
-            continue  # torch alone asks for it
+            continue  # only used by torch
         assert importlib.metadata.EntryPoint(name, value, group).load() is not None
 
 
@@ -340,7 +338,7 @@ def test_demo_files_are_in_the_package() -> None:
 
 
 def test_annotations_of_public_functions_are_evaluated() -> None:
-    """numpy.typing is not imported with the package, and is where somebody asks for the types."""
+    """numpy.typing is not imported with the package, but on demand when the types are requested."""
     for function in (pumice.tensor, pumice.zeros, pumice.empty, pumice.asarray):
         assert "return" in typing.get_type_hints(function)
     assert typing.get_type_hints(pumice.tensor)["array"] == numpy.typing.ArrayLike

@@ -1,4 +1,4 @@
-"""The stages of the Python package: who may import whom, and no module that needs itself."""
+"""The stages of the Python package: allowed imports, and no import cycles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pumice.importer.load import _STAGES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "pumice"
-# Each may import those before it, and itself. "" is the package's own __init__; modules that are not named come last.
+# Each stage may import earlier ones and itself. "" is the package's __init__; unlisted modules come last.
 STAGES = [
     "_pumice",
     "base",
@@ -38,7 +38,7 @@ STAGES = [
 
 
 def modules() -> dict[str, Path]:
-    """Names below the package, "" for itself."""
+    """Return the modules by dotted name below the package; "" is the package itself."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -52,7 +52,7 @@ def stage_of(module: str) -> int:
 
 
 def imported(module: str, path: Path, known: set[str]) -> Iterator[tuple[str, bool]]:
-    """The package's modules that a module names, each with whether it is imported at all, now or later, or named for its types alone."""
+    """Yield the package's modules that a module imports, and whether for run time (now or later) or for types only."""
     here = module.split(".") if module else []
     package = here if path.name == "__init__.py" else here[:-1]
 
@@ -86,9 +86,9 @@ def arrows() -> list[tuple[str, str, bool]]:
 
 
 def circle_of(lines: list[tuple[str, str, bool]]) -> list[str]:
-    """Modules that need each other when they run. An import in a function counts as any other does.
+    """Return a cycle of modules that need each other at run time, counting imports inside functions.
 
-    Imports for types alone are left out: the annotation of a helper of Kernel names Kernel, and nothing is loaded or called by that.
+    Type-only imports are ignored: naming Kernel in an annotation neither loads nor calls it.
     """
     needs: dict[str, set[str]] = {}
     for module, target, is_loaded in lines:
@@ -106,19 +106,19 @@ def upward(lines: list[tuple[str, str, bool]]) -> list[str]:
 
 
 def test_no_module_needs_itself() -> None:
-    """No module is excused: there is no circle left that would need a reason here."""
+    """There are no exceptions."""
     lines = arrows()
     assert len(lines) > 200
     assert not circle_of(lines)
 
 
 def test_a_stage_imports_only_stages_before_it() -> None:
-    """Imports in functions count too: they are late for speed, not to hide an arrow."""
-    assert not upward([line for line in arrows() if line[0] != ""])  # __init__ brings the names of all stages
+    """Imports inside functions count too: they are deferred for speed, not to hide a dependency."""
+    assert not upward([line for line in arrows() if line[0] != ""])  # __init__ exports the names of all stages
 
 
 def test_what_makes_a_recipe_is_what_the_cache_stamps() -> None:
-    """A module that parsing reaches, at once or later, lies in a folder whose files name the entries of the cache."""
+    """Modules used by parsing must be in folders whose files are hashed into the cache keys."""
     needs: dict[str, set[str]] = {}
     for module, target, _ in arrows():
         needs.setdefault(module, set()).add(target)

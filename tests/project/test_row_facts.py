@@ -1,4 +1,4 @@
-"""What the engine knows of an operator stands in its row: few sources go by an operator's name, and only to recognise subgraphs."""
+"""Facts about an operator are in its row: few sources compare operator names, and only to recognise subgraphs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 CPP = Path(__file__).resolve().parents[2] / "cpp"
 
-# Sources that recognise what a model wrote out in several nodes, or how it computes sizes, and the operator that the engine itself adds
-# where a count of elements decides a shape.
+# Sources that recognise subgraphs or size computations of a model, or the operator that the engine adds when a count of
+# elements determines a shape.
 RECOGNISE = {
     *(f"graph/passes/{name}_joins.cpp" for name in ("block", "cache", "crop", "recurrent")),
     *(f"graph/passes/recognition{part}.cpp" for part in ("", "_blocks", "_integers", "_norms", "_patterns")),
@@ -20,7 +20,7 @@ BY_NAME = re.compile(r"row->name\s*(?:==|!=)|row->name\.(?:find|starts_with|ends
 
 
 def test_only_what_recognises_subgraphs_goes_by_the_names_of_rows() -> None:
-    """A kernel tells the operators of one lowering apart by `OperatorRow::form`; passes and profiles ask other facts."""
+    """Kernels distinguish the operators of a lowering by `OperatorRow::form`; passes and profiles ask for other facts."""
     sources = [*(CPP / "operators").rglob("*"), *(CPP / "graph").rglob("*"), *(CPP / "dv").rglob("*")]
     texts = {path.relative_to(CPP).as_posix(): path.read_text() for path in sources if path.suffix in (".cpp", ".h")}
     assert {path for path, text in texts.items() if BY_NAME.search(text)} == RECOGNISE

@@ -1,4 +1,4 @@
-"""Every optional argument of everything public is honoured or refused: each has a probe, and each probe holds."""
+"""Every optional argument of the public API has an effect or is rejected: each has a probe, and each probe holds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import pumice
 from pumice import dv
 
 MODULES = ("", "dv", "testing", "onnx", "onnx.backend")
-# Methods of public classes whose names begin with an underscore.
+# Public methods whose names begin with an underscore.
 SPECIAL = {"__init__", "__call__", "__array__", "__dlpack__"}
-# Callables whose arguments are no choices: Python's own protocols, and what a class inherits of tuples, lists and exceptions.
+# Callables whose arguments are not ours: Python protocols and members inherited from tuples, lists and exceptions.
 NOT_OURS = {"load_ipython_extension"}
 
 
 def stub() -> dict[str, list[ast.FunctionDef]]:
-    """The functions and methods of the engine by name, with their overloads, as the stub has them."""
+    """Return the engine's functions and methods by name, with their overloads, from the stub."""
     found: dict[str, list[ast.FunctionDef]] = {}
     tree = ast.parse((Path(pumice.__file__).parent / "_pumice.pyi").read_text())
     for node in tree.body:
@@ -66,7 +66,7 @@ def of_python(function: Any) -> Iterator[str]:
 
 
 def of_method(cls: type, name: str) -> Iterator[str]:
-    """The arguments of a method, from the class that has it, which may be one of the engine's."""
+    """Yield the arguments of a method, from the defining class, which may be in the engine."""
     for base in cls.__mro__:
         if name not in vars(base):
             continue
@@ -85,14 +85,14 @@ def of_method(cls: type, name: str) -> Iterator[str]:
 def of_class(cls: type) -> Iterator[str]:
     for name in dir(cls):
         if name == "__init__" and dataclasses.is_dataclass(cls):
-            continue  # test_every_field_of_a_command_is_in_its_bytes covers these
+            continue  # covered by test_every_field_of_a_command_is_in_its_bytes
         if name in SPECIAL or not name.startswith("_"):
             for argument in dict.fromkeys(of_method(cls, name)):
                 yield f"{name}.{argument}"
 
 
 def is_plain(cls: type) -> bool:
-    """Errors have a text, records their fields."""
+    """Return whether a class is an error or a record, whose arguments are its message or fields."""
     return issubclass(cls, BaseException | tuple)
 
 
@@ -115,7 +115,7 @@ def public() -> Iterator[str]:
 
 
 def unalike(names: Iterator[str]) -> set[str]:
-    """One name for what a class has from another one that is public too."""
+    """Return the names without those of CompiledOperator and Initializer, which repeat other public ones."""
     found = set()
     for name in names:
         path, _, argument = name.rpartition(".")

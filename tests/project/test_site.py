@@ -1,4 +1,4 @@
-"""The site of docs/: its navigation leads to every page, and where Sphinx is installed it is built and its links are followed."""
+"""The site of docs/: its navigation reaches every page; if Sphinx is installed, it is built and its links are followed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_tree_of_the_navigation_has_a_caption() -> None:
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_page_begins_with_a_title_and_its_python_compiles(page: Path) -> None:
     text = page.read_text()
-    own = QUOTED.sub("", text)  # what is quoted is compared with the tree by test_documents.py
+    own = QUOTED.sub("", text)  # test_documents.py compares quotes with the tree
     for number, block in enumerate(re.findall(r"^```py(?:thon)?\n(.*?)^```", own, re.MULTILINE | re.DOTALL)):
         compile(block, f"{page.name}, block {number}", "exec")
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)

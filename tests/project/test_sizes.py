@@ -1,4 +1,4 @@
-"""Lengths of files and functions, and numbers of parameters: the ceilings are what the tree has, and come down with it."""
+"""Limits on the length of files and functions and on numbers of parameters; they are lowered as the tree improves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 LINES = 500  # of a file
 FUNCTION_LINES, PARAMETERS = 40, 6
-LONG_IN_CPP = 47  # functions of cpp/ and src/: tables of rows and of limits, and bodies that no step would make clearer
+LONG_IN_CPP = 47  # functions of cpp/ and src/: tables of rows and of limits, and bodies not clearer if split
 SHARE_IN_CPP = 0.01
 LONG_IN_PYTHON = 12
 SHARE_OF_MANY_PARAMETERS = 0.003  # of all functions, C++ and Python
-# Public functions that are told all they do by keywords, constructors of what they make, and records of a file's parts, which are their
-# fields.
+# Public functions configured by keywords, constructors of their results, and records with a field per part of a file.
 MANY_PARAMETERS = {
     "device/images.py:load_image",
     "device/kernel.py:__init__",
@@ -31,7 +30,7 @@ MANY_PARAMETERS = {
     "validation/tuner.py:tune_precision",
     "validation/validate.py:validate",
 }
-# Public functions of the C interface, and what takes the keywords of public functions of Python.
+# Public functions of the C interface, and functions with the keywords of public Python functions.
 MANY_PARAMETERS_IN_CPP = {
     "cpp/dv/c/packing.cpp:dmp_dv_pack_conv_weights",
     "cpp/dv/c/packing.cpp:dmp_dv_pack_dil_weights",
@@ -46,7 +45,7 @@ class Function(NamedTuple):
     place: str
     lines: int
     parameters: int
-    name: str  # of its file and itself
+    name: str  # file and function
 
 
 # ---- C++
@@ -63,12 +62,12 @@ _BODY_BEHIND = re.compile(r"\b(const|noexcept|override|final|try)\s*$")
 
 
 def blanked(text: str) -> str:
-    """C++ without comments, strings, characters and lines of the preprocessor."""
+    """Return C++ without comments, strings, characters and preprocessor lines."""
     return _BLANK.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
 
 
 def closed(text: str, at: int) -> int:
-    """The place behind what closes the bracket at this one."""
+    """Return the index after the bracket that closes the one at `at`."""
     opening, depth = text[at], 0
     closing = {"(": ")", "{": "}"}[opening]
     for i in range(at, len(text)):
@@ -83,7 +82,7 @@ def is_scope(head: str) -> bool:
 
 
 def is_member_initialiser(head: str) -> bool:
-    """`a_` of "X() : a_{1} {"."""
+    """Return whether `head` ends in a member initialiser, as `a_` of "X() : a_{1} {"."""
     return bool(_INITIALISERS.search(head)) and bool(re.search(r"[\w>]\s*$", head)) and not _BODY_BEHIND.search(head)
 
 
@@ -92,7 +91,7 @@ def is_function(head: str) -> bool:
 
 
 def cpp_signature(head: str) -> tuple[str, int]:
-    """The name of a function and the number of its parameters."""
+    """Return the name of a function and the number of its parameters."""
     called = re.search(r"operator\s*\(\s*\)\s*(?=\()", head)
     at = called.end() if called else head.index("(")
     name = "operator()" if called else re.sub(r".*?([~\w]+|operator\W+)\s*$", r"\1", head[:at], flags=re.DOTALL)
@@ -105,7 +104,7 @@ def cpp_signature(head: str) -> tuple[str, int]:
 
 
 def cpp_functions(text: str) -> Iterator[tuple[int, int, str, int]]:
-    """First line, number of lines, name and number of parameters of every function that is defined outside of others."""
+    """Yield first line, number of lines, name and number of parameters of every function not nested in another."""
     text = blanked(text)
     begin = i = 0
     while i < len(text):
@@ -234,8 +233,8 @@ def test_functions_are_found_in_code() -> None:
 
 # ---- folders
 
-UNITS = 30  # of a folder's own: a header and the source of its name are one
-# Flat lists, whose names say more than folders would.
+UNITS = 30  # per folder: a header and its source count as one
+# Flat lists, whose names are clearer than subfolders would be.
 FLAT = {
     "docs": "a page each, in the order of docs/index.md",
     "python/pumice/validation": "a step of a validation, or a form of its report, each",
@@ -253,7 +252,7 @@ FLAT = {
 
 
 def units_of(folder: Path) -> set[str]:
-    """Names without endings of the files of a folder's own."""
+    """Return the file names without suffix directly in a folder."""
     return {path.stem for path in folder.iterdir() if path.is_file()}
 
 

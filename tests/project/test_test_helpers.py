@@ -1,4 +1,4 @@
-"""What two test files need lies in tests/support or a conftest.py once."""
+"""Helpers needed by two test files are defined once, in tests/support or a conftest.py."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-LINES = 3  # a function of fewer says no more than a call of it would
+LINES = 3  # shorter functions are not worth sharing
 
 
 def without_its_text(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
-    """The statements of a function but its docstring."""
+    """Return the statements of a function without its docstring."""
     first = function.body[0]
     is_text = (
         isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
@@ -21,13 +21,13 @@ def without_its_text(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[a
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """The line of the name, and those of the statements."""
+    """Return the number of lines: the name's and those of the statements."""
     body = without_its_text(function)
     return 1 + (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 1
 
 
 def twins(texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Functions with the same statements in two files, by their places. texts: of each file its name and its text."""
+    """Return functions with the same statements in two files, by location. texts: name and text of each file."""
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for file, text in texts:
         for node in ast.walk(ast.parse(text)):
@@ -55,6 +55,6 @@ def test_the_same_statements_would_be_found() -> None:
 
 
 def test_test_files_have_names_of_their_own() -> None:
-    """pytest imports them by their names: of two that are alike it collects one, and a run of the whole suite fails."""
+    """pytest imports them by name: it collects only one of two equal names, and a whole-suite run fails."""
     names = sorted(path.name for path in TESTS.rglob("test_*.py"))
     assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]

@@ -1,4 +1,4 @@
-"""Names that files keep for themselves differ within a folder: installs compile several files of a folder as one (cmake/Unity.cmake)."""
+"""File-local names are unique within a folder, because installs compile folders as unity builds (cmake/Unity.cmake)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTANT = re.compile(r"^(?:static |inline )*constexpr [\w:<>,&* ]+?\b(k[A-Z]\w*)\b")
-# Several constants of one declaration, over any lines, and those of an enumeration without a scope.
+# Several constants in one declaration, possibly over several lines, and those of an unscoped enum.
 SEVERAL = re.compile(r"^constexpr [^;]*;|^enum \w*(?: : \w+)? \{[^}]*\}", re.MULTILINE)
 ANOTHER = re.compile(r"[,{]\s*(k[A-Z]\w*)(?=[{\[ =,}])(?! \?)")
 TYPE = re.compile(r"^(?:struct|class|enum class|enum) (\w+)\b(?!.*;$)")
@@ -18,7 +18,7 @@ FUNCTION = re.compile(
 
 
 def own_names(text: str) -> set[str]:
-    """Constants, types and functions, with the types of their parameters, that a file defines for itself alone."""
+    """Return the file-local constants, types and functions (with parameter types)."""
     parts = re.split(r"^namespace \{$", text, flags=re.MULTILINE)[1:]
     blocks = [re.split(r"^\}  // namespace$", part, flags=re.MULTILINE)[0] for part in parts]
     blocks.append("\n".join(re.findall(r"^static .*", text, flags=re.MULTILINE)))

@@ -1,4 +1,4 @@
-"""The builder of wheels (the folder wheels): what it writes and what it refuses, without compiling anything."""
+"""The wheel builder (the folder wheels): its output and errors, without compiling anything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODULE = "_pumice.cpython-311-x86_64-linux-gnu.so"
 LIBRARIES = (MODULE, "libdmpdv.so", "libpumice_glslang.so", "libSPIRV.so.13", "libglslang.so.13")
 
 
-# ---- names of an older glibc
+# ---- symbols of an older glibc
 
 TABLE = """
    1: 0000000000087c90  1234 FUNC    GLOBAL DEFAULT   15 pthread_create@@GLIBC_2.34
@@ -57,7 +57,7 @@ def test_versions_are_compared_as_numbers() -> None:
 
 @pytest.mark.skipif(not shutil.which("gcc") or not shutil.which("readelf"), reason="needs gcc and binutils")
 def test_what_is_linked_with_the_stand_ins_needs_no_newer_glibc(tmp_path: Path) -> None:
-    """A library that uses names of glibc 2.30 to 2.34 is linked, and names none of their versions."""
+    """Links a library that uses symbols of glibc 2.30 to 2.34 and checks that none of their versions is required."""
     machine = os.uname().machine
     if machine not in old_glibc.LOADERS:
         pytest.skip(f"there are no wheels for {machine}")
@@ -133,7 +133,7 @@ def test_tags_and_names_of_modules(version: str, tag: str, suffix: str) -> None:
 
 @pytest.fixture
 def no_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine whose PATH, pyenv and PUMICE_PYTHONS have no interpreter."""
+    """A machine without interpreters in PATH, pyenv and PUMICE_PYTHONS."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
@@ -159,7 +159,7 @@ def test_a_python_without_headers_is_named(no_pythons: Path) -> None:
 
 
 def test_an_interpreter_of_another_version_is_passed_over(no_pythons: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Free-threaded and other builds are different versions here, whatever their file is called."""
+    """Free-threaded and other builds count as different versions, whatever the file name."""
     wrong, right = no_pythons / "wrong", no_pythons / "right"
     stand_in_python(wrong, "3.14t", header=True)
     stand_in_python(right, "3.14", header=True)
@@ -181,7 +181,7 @@ def test_a_version_that_is_not_released_is_refused(capsys: pytest.CaptureFixture
 def test_a_build_removes_its_own_older_files_alone(
     tmp_path: Path, no_pythons: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without an interpreter nothing is built, every version is named, and the status says so."""
+    """Without an interpreter nothing is built, every version is listed, and the exit status is nonzero."""
     monkeypatch.setattr(build, "check_tools", lambda target: None)
     out = tmp_path / "out"
     out.mkdir()
@@ -207,11 +207,11 @@ def test_a_date_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         builder.epoch()
 
 
-# ---- what a wheel holds
+# ---- wheel contents
 
 
 def tree_in(folder: Path) -> Path:
-    """Built files as they are installed, with other contents."""
+    """Create built files with the layout of an installation and dummy contents."""
     package = folder / "pumice"
     (package / "__pycache__").mkdir(parents=True)
     (package / "__pycache__" / "left.pyc").write_bytes(b"byte code")
@@ -345,7 +345,7 @@ def test_a_wheel_over_12_mb_fails(tmp_path: Path) -> None:
 
 
 def test_a_zip_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Python's zipfile reads every content and everything that it would have written of an entry itself."""
+    """Python's zipfile reads every content, and all metadata that it would have written itself."""
     contents = {"empty": b"", "pumice/module.so": os.urandom(1000) * 3, "text.py": b"import numpy\n" * 100}
     entries = [(pack.entry(name, ".so" in name, 1_700_000_000), text) for name, text in contents.items()]
     archive.write(tmp_path / "a.zip", entries, zlib_deflate)
@@ -386,15 +386,15 @@ def test_what_auditwheel_says_is_read() -> None:
         audit.accepted_glibc('the following platform tag: "linux_x86_64".')
 
 
-# ---- a real one
+# ---- a real wheel
 
 
 def unreached_index() -> str:
-    """What pip says where no package index gives it a package; empty where one does."""
+    """Return pip's error if no package index provides a package; empty otherwise."""
     quick = ("--dry-run", "--ignore-installed", "--no-deps", "--retries", "0", "--timeout", "10")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *quick, "pytest-xdist"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    # An index that answers names versions, be they ever so wrong.
+    # A reachable index lists versions, even if they do not match.
     return done.stderr.strip() if done.returncode and "from versions: none" in done.stderr else ""
 
 
@@ -406,7 +406,7 @@ def test_a_package_index_that_cannot_be_reached_is_noticed(monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_a_wheel_in_a_clean_environment(tmp_path: Path) -> None:
-    """Builds this Python's wheel, installs it where no compiler is found, classifies the demo's images, runs some tests."""
+    """Build this Python's wheel, install it without a compiler, classify the demo's images, and run some tests."""
     if why := unreached_index():
         pytest.skip(f"no package index can be reached: {why}")
     version = "{}.{}".format(*sys.version_info)

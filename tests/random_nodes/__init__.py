@@ -1,4 +1,4 @@
-"""Random ONNX models: what they are made of, and what their nodes are compared with."""
+"""Random ONNX models: node generators, and the oracles that their nodes are compared with."""
 
 from random_nodes import indexed, maps, movement, numerics, recurrent, windows
 from random_nodes.maker import Made, Maker, SkipError, Value

@@ -1,4 +1,4 @@
-"""Gathers, scatters, sorts."""
+"""Gather, scatter and sort operators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random_nodes.table import makes
 
 
 def places(m: Maker, shapes: list[tuple[int, ...]], ends: list[int], negative: bool = True) -> Value:
-    """Indices below an end that differs from call to call; from behind too."""
+    """Return indices below a bound that differs between calls; some are negative."""
     if min(ends) < 1 and any(np.prod(shape, dtype=int) for shape in shapes):
         raise SkipError("no element to point to")
     dtype = m.one(["int64", "int64", "int32"])
@@ -47,7 +47,7 @@ def gather_elements(m: Maker, op: str) -> None:
 
 
 def tuples(m: Maker, x: Value, batch: int, count: int, lead: list[tuple[int, ...]]) -> Value:
-    """Rows of `count` indices into the axes behind `batch`."""
+    """Return rows of `count` indices into the axes after `batch`."""
     arrays = []
     for k in range(m.calls):
         ends = x.data[k].shape[batch : batch + count]
@@ -84,7 +84,7 @@ def scatter_elements(m: Maker, op: str) -> None:
     axis, told = axis_of(m, x)
     shapes, rows = [], []
     for one in x.data:
-        # Each element is written once without a reduction, for otherwise any update may win.
+        # Without a reduction, each element is written only once; otherwise any update may win.
         order = np.argsort(m.random.random(one.shape), axis=axis)
         keep = one.shape[axis] if m.chance(0.5) else m.whole(1, one.shape[axis])
         rows.append(np.take(order, range(keep), axis=axis).astype("int64"))

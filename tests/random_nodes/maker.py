@@ -1,4 +1,4 @@
-"""Random ONNX models, node by node: every node is computed as it is added, for each set of sizes that the model is called with."""
+"""Random ONNX models, built node by node: each node is evaluated when added, for each set of sizes the model is called with."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from random_nodes.oracle import IR_VERSION, Array, Data, OneNode, RefusedError, 
 FLOATS = ("float32", "float32", "float32", "float32", "float16", "float64")
 INTEGERS = ("int64", "int64", "int32", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
 ALL = (*FLOATS, *INTEGERS, "bool")
-# The sizes that a name stands for, one a call.
+# Sizes of a symbolic dimension, one per call.
 NAMED = ((2, 5, 3), (3, 1, 4), (1, 3, 2), (4, 2, 4), (3, 0, 2), (5, 3, 8))
 SIZES = (1, 2, 3, 4, 5, 8)
 MOST_ELEMENTS = 4096
-Size = tuple[int, ...]  # sizes of one axis, one a call
+Size = tuple[int, ...]  # sizes of one axis, one per call
 
-# Operators whose results are rounded once from their operands, or moved: the same bits everywhere where the operands have the same.
+# Operators that round once or only move data: equal operands give bit-identical results everywhere.
 ROUNDED = words(
     "Add Sub Mul Div Sqrt Reciprocal Neg Abs Min Max Floor Ceil Round Relu Clip Sign Where Cast CastLike Identity"
     " Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Gather GatherElements GatherND Expand Tile Pad"
@@ -30,22 +30,22 @@ ROUNDED = words(
     " Dropout BitCast ThresholdedRelu Unique SequenceConstruct SequenceAt SequenceInsert SequenceErase"
     " SplitToSequence ConcatFromSequence SequenceEmpty Optional OptionalGetElement MaxRoiPool"
 )
-# Sums of products: exact where no sum needs more bits than there are.
+# Sums of products: exact if no sum needs more significand bits than the type has.
 SUMMED = words("MatMul Gemm Conv ConvTranspose Einsum ReduceSum ReduceSumSquare ReduceL1 CumSum Sum Col2Im SumPool")
-# Means: their errors follow the sum of what they add up.
+# Means: their error depends on the sum of the averaged values.
 AVERAGED = words("ReduceMean AveragePool GlobalAveragePool Mean LpPool GlobalLpPool ReduceL2 DFT STFT")
-# Operators that round: between nodes the engine keeps what a file calls float16 in float32.
+# Operators that round: between nodes, the engine may keep a file's float16 values in float32.
 COMPUTED = words("Add Sub Mul Div Sqrt Reciprocal Cast CastLike")
 BITS = {"float16": 11, "float32": 24, "float64": 53}
 
 
 class SkipError(Exception):
-    """A node cannot be made here."""
+    """Raised if a node cannot be generated here."""
 
 
 @dataclass
 class Value:
-    """A value of the model and what it is in each call."""
+    """A value of the model and its arrays in each call."""
 
     name: str
     data: list[Data]
@@ -69,13 +69,13 @@ class Value:
 
     @property
     def least(self) -> int:
-        """The fewest elements that it has in any call."""
+        """Return its minimum number of elements over all calls."""
         return min(int(one.size) for one in self.data)
 
 
 @dataclass
 class Made:
-    """A node with what it reads, captures of its bodies too."""
+    """A node with its inputs, including captures of its bodies."""
 
     node: NodeProto
     reads: list[Value]
@@ -90,14 +90,14 @@ class Made:
 
 @dataclass
 class Maker:
-    """calls: how often the model is called, each time with other sizes where it has names for sizes."""
+    """calls: number of calls of the model, each with other sizes for symbolic dimensions."""
 
     random: np.random.Generator
     opset: int = 21
     calls: int = 1
     symbolic: bool = False
-    without: frozenset[str] = frozenset()  # element types that do not come
-    unnamed: float = 0.1  # how often the size of an axis has no name
+    without: frozenset[str] = frozenset()  # element types to avoid
+    unnamed: float = 0.1  # probability that a size has no symbolic name
     nodes: list[Made] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     inputs: list[tuple[Value, list[Any] | None]] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Maker:
     names: dict[Size, str] = field(default_factory=dict)
     counter: int = 0
 
-    # ---- chance
+    # ---- random choices
 
     def chance(self, probability: float) -> bool:
         return bool(self.random.random() < probability)
@@ -114,7 +114,7 @@ class Maker:
         return options[int(self.random.integers(len(options)))]
 
     def whole(self, low: int, high: int) -> int:
-        """A random integer from `low` to `high`, both included."""
+        """Return a random integer from `low` to `high`, inclusive."""
         return int(self.random.integers(low, high + 1))
 
     # ---- sizes
@@ -136,7 +136,7 @@ class Maker:
             if max(np.prod(one, dtype=int) for one in zip(*sizes, strict=True)) <= 1024 if sizes else True:
                 return sizes
 
-    # ---- leaves
+    # ---- inputs and constants
 
     def fresh(self) -> str:
         self.counter += 1
@@ -166,7 +166,7 @@ class Maker:
         exact: bool | None = None,
         constant: bool | None = None,
     ) -> Value:
-        """An input or, where its sizes are the same in all calls, a constant."""
+        """Return a constant or an input; constants need equal sizes in all calls."""
         if exact is None:
             exact = self.chance(0.6)
         if dtype in self.without:
@@ -204,14 +204,14 @@ class Maker:
         return None if self.chance(self.unnamed) else self.names[size]
 
     def list_of(self, values: Sequence[int], dtype: str = "int64", computed: bool | None = None) -> Value:
-        """Sizes, axes and the like: a constant, or now and then an input."""
+        """Return sizes, axes and the like: a constant, or sometimes an input."""
         array = np.array(values, dtype)
         if computed if computed is not None else self.chance(0.12):
             return self.input([array] * self.calls)
         return self.constant(array)
 
     def lists_of(self, rows: Sequence[Sequence[int]], dtype: str = "int64") -> Value:
-        """Numbers that differ from call to call."""
+        """Return numbers that differ from call to call."""
         arrays = [np.array(row, dtype) for row in rows]
         if all(np.array_equal(one, arrays[0]) for one in arrays):
             return self.list_of(list(rows[0]), dtype)
@@ -233,7 +233,7 @@ class Maker:
         sizes: Sequence[Size] | None = None,
         reuse: float = 0.85,
     ) -> Value:
-        """A value that there is, the latest first, or a new one. low, high: of its numbers."""
+        """Return an existing value, preferably a recent one, or a new one. low, high: range of its elements."""
         kinds = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
         kinds = tuple(one for one in kinds if one not in self.without)
         if not kinds:
@@ -266,7 +266,7 @@ class Maker:
         raise SkipError("no operand")
 
     def beside(self, x: Value, dtype: str | None = None, **options: Any) -> Value:
-        """An operand that broadcasts with another: of its shape, or with axes of one, or of fewer."""
+        """Return an operand that broadcasts with `x`: of its shape, with axes of size 1, or of lower rank."""
         sizes = list(x.sizes)
         kind = self.random.random()
         if kind < 0.45:
@@ -293,7 +293,8 @@ class Maker:
         expected: Callable[[dict[str, Data], list[Data]], list[Data]] | None = None,
         **attributes: Any,
     ) -> list[Value]:
-        """Adds a node. exact: whether its results' bits are known, where the operator's name does not tell. wild: infinities may come."""
+        """Add a node. exact: whether its results' bits are known, if the operator's name does not decide it. wild:
+        infinities are allowed."""
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
@@ -335,7 +336,7 @@ class Maker:
         return values
 
     def known(self, node: NodeProto, reads: list[Value], columns: list[Any], oracle: OneNode) -> bool:
-        """Whether the results' bits are those of any right implementation."""
+        """Return whether any correct implementation gives bit-identical results."""
         if not all(one.exact for one in reads):
             return False
         if node.op_type in ROUNDED:
@@ -360,18 +361,18 @@ class Maker:
                 return False
         return True
 
-    # ---- the whole
+    # ---- the model
 
     def mark(self) -> tuple[int, ...]:
         return len(self.nodes), len(self.values), len(self.inputs), len(self.constants)
 
     def back(self, mark: tuple[int, ...]) -> None:
-        """Undoes what was added since."""
+        """Undo everything added since `mark`."""
         for kept, count in zip((self.nodes, self.values, self.inputs, self.constants), mark, strict=True):
             del kept[count:]  # type: ignore[attr-defined]
 
     def model(self, everything: bool = False) -> onnx.ModelProto:
-        """everything: each value is an output of the model."""
+        """Return the model. everything: make each value an output."""
         read = {value.name for made in self.nodes for value in made.reads}
         shown = [
             value
@@ -405,14 +406,14 @@ class Maker:
 
 
 class Own:
-    """An oracle of the project's own: where ONNX Runtime's integer products depend on the processor, and where it says less than ONNX."""
+    """A custom oracle, for integer products of ONNX Runtime that depend on the CPU, and for results it reports incompletely."""
 
     def __init__(self, oracle: OneNode, expected: Callable[[dict[str, Data], list[Data]], list[Data]]) -> None:
         self.oracle, self.expected = oracle, expected
         self.names, self.node, self.refusal = oracle.names, oracle.node, oracle.refusal
 
     def __call__(self, data: Sequence[Data]) -> list[Data]:
-        results = self.oracle(data)  # refuses what cannot be
+        results = self.oracle(data)  # rejects invalid operands
         return self.expected(dict(zip(self.names, data, strict=True)), results)
 
     def by_other(self, data: Sequence[Data]) -> list[Data]:
@@ -420,7 +421,7 @@ class Own:
 
 
 def is_whole_half(node: NodeProto, reads: list[Value], columns: list[Any], opset: int) -> bool:
-    """Whether results of float16 needed no rounding; others have no such question."""
+    """Return whether fp16 results are exact, without rounding; True for other types."""
     if str(columns[0][0].dtype) != "float16":
         return True
     if node.op_type in ("Cast", "CastLike"):
@@ -468,7 +469,7 @@ def within(value: Value, low: float, high: float) -> bool:
 
 
 def grain(value: Value) -> int | None:
-    """The negative exponent of the unit that all its numbers are multiples of; None where that is small."""
+    """Return g if all elements are multiples of 2^-g, for g up to 10; else None."""
     for g in (0, 3, 6, 10):
         if all(bool((one * 2.0**g == np.rint(one.astype(np.float64) * 2.0**g)).all()) for one in value.data):
             return g

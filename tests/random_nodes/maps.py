@@ -81,7 +81,7 @@ def of_special(m: Maker, op: str) -> None:
             (x,) = m.node("Div", x, zero, wild=True)
         finally:
             for one in list(m.values[mark[1] :]):
-                m.values.remove(one)  # nothing else reads infinities
+                m.values.remove(one)  # nothing else may read infinities
     attributes = {"detect_negative": 0} if op == "IsInf" and m.chance(0.3) else {}
     m.node(op, x, **attributes)
 
@@ -183,7 +183,7 @@ def where(m: Maker, op: str) -> None:
 
 
 def castable(m: Maker, x: Value) -> list[str]:
-    """The types that hold its numbers: beyond them a cast is not defined."""
+    """Return the types that can represent its elements; other casts are undefined."""
     negative = x.dtype != "bool" and any((one < 0).any() for one in x.data)
     large = x.dtype != "bool" and any((np.abs(one.astype(np.float64)) > 120).any() for one in x.data)
     floats = np.dtype(x.dtype).kind == "f"

@@ -1,4 +1,4 @@
-"""Operators that move elements."""
+"""Data movement operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANY = ALL
 
 
 def axis_of(m: Maker, x: Value, low: int = 0) -> tuple[int, int]:
-    """An axis, and how the node says it."""
+    """Return an axis, and its attribute value, which may be negative."""
     if x.rank <= low:
         raise SkipError("no axis")
     axis = m.whole(low, x.rank - 1)

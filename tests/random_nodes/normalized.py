@@ -1,6 +1,6 @@
-"""Normalizations in float64: ONNX writes their variance as a difference of means of squares, of which float32 may keep no digit.
+"""Normalizations in float64: ONNX defines the variance as E[x^2] - E[x]^2, which may cancel completely in float32.
 
-MeanVarianceNormalization is none of them: with 1e-9 for an epsilon it has no digit of numbers that are alike, however it is computed.
+MeanVarianceNormalization is excluded: with an epsilon of 1e-9 it has no correct digit for nearly equal elements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:
-    """The mean along axes, which are kept; NaN without a warning where they have no elements."""
+    """Return the mean along axes, with keepdims; NaN without a warning if they are empty."""
     total = np.add.reduce(x, axis=axes, keepdims=True)
     return np.asarray(total / np.float64(x.size / total.size if total.size else 1))
 
@@ -26,7 +26,7 @@ def _group_normalization(node: NodeProto, x: Array, rest: list[Array], opset: in
     parts = x.reshape(x.shape[0], groups, -1)
     parts = parts - _mean(parts, (-1,))
     parts = parts / np.sqrt(_mean(parts * parts, (-1,)) + given.get("epsilon", 1e-5))
-    # Before opset 21 there is a number for each group, since then one for each channel.
+    # Before opset 21 there is one value per group, since then one per channel.
     channels = [one if opset >= 21 else np.repeat(one, x.shape[1] // groups) for one in rest]
     scale, bias = (one.reshape(-1, *[1] * (x.ndim - 2)) for one in channels)
     return np.asarray(parts.reshape(x.shape) * scale + bias)
@@ -38,7 +38,7 @@ NORMALIZED: dict[str, Callable[[NodeProto, Array, list[Array], int], Array]] = {
 
 
 def normalized(node: NodeProto, data: Mapping[str, Array], opset: int) -> Array:
-    """The result of a node of NORMALIZED, rounded to its type once. The operands are those of which an oracle has a result."""
+    """Return the result of a NORMALIZED node, rounded once to its type. Operands must be accepted by an oracle."""
     x, *rest = (data[name].astype(np.float64) for name in node.input)
     with np.errstate(all="ignore"):
         return NORMALIZED[node.op_type](node, x, rest, opset).astype(data[node.input[0]].dtype)

@@ -1,4 +1,4 @@
-"""One node by itself: its value by ONNX Runtime, or by onnx's reference where ONNX Runtime does not have it."""
+"""Evaluates a single node with ONNX Runtime, or with onnx's reference if ONNX Runtime lacks it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _shrink(x: Array, given: dict[str, Any]) -> Array:
     return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0.0))
 
 
-# Functions in float64, where both oracles compute in float32.
+# Functions in float64; both oracles compute them in float32.
 DOUBLES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
     "Erf": lambda x, given: _error(x),
     "Gelu": _gelu,
@@ -55,21 +55,21 @@ DOUBLES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
     "Swish": lambda x, given: x / (1 + np.exp(-given.get("alpha", 1.0) * x)),
     "Mish": lambda x, given: x * np.tanh(np.log1p(np.exp(x))),
 }
-# ONNX Runtime resizes other axes than the last ones wrongly, and multiplies a DFT's angles out in float32.
+# ONNX Runtime resizes axes other than the last ones incorrectly, and computes DFT angles in float32.
 REFERENCE_FIRST = frozenset({"Resize", "DFT", "STFT"})
 
-# Given a tensor without elements, ONNX Runtime ends the process in the first of these (in TopK and DFT up to version 1.30), never ends
-# itself in a convolution, and leaves the result of a product unwritten.
+# On empty tensors, ONNX Runtime crashes in the first of these (in TopK and DFT up to version 1.30), hangs in a
+# convolution, and leaves a matmul's result uninitialised.
 WRONG_OF_NOTHING = frozenset(
     {"Einsum", "LSTM", "GRU", "RNN", "Unique", "TopK", "DFT", "Conv", "ConvTranspose", "ConvInteger", "MatMul", "Gemm"}
 )
 
 
 class RefusedError(Exception):
-    """Every oracle refuses the node, for this reason."""
+    """Raised if every oracle rejects the node, with the reason."""
 
 
-# Operators with windows, and which input has the filters; 0 for none.
+# Operators with windows, and the input index of the filters; 0 for none.
 WINDOWED = {
     "Conv": 1,
     "ConvInteger": 1,
@@ -97,7 +97,7 @@ def window_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
         extent = (kernel[k] - 1) * given.get("dilations", [1] * len(sizes))[k] + 1
         room = size + pads[k] + pads[k + len(sizes)] - extent
         if given.get("ceil_mode", 0) and mode == b"NOTSET":
-            # One window may run over the end, where it begins inside of the input or of the padding in front.
+            # One window may extend past the end if it starts inside the input or the leading padding.
             stride = given.get("strides", [1] * len(sizes))[k]
             last = -(-room // stride)
             room = last - int(last * stride >= size + pads[k])
@@ -107,9 +107,9 @@ def window_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
 
 
 def diagonal_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
-    """NumPy, by which onnx's reference computes, stretches an axis of 1 to one of 0 along a diagonal too."""
+    """Reject diagonals where NumPy, used by onnx's reference, broadcasts an axis of 1 to one of 0."""
     equation = next(one.s.decode() for one in node.attribute if one.name == "equation")
-    given = dict(zip(dict.fromkeys(node.input), shapes, strict=True))  # an operand that is read twice has one shape
+    given = dict(zip(dict.fromkeys(node.input), shapes, strict=True))  # repeated operands have one shape
     for name, term in zip(node.input, equation.replace(" ", "").split("->")[0].split(","), strict=True):
         shape = given[name]
         front, _, back = term.partition("...")
@@ -120,7 +120,7 @@ def diagonal_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
 
 
 def refusal_of(node: NodeProto, data: Sequence[Data]) -> str:
-    """Why ONNX's text forbids operands that both oracles take."""
+    """Return why ONNX forbids operands that both oracles accept; empty if it does not."""
     shapes = [() if isinstance(one, list) else one.shape for one in data]
     if node.op_type == "PRelu" and len(data) > 1:
         x, slope = shapes[:2]
@@ -174,7 +174,7 @@ def model_of(node: NodeProto, names: Sequence[str], data: Sequence[Data], opset:
 
 
 class OneNode:
-    """`names`: of the node's inputs and of what its bodies capture, each once."""
+    """`names`: the node's inputs and the captures of its bodies, each once."""
 
     def __init__(self, node: NodeProto, names: Sequence[str], data: Sequence[Data], opset: int) -> None:
         self.node, self.names, self.opset = node, list(names), opset
@@ -192,7 +192,7 @@ class OneNode:
                 self.refusal = f"{type(error).__name__}: {error}"
 
     def __call__(self, data: Sequence[Data]) -> list[Data]:
-        """The outputs that have names. Raises RefusedError."""
+        """Return the named outputs. Raise RefusedError if no oracle accepts the node."""
         if why := refusal_of(self.node, data):
             raise RefusedError(why)
         if self.own(data):
@@ -211,12 +211,12 @@ class OneNode:
         return self.node.op_type in REFERENCE_FIRST
 
     def by_torch(self) -> bool:
-        """Whether it is a Resize by a mode of whose place in one element onnx's reference has another idea than the specification."""
+        """Return whether it is a Resize with pytorch_half_pixel, which onnx's reference computes wrongly for output size 1."""
         modes = [one.s for one in self.node.attribute if one.name == "coordinate_transformation_mode"]
         return self.node.op_type == "Resize" and modes == [b"pytorch_half_pixel"]
 
     def by_other(self, data: Sequence[Data]) -> list[Data]:
-        """The results of the oracle that was not asked. Raises RefusedError."""
+        """Return the results of the other oracle. Raise RefusedError if it rejects the node."""
         if why := refusal_of(self.node, data):
             raise RefusedError(why)
         return self.by_runtime(data) if self.reference_first(data) else self.by_reference(data)
@@ -235,7 +235,7 @@ class OneNode:
         return self.node.op_type in DOUBLES and data[0].dtype == np.float64
 
     def by_reference(self, data: Sequence[Data]) -> list[Data]:
-        """The results of onnx's executor in Python; narrow floats are computed in float32 and rounded at the end."""
+        """Return the results of onnx's Python executor; low-precision floats are computed in float32 and rounded at the end."""
         if self.node.op_type == "Loop" and not self.node.input[1]:
             raise RefusedError("onnx's reference takes a condition left out for a false one")
         wide = [widened(one) for one in data]
@@ -262,7 +262,7 @@ class OneNode:
         return results
 
     def types(self) -> list[Any] | None:
-        """The element types of the outputs, by inference; None where that does not know them."""
+        """Return the element types of the outputs by inference; None if it cannot tell."""
         if self.dtypes is None:
             given = {one.name: one.type for one in self.model.graph.input}
             try:
@@ -291,7 +291,7 @@ def epsilon(dtype: Any) -> float:
 
 
 def same(one: Data, other: Data) -> bool:
-    """Equal, shape and type too; a NaN is a NaN, and a zero a zero."""
+    """Return whether both are equal, with equal shape and type; NaN equals NaN, and -0 equals 0."""
     if isinstance(one, list) or isinstance(other, list):
         return (
             isinstance(one, list)
@@ -305,7 +305,7 @@ def same(one: Data, other: Data) -> bool:
 
 
 def describe(got: Data, expected: Data) -> str:
-    """The place where two values differ first."""
+    """Describe the first position where two values differ."""
     if isinstance(got, list) or isinstance(expected, list):
         return f"{got} instead of {expected}"[:300]
     if got.dtype != expected.dtype:

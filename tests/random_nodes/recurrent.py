@@ -54,7 +54,7 @@ def number(m: Maker, name: str, value: Any, dtype: str) -> NodeProto:
 
 
 def chain(m: Maker, x: str, dtype: str, others: list[Value], prefix: str) -> tuple[list[NodeProto], str, list[Value]]:
-    """A few steps on a value of a body that keep its shape; those whose results have known bits."""
+    """Return one to three bit-exact body nodes that keep the shape of `x`, their result's name and the values they capture."""
     nodes: list[NodeProto] = []
     used: list[Value] = []
     signed = dtype[0] != "u"
@@ -86,7 +86,7 @@ CARRIED = ("float32", "float32", "int64", "int32")
 
 
 def narrower(m: Maker, x: Value) -> list[Value]:
-    """Values that broadcast to the shape of another."""
+    """Return values that broadcast to the shape of another."""
 
     def fits(v: Value) -> bool:
         return v.rank <= x.rank and all(
@@ -152,7 +152,8 @@ def loop(m: Maker, op: str) -> None:
     go = m.constant(np.array(True)) if bounded or m.chance(0.5) else None
 
     def expected(given: dict[str, Any], results: list[Any]) -> list[Any]:
-        """ONNX Runtime forgets the sizes of what no trip made, and gives scalars an axis; onnx's reference joins rows end to end."""
+        """Fix shapes: ONNX Runtime loses sizes if there was no iteration and adds an axis to scalars; onnx's
+        reference concatenates scan outputs."""
         shape = given[x.name].shape
         for one in results[1:]:
             if not given[x.name].size and one.ndim != 1 + len(shape):

@@ -1,4 +1,4 @@
-"""The functions that make a node, by operator."""
+"""The generator functions of nodes, by operator."""
 
 from __future__ import annotations
 

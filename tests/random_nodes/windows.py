@@ -1,4 +1,4 @@
-"""Operators of windows and places: convolutions, pooling, resizing, sampling."""
+"""Operators with windows and sampling: convolution, pooling, resizing, grid sampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from random_nodes.table import makes
 def image(
     m: Maker, axes: int, channels: int | None = None, least: int = 1, dtypes: Any = REAL, **options: Any
 ) -> Value:
-    """[batch][channels] and as many axes."""
+    """Return [batch, channels, ...] with that many spatial axes."""
 
     def fits(v: Value) -> bool:
         return (
@@ -51,7 +51,8 @@ def window(m: Maker, x: Value, dilated: bool = True, padded: bool = True, pools:
         given["strides"] = strides
     if any(one > 1 for one in dilations):
         given["dilations"] = dilations
-    # Where a stride is larger than its window, the formula for the padding of SAME_UPPER is negative: poolings of executors differ.
+    # If the stride exceeds the window, SAME_UPPER padding is negative by its formula, and implementations of pooling
+    # differ.
     narrow = not pools or all(stride <= size for stride, size in zip(strides, given["kernel_shape"], strict=True))
     if m.chance(0.15) and padded and given["dilations"] is None and narrow:
         given["auto_pad"] = m.one(["SAME_UPPER", "SAME_LOWER", "VALID"])
@@ -63,7 +64,7 @@ def window(m: Maker, x: Value, dilated: bool = True, padded: bool = True, pools:
 
 
 def filters(m: Maker, dtype: str, sizes: list[int], **options: Any) -> Value:
-    """Constant mostly, given by a call, or computed."""
+    """Return filters: mostly constant, else an input or computed."""
     kind = m.random.random()
     if kind < 0.6:
         return m.leaf(dtype, m.fixed(*sizes), -2, 2, constant=True, **options)
@@ -249,7 +250,7 @@ def matmul_integer(m: Maker, op: str) -> None:
 def whole_convolution(
     m: Maker, x: Value, w: Value, attributes: dict[str, Any], zx: Value | None, zw: Value | None
 ) -> Any:
-    """An integer convolution by one in float32, in which integers of this size are exact."""
+    """Return an oracle of an integer convolution through float32, in which integers of this size are exact."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], **{k: v for k, v in attributes.items() if v is not None})
     by: list[OneNode] = []
 

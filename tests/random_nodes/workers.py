@@ -1,4 +1,4 @@
-"""Seeds run by several processes: a process that ends or hangs costs its seed and no more."""
+"""Runs seeds in several processes: a process that crashes or hangs only loses its seed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Any
 
 import pumice
 
-# A function and a class of a module, so that both are picklable.
+# Module-level, so that both can be pickled.
 Run = Callable[[int, pumice.Context, Any], Any]
 Lost = Callable[[int, list[str]], Any]
-LONGEST = 300.0  # seconds for one seed
+LONGEST = 300.0  # seconds per seed
 
 
 def flat(text: str, most: int = 600) -> str:
-    """One line of a report."""
+    """Return the text as one line of a report."""
     return text.replace("\n", " ")[:most]
 
 
 def caught(run: Run, seed: int, context: pumice.Context, options: Any, lost: Lost) -> Any:
-    """One seed; a mistake of the suite itself is told like a failure."""
+    """Run one seed; an error in the suite itself is reported like a failure."""
     try:
         return run(seed, context, options)
     except Exception as error:
@@ -37,7 +37,7 @@ def caught(run: Run, seed: int, context: pumice.Context, options: Any, lost: Los
 
 
 def serve(connection: Connection, run: Run, options: Any, lost: Lost) -> None:
-    """A worker: one context, one seed after another until it is told None."""
+    """Run a worker: one context, one seed after another until it receives None."""
     device = os.environ.get("PUMICE_DEVICE")
     context = pumice.Context(device) if device else pumice.Context()
     while (seed := connection.recv()) is not None:
@@ -53,9 +53,7 @@ class Worker:
 
 
 def results(given: argparse.Namespace, run: Run, options: Any, lost: Lost) -> Iterator[Any]:
-    """The results of `run` for each seed, in any order. lost: makes what stands for a seed without one, from the
-    reasons.
-    """
+    """Yield the results of `run` for each seed, in any order. lost: makes the result of a seed whose worker died, from the reasons."""
     spawn = multiprocessing.get_context("spawn")
     end = time.monotonic() + given.seconds
     ahead = itertools.takewhile(lambda _: time.monotonic() < end, given.seeds)

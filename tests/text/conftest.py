@@ -1,4 +1,4 @@
-"""The example's generator, which all tests of this folder share."""
+"""Fixtures of the text tests: the example's generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates of folders: messages to the text and tokens that a model takes."""
+"""Chat templates of model folders: from messages to the prompt text and its tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Opened = Callable[..., pumice.text.Generator]
 
 @pytest.fixture
 def opened(tmp_path: Path, context: pumice.Context) -> Opened:
-    """Opens the example with these settings of its tokenizer, this file of a template, these prompt templates."""
+    """Open the example with these tokenizer settings, this template file, these prompt templates."""
 
     def made(
         settings: dict[str, Any] | None = None, template: str | None = None, roles: dict[str, str] | None = None

@@ -1,4 +1,4 @@
-"""Chat templates and tokenizers that would run for ever, fill the memory or panic: refused as an error of the folder."""
+"""Chat templates and tokenizers that would hang, exhaust memory or panic are rejected with an error of the folder."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ BOMBS = {
 
 @pytest.fixture
 def short_memory() -> Iterator[None]:
-    """A limit of the address space, so that a bomb is a MemoryError and not the end of the machine."""
+    """Limit the address space, so that a memory bomb raises MemoryError and does not crash the machine."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
@@ -122,7 +122,7 @@ def test_the_limit_is_named(source: str, message: str, tmp_path: Path, monkeypat
 
 
 def test_what_templates_do_is_within_the_limits(tmp_path: Path) -> None:
-    """A long conversation, by all means that templates of models use."""
+    """A long conversation that uses all common template features."""
     source = """{%- macro shown(value, deep=0) -%}
     {%- if value is mapping -%}{{ value | tojson(indent=2) }}{%- else -%}{{ value | string | indent(4) }}{%- endif -%}
 {%- endmacro -%}

@@ -1,4 +1,4 @@
-"""Small decoders with Concat caches in many forms: text and logits are those of the same file run as it is, or the folder is refused."""
+"""Small decoders with Concat KV caches in many forms: text and logits match the unmodified file, or the folder is rejected."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ KEYS = {
 }
 
 
-OPERATORS = {  # in place of the scores: ONNX's Attention
+OPERATORS = {  # ONNX's Attention in place of the score computation
     "mask": "OK  a0 = Cast<to = 9>(mask)  a1 = Unsqueeze(a0, p12)  seen = And(ok, a1)  o = Attention(q, kk, vv, seen)",
     "lengths": "OK  o = Attention(q, kk, vv, ok, , , total1)",
     "causal": "OK  o = Attention<is_causal = 1>(q, kk, vv)",
@@ -102,7 +102,7 @@ OPERATORS = {  # in place of the scores: ONNX's Attention
 
 
 class Form(NamedTuple):
-    """A decoder's mask, what is added to its scores, how padding is hidden, how weights are computed and where positions come from."""
+    """A decoder's mask, the bias added to its scores, its padding mask, its softmax variant and its position source."""
 
     mask: str = "range"
     bias: str = "none"
@@ -114,9 +114,8 @@ class Form(NamedTuple):
 
     @property
     def is_refused(self) -> bool:
-        """Whether results depend on the number of tokens so far other than by positions (a bias from the end is the same for all keys, but
-        not for a sink), on later tokens, or on how many keys an operator has.
-        """
+        """Return whether results depend on the number of tokens so far other than by positions (a bias counted from
+        the end shifts all keys alike, but not a sink), on later tokens, or on the number of keys of an operator."""
         is_late = self.mask == "all" or self.keys == "last" or self.operator in ("lengths", "causal")
         return is_late or self.bias in ("log of all", "step") or (self.bias == "end" and self.weights == "sinks")
 
@@ -225,7 +224,7 @@ def model_of(form: Form) -> onnx.ModelProto:
 
 
 def plain_logits(model: onnx.ModelProto, ids: list[int], context: pumice.Context) -> Any:
-    """Of the file as it is, the whole text at once."""
+    """Return the logits of the unmodified file, run on the whole text at once."""
     feeds = {"ids": np.array([ids]), "mask": np.ones((1, len(ids)), np.int64), "places": np.arange(len(ids))[None]}
     feeds |= {name: np.zeros((1, 2, 0, 8), np.float32) for name in ("k0", "v0")}
     given = {value.name for value in model.graph.input}
@@ -245,7 +244,7 @@ def close(made: Any, expected: Any) -> bool:
 
 
 def check_text(form: Form, model: onnx.ModelProto, text: list[int], count: int) -> None:
-    """Compares the last tokens of a text with ONNX Runtime's, a prompt and then token by token."""
+    """Compare the last `count` tokens with ONNX Runtime's: a prefill, then token by token."""
     reference = Reference(model.SerializeToString(), NAMES)
     fed = text[:-count]
     for token in text[-count:]:
@@ -254,7 +253,7 @@ def check_text(form: Form, model: onnx.ModelProto, text: list[int], count: int) 
 
 
 def check_form(form: Form, folder: Path, context: pumice.Context, lengths: Sequence[int], count: int) -> None:
-    """Compares greedy text and logits with those of the file as it is, or finds that the folder is refused by the name of a node."""
+    """Compare greedy text and logits with the unmodified file, or check that the error names a node."""
     model = model_of(form)
     write_folder(folder, model, WORDS, CONTEXT)
     if form.is_refused:
@@ -277,13 +276,13 @@ def check_form(form: Form, folder: Path, context: pumice.Context, lengths: Seque
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: ", ".join(form))
 def test_forms_are_right_or_refused(form: Form, tmp_path: Path, context: pumice.Context) -> None:
-    """Prompts around the capacity (64 rows, then the context's), the window and a run's rows."""
+    """Prompt lengths around the cache capacity (64, then the context's), the window and the chunk size."""
     check_form(form, tmp_path, context, (1, 10, 61), 5)
 
 
 @pytest.mark.parametrize("length", [41, 105, 300, 1000, 2500, 3500, 4095])
 def test_a_step_at_any_length_is_refused(length: int, tmp_path: Path, context: pumice.Context) -> None:
-    """As tables of LongRoPE that change with the length: the capacity would be read for it."""
+    """Like LongRoPE tables that change with the length: they would see the cache capacity in its place."""
     model = model_of(Form(bias="step"))
     (threshold,) = (one for one in model.graph.initializer if one.name == "i70")
     threshold.CopyFrom(onnx.numpy_helper.from_array(np.array(length), "i70"))
@@ -303,7 +302,7 @@ def test_forms_by_chance_are_right_or_refused(seed: int, tmp_path: Path, context
 
 @pytest.mark.parametrize("form", [FORMS[1], FORMS[6], FORMS[7], FORMS[10]], ids=lambda form: ", ".join(form))
 def test_texts_of_a_batch_are_those_of_their_own(form: Form, tmp_path: Path, context: pumice.Context) -> None:
-    """Also where a decoder counts positions by the length of its caches, and runs one text at a time."""
+    """Also for a decoder that derives positions from the cache length and so runs one text at a time."""
     write_folder(tmp_path, model_of(form), WORDS, CONTEXT)
     prompts = ["3", "8 5 1 9 2 7 4 6 11 3 3 8", "5 1 2 4"]
     with Generator(tmp_path, context) as generator:
@@ -326,7 +325,7 @@ def test_what_is_taken_back_and_proposed_leaves_the_text(
 
 
 def test_a_length_that_attention_alone_may_read_is_refused(tmp_path: Path, context: pumice.Context) -> None:
-    """A decoder with GroupQueryAttention whose tables depend on how long the mask is (LongRoPE)."""
+    """A decoder with GroupQueryAttention whose tables depend on the mask length (LongRoPE)."""
     shutil.copytree(STORY, tmp_path, dirs_exist_ok=True)
     model = onnx.load(str(tmp_path / "model.onnx"), load_external_data=False)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([[1.0]], np.float32), "unit"))

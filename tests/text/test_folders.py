@@ -1,4 +1,4 @@
-"""Folders that lack something, hold something else, or mean harm: each is refused with the file and the field."""
+"""Incomplete, unsupported or malicious model folders: the error names the file and the field."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def setting(path: str, value: Any) -> Change:
-    """Changes a field of genai_config.json; None takes it away."""
+    """Change a field of genai_config.json; None removes it."""
 
     def change(folder: Path) -> None:
         file = folder / "genai_config.json"
@@ -190,7 +190,7 @@ def test_no_folder_is_named(tmp_path: Path) -> None:
 
 
 def as_optimum(folder: Path, **more: Any) -> None:
-    """The example in the form of optimum."""
+    """Write the example in the layout of optimum."""
     (folder / "genai_config.json").unlink()
     settings = {
         "model_type": "llama",
@@ -241,7 +241,7 @@ def test_a_form_of_two_models_is_refused(folder: Path) -> None:
 
 
 def test_words_without_a_token_have_no_text(folder: Path, context: pumice.Context) -> None:
-    """A model may know more words than its tokenizer."""
+    """A model's vocabulary may be larger than its tokenizer's."""
     with Generator(folder, context) as generator:
         tokens = generator.tokens
         assert tokens.decode([5, generator.device.words + 3]) == tokens.decode([5])

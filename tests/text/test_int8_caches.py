@@ -1,4 +1,4 @@
-"""Caches of int8: how far their logits are, what they say, what memory they take, and what sessions do with them."""
+"""int8 KV caches: error of the logits, generated text, memory, and session operations."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from pumice.text.rows import Rows
 
 PROMPT = "Once there was a fox"
 DRAWN: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "seed": 7}
-LEVEL = 1 / 254  # half a level, in parts of the largest of a row
+LEVEL = 1 / 254  # half a quantization step, relative to the row's maximum
 LAYERS = 3  # of the example
 
 
 @pytest.fixture(scope="module")
 def rounded(pumice_context: pumice.Context) -> Iterator[Generator]:
-    """The example with caches of int8."""
+    """The example with int8 KV caches."""
     with Generator(STORY, pumice_context, cache="int8") as made:
         yield made
 
 
 def bound_of(layers: int, logits: Any) -> float:
-    """How far a logit may be: keys and values of each layer are off by half a level, in parts of the largest logit if no error grows."""
+    """Return the error bound of a logit: K and V of each layer are off by half a step, relative to the largest logit."""
     return float(2 * layers * LEVEL * np.abs(logits).max())
 
 
@@ -46,7 +46,7 @@ def held_back(generator: Generator, count: int) -> list[int]:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_logits_are_within_the_bound_and_the_text_as_likely(precision: str, context: pumice.Context) -> None:
-    """The perplexity of a stored text is within half a percent of that with caches of floats."""
+    """The perplexity of a stored text is within 0.5% of the one with float caches."""
     with Generator(STORY, context, precision) as floats, Generator(STORY, context, precision, "int8") as rounded:
         tokens = held_back(floats, 400)
         expected, made = floats.logits(tokens), rounded.logits(tokens)
@@ -57,7 +57,7 @@ def test_logits_are_within_the_bound_and_the_text_as_likely(precision: str, cont
 
 
 def test_tokens_are_those_of_floats_but_where_two_are_near(rounded: Generator, generator: Generator) -> None:
-    """Of each place of what the rounded caches say, the logits of floats have that token as their likeliest, or within the bound of it."""
+    """At each position, the token is the float model's argmax or within the error bound of it."""
     prompt, near = generator.encoded(PROMPT), 0
     with rounded.session() as session:
         session(prompt, max_tokens=200)
@@ -72,7 +72,7 @@ def test_tokens_are_those_of_floats_but_where_two_are_near(rounded: Generator, g
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_models_that_join_their_caches_round_them_too(name: str, tmp_path: Path, context: pumice.Context) -> None:
-    """By Concat, where a kernel of its own writes the new rows, or by GroupQueryAttention."""
+    """The new rows are written by a separate kernel (Concat) or by GroupQueryAttention."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     tokens = [int(one) for one in np.random.default_rng(0).integers(0, WORDS, 40)]
     made = {}
@@ -90,7 +90,7 @@ def test_models_that_join_their_caches_round_them_too(name: str, tmp_path: Path,
 
 
 def logits_of(generator: Generator, texts: list[list[int]], cuts: Sequence[int] = ()) -> Any:
-    """Those behind the first text, which is read up to each cut and then to its end."""
+    """Return the logits after the first text, which is read up to each cut and then to its end."""
     rows = Rows(generator.device, len(texts), None)
     for cut in (*cuts, max(len(text) for text in texts)):
         rows.tokens = [text[:cut] for text in texts]
@@ -105,7 +105,7 @@ def logits_of(generator: Generator, texts: list[list[int]], cuts: Sequence[int] 
 def test_a_text_is_the_same_in_any_batch_and_however_it_is_read(
     name: str, precision: str, tmp_path: Path, context: pumice.Context
 ) -> None:
-    """Rows of one run see each other rounded, as later ones see them: no logit is farther off than sums in another order make it."""
+    """Tokens of one chunk attend to each other's quantized K and V, so logits differ only by summation order."""
     folder, random = write_folder(tmp_path, load(name).model, WORDS), np.random.default_rng(0)
     text, other = ([int(one) for one in random.integers(0, WORDS, count)] for count in (140, 300))
     with Generator(folder, context, precision, "int8") as generator:
@@ -121,7 +121,7 @@ def test_a_text_is_the_same_in_any_batch_and_however_it_is_read(
 
 @pytest.fixture(scope="module", params=["llama.script", "llama.dynamo", "llama_fused.script"])
 def small(request: pytest.FixtureRequest, pumice_context: pumice.Context, tmp_path_factory: Any) -> Iterator[Generator]:
-    """Decoders with caches of int8, by Concat and by GroupQueryAttention; their texts are numbers."""
+    """Decoders with int8 KV caches, by Concat and by GroupQueryAttention, whose texts are token ids."""
     folder = write_folder(tmp_path_factory.mktemp("small"), load(request.param).model, WORDS)
     with Generator(folder, pumice_context, cache="int8") as made:
         yield made
@@ -161,7 +161,7 @@ def test_caches_of_small_decoders_grow(small: Generator, monkeypatch: pytest.Mon
 def test_the_first_layer_stores_its_rows_to_half_a_level(
     name: str, precision: str, tmp_path: Path, context: pumice.Context
 ) -> None:
-    """Nothing that is rounded comes before its keys and values, so that those of caches of floats are the rows that are rounded."""
+    """No rounding precedes the first layer's K and V, so the float cache holds the exact values to be quantized."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     made: dict[str | None, list[Any]] = {}
     tokens = [int(one) for one in np.random.default_rng(0).integers(0, WORDS, 40)]
@@ -177,7 +177,7 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
             ]
     slack = {"fp32": 1e-3, "fp16": 0.05, "bf16": 0.05}[
         precision
-    ]  # in levels: kernels may round turned keys in another order
+    ]  # in quantization steps: the kernels may round RoPE keys in another order
     for floats, levels, scales in zip(made[None], made["int8"][:2], made["int8"][2:], strict=True):
         assert (np.abs(levels * scales[..., None] - floats) <= scales[..., None] * (0.5 + slack)).all()
         assert (np.abs(levels).max(-1) >= 126).all()
@@ -185,7 +185,7 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
 
 @pytest.mark.parametrize("name", ["llama.script", "llama_fused.script"])
 def test_what_is_no_number_is_seen_by_all_later_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
-    """A word whose embedding is NaN has such keys and values."""
+    """A token whose embedding is NaN has NaN keys and values."""
     bad = 7
     folder = write_folder(tmp_path, with_word(load(name).model, bad, np.nan), WORDS)
     with Generator(folder, context, cache="int8") as generator, generator.session() as session:
@@ -198,7 +198,7 @@ def test_what_is_no_number_is_seen_by_all_later_rows(name: str, tmp_path: Path, 
 
 
 def with_attributes(numbers: dict[str, int]) -> Recipe:
-    """The decoder with a sink beside the keys, or a window of them."""
+    """Return the decoder with these attention attributes: a sink or a window."""
     recipe = Writer(TINY, 64).recipe()
     nodes = [
         node._replace(attributes={**node.attributes, **numbers}) if node.op == "GroupQueryAttention" else node
@@ -225,7 +225,7 @@ def test_sinks_and_windows(numbers: dict[str, int], context: pumice.Context) -> 
 
 
 def test_a_layer_takes_as_many_dispatches_as_with_floats(pumice_context: pumice.Context) -> None:
-    """By the kernels of GPUs: rotary embedding with the caches and their rounding is one, and attention another."""
+    """On GPU kernels, RoPE with the cache write and quantization is one dispatch, and attention another."""
     counts = {}
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as context:
         for in_int8 in (False, True):
@@ -240,7 +240,7 @@ def test_a_layer_takes_as_many_dispatches_as_with_floats(pumice_context: pumice.
 
 
 def test_memory_is_half_of_float16(pumice_context: pumice.Context) -> None:
-    """A row of a head has as many bytes as elements, and a scale of two bytes."""
+    """Each head of a row has one byte per element and a two-byte scale."""
     taken = {}
     for cache in ("float16", "int8"):
         with Generator(STORY, pumice_context, "fp16", cache) as generator:

@@ -1,4 +1,4 @@
-"""Tokens and logits of decoders beside ONNX Runtime's CPU provider."""
+"""Tokens and logits of decoders against ONNX Runtime's CPU provider."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from decoder_folders import DECODERS, NAMES, STORY, WORDS, Reference, perplexity
 pytest.importorskip("tokenizers")
 pytest.importorskip("onnxruntime")
 
-# Rounding errors of a layer, in parts of the largest logit, if none of them grows: as many roundings as the sums on the longest way
-# have terms (fp32, each sum's terms rounded one by one), and as many as there are tensors stored on it (fp16, sums being fp32).
+# Relative rounding error of the logits if no error grows: one rounding per term of the sums on the longest path (fp32),
+# and one per tensor stored on it (fp16, with fp32 sums).
 FP32, FP16 = 2.0**-24, 2.0**-11
 TERMS = {"story": 3 * (4 * 128 + 32 + 256 + 256 + 512) + 256, "corpus": 2 * (4 * 32 + 8 + 48 + 256 + 64) + 64}
 TENSORS = {"story": 3 * 16 + 3, "corpus": 2 * 24 + 3}
 
 
 def bound_of(kind: str, precision: str, logits: Any) -> float:
-    """How far a logit may be from ONNX Runtime's: both round, so twice the errors of one."""
+    """Return the maximum difference from ONNX Runtime's logits: twice the error bound, as both round."""
     relative = TERMS[kind] * FP32 + (TENSORS[kind] * FP16 if precision == "fp16" else 0)
     return float(2 * relative * np.abs(logits).max())
 
@@ -31,9 +31,10 @@ def bound_of(kind: str, precision: str, logits: Any) -> float:
 def check_greedy(
     generator: pumice.text.Generator, reference: Reference, prompt: list[int], count: int, kind: str
 ) -> int:
-    """Compares greedy tokens; where two logits are nearer than the bound either is right. Gives the number of such places.
+    """Compare greedy tokens; if two logits are closer than the bound, either token is right. Return the number of such
+    positions.
 
-    The reference is fed the tokens that were made, so that what follows on such a place is compared as well.
+    The reference is fed the generated tokens, so that tokens after such a position are compared as well.
     """
     session = generator.session()
     for _ in session.stream(prompt, max_tokens=count):
@@ -65,7 +66,7 @@ def test_greedy_tokens_of_the_corpus_are_those_of_onnx_runtime(
 
 
 def test_a_model_that_joins_its_caches_runs_at_another_precision(tmp_path: Path, context: pumice.Context) -> None:
-    """Its caches are cast where it reads them, also where it reads how many rows they have."""
+    """Its caches are cast where they are read, also where their length is read."""
     model = load("llama.script").model
     folder = write_folder(tmp_path, model, WORDS)
     with pumice.text.Generator(folder, context, "fp16") as generator:
@@ -78,7 +79,7 @@ def test_greedy_tokens_of_the_example_are_those_of_onnx_runtime(context: pumice.
     with pumice.text.Generator(STORY, context) as generator:
         prompt = generator.encoded("There once lived a baker")
         end = generator.folder.ends[0]
-        generator.folder = generator.folder.__class__(**{**vars(generator.folder), "ends": ()})  # goes on behind an end
+        generator.folder = generator.folder.__class__(**{**vars(generator.folder), "ends": ()})  # ignores end tokens
         near = check_greedy(generator, Reference(str(STORY / "model.onnx")), prompt, 256, "story")
         assert near <= 4
     assert end == 0
@@ -86,7 +87,7 @@ def test_greedy_tokens_of_the_example_are_those_of_onnx_runtime(context: pumice.
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_logits_are_within_the_bound(precision: str, context: pumice.Context) -> None:
-    """Of 4-bit weights, as a whole prompt in chunks."""
+    """4-bit weights; the whole prompt is read in chunks."""
     text = (STORY / "held_back.txt").read_text().split("\n")[0]
     with pumice.text.Generator(STORY, context, precision) as generator:
         tokens = generator.encoded(text)[:120]

@@ -1,4 +1,4 @@
-"""The kernel that chooses tokens, beside NumPy: which tokens may come, how often, and that a seed says all."""
+"""The sampling kernel against NumPy: possible tokens, their frequencies, and reproducibility by seed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NONE = 0xFFFFFFFF
 
 
 def words_of(device: Device, logits: Any) -> Words:
-    """A batch with these logits, [images, words]."""
+    """Return a batch with these logits, [batch, vocab_size]."""
     words = device.new_words(len(logits))
     words.logits.upload(np.asarray(logits, np.float32)[:, None])
     return words
 
 
 def draws(device: Device, logits: Any, choices: list[Choice], rounds: int, seen: Any = None) -> Any:
-    """Tokens, [rounds, images]: the same logits at places 0, 1, .. Without chance both ways of choosing have to make the same."""
+    """Sample tokens, [rounds, batch]: the same logits at positions 0, 1, ... Without randomness both sampling kernels must agree."""
     found = draws_in_a_way(device, logits, choices, rounds, seen, "drawn")
     if all(choice.temperature <= 0 for choice in choices):
         assert (draws_in_a_way(device, logits, choices, rounds, seen, "greedy") == found).all()
@@ -49,7 +49,7 @@ def draws_in_a_way(device: Device, logits: Any, choices: list[Choice], rounds: i
 
 
 def probabilities(logits: Any, choice: Choice) -> Any:
-    """What each token's share is."""
+    """Return the probability of each token."""
     scores = np.asarray(logits, np.float64) / choice.temperature
     kept = np.ones(len(scores), bool)
     if choice.top_k:
@@ -82,7 +82,7 @@ def spread(words: int, seed: int, scale: float = 2.0) -> Any:
     ids=str,
 )
 def test_frequencies_are_those_of_the_distribution(choice: Choice, generator: Generator) -> None:
-    """Chi-squared of 16 images of 250 places, which have seeds of their own; tokens that are left out never come."""
+    """Chi-squared test over 16 sequences of 250 positions with different seeds; filtered tokens never appear."""
     images, rounds = 16, 250
     logits = spread(generator.device.words, 3)
     choices = [choice._replace(seed=100 + i) for i in range(images)]
@@ -107,7 +107,7 @@ def test_frequencies_are_those_of_the_distribution(choice: Choice, generator: Ge
 def test_a_token_depends_on_its_own_text_alone(
     seed: int, top_k: int, top_p: float, temperature: float, generator: Generator
 ) -> None:
-    """An image has the same tokens alone and as any of a batch, and they are among those that are left in."""
+    """A sequence gets the same tokens alone and in any batch, all of nonzero probability."""
     choice = Choice(temperature, top_k, top_p, seed=seed)
     logits = spread(generator.device.words, seed % 1000)
     alone = draws(generator.device, logits[None], [choice], 6)[:, 0]
@@ -132,7 +132,7 @@ CUTS = [
 def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
     least: int, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By 1, 6 and 60 workgroups, many times with one list: the last of them to end takes the token and leaves all as it was."""
+    """With 1, 6 and 60 workgroups, on one command list run repeatedly: the last workgroup picks the token and resets the counters."""
     device = copy.copy(generator.device)
     device.words = 6007
     monkeypatch.setattr("pumice.text.device._LEAST_STRETCH", least)
@@ -152,7 +152,7 @@ def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
 def test_tokens_do_not_depend_on_how_words_are_cut(
     choice: Choice, ties: bool, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More words than one workgroup looks at: 1, 6 and 60 workgroups choose the same, and what the distribution leaves."""
+    """With a vocabulary larger than a workgroup's chunk, 1, 6 and 60 workgroups sample the same tokens, none of them filtered out."""
     device = copy.copy(generator.device)
     device.words = 6007
     logits = spread(device.words, 9, 3.0)

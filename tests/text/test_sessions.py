@@ -1,4 +1,4 @@
-"""Streams, turns, rewinding, forks and batches."""
+"""Tests of sessions: streams, turns, rewinding, forks and batches."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_rewinding_takes_back_tokens(generator: Generator) -> None:
 def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(
     generator: Generator, counts: tuple[int, ...]
 ) -> None:
-    """They come one after the other: the largest is all that there is, and a session that is closed has none."""
+    """Chunk sizes run one after the other, so only the largest buffer is allocated; a closed session has none."""
     session = generator.session()
     session._rows.make_room(512)
     for count in counts:
@@ -154,7 +154,7 @@ def test_forks_share_the_caches_until_one_goes_on(generator: Generator) -> None:
 
 
 def test_a_step_makes_no_binding_and_no_pipeline(generator: Generator) -> None:
-    """Whatever the length: kernels read it."""
+    """At any length, because the kernels read the length from a buffer."""
     session = generator.session()
     stream = session.stream(PROMPT, max_tokens=200, choose=None, **DRAWN)
     assert_steps_are_recorded(session, stream, begun=4)
@@ -198,7 +198,7 @@ def test_caches_grow_where_a_text_outgrows_them(generator: Generator, monkeypatc
 
 
 class Interrupted(dict[Any, Any]):
-    """Recordings that are not let go: Ctrl-C comes meanwhile."""
+    """Recordings whose release is interrupted by Ctrl-C."""
 
     def clear(self) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Proposals that are checked several at once: the text is the one that is made without them, in fewer runs where they are right."""
+"""Speculative decoding: the text equals the one without proposals, in fewer runs if the proposals are right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("width", [1, 3, 15])
 def test_the_text_is_the_one_without_proposals(width: int, options: dict[str, Any], generator: Generator) -> None:
-    """Also where tokens are drawn: a draw depends on the seed, the place and the text alone."""
+    """Also with sampling: a sample depends only on the seed, the position and the text."""
     for prompt in (PROMPT, "One evening"):
         expected = generator(prompt, max_tokens=120, **options)
         assert generator(prompt, max_tokens=120, speculate="ngram", width=width, **options) == expected
@@ -40,7 +40,7 @@ def test_the_text_is_the_one_without_proposals(width: int, options: dict[str, An
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_draft_that_is_the_model_is_always_right(options: dict[str, Any], generator: Generator) -> None:
-    """Of four tokens of a run three are proposed, and drawn with the same random numbers."""
+    """Of four tokens per run, three are proposed, sampled with the same random numbers."""
     expected = generator(PROMPT, max_tokens=81, **options)
     assert generator.timing.runs == 80
     assert generator(PROMPT, max_tokens=81, speculate=generator, width=3, **options) == expected
@@ -71,7 +71,7 @@ def test_other_caches_and_precisions(precision: str, cache: str | None, context:
 
 
 class Wrong:
-    """Proposes what is never right, or as much as is asked for."""
+    """Proposes as many tokens as requested, all of them wrong."""
 
     def __init__(self, words: int) -> None:
         self.asked: list[int] = []
@@ -120,7 +120,7 @@ def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pyt
 
 @pytest.mark.parametrize("speculate", [None, "ngram", STORY], ids=["alone", "ngram", "draft"])
 def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Generator) -> None:
-    """A prompt that comes while another stream is under way ends that one, whose tokens would follow on another text."""
+    """A prompt read while another stream is active ends that stream, because its tokens would follow another text."""
     given = {"speculate": generator if speculate == STORY else speculate}
     session, expected = generator.session(), generator.session()
     first = session.stream(PROMPT, max_tokens=40, **given)
@@ -141,7 +141,7 @@ def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Genera
 
 @pytest.mark.parametrize("speculate", [None, "ngram"])
 def test_a_stream_that_finds_no_room_says_so(speculate: str | None, generator: Generator) -> None:
-    """Of two streams of a session the first fills the context, which had room when the second was opened."""
+    """The first of two streams fills the context, which had free space when the second was opened."""
     session = generator.session()
     long = (generator.encoded("the fox ") * 200)[:507]
     first = session.stream(long, max_tokens=1000)
@@ -160,7 +160,7 @@ def test_a_stream_that_finds_no_room_says_so(speculate: str | None, generator: G
 
 
 def test_a_run_makes_no_binding_and_no_pipeline(generator: Generator) -> None:
-    """Once each kernel was wanted: which ones a turn needs depends on how many proposals are kept."""
+    """After each kernel was used once: the number of accepted proposals decides which kernels a run needs."""
     generator(PROMPT, max_tokens=200, speculate=generator)
     session = generator.session()
     stream = session.stream(PROMPT, max_tokens=200, speculate=generator)
@@ -180,7 +180,7 @@ def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -
 
 
 def interrupted_at(place: int) -> Callable[[pumice.Tensor, Any], None]:
-    """Tensor.upload, which raises KeyboardInterrupt at the upload of this number."""
+    """Return a Tensor.upload that raises KeyboardInterrupt at upload number `place`."""
     numbers, whole = itertools.count(), pumice.Tensor.upload
 
     def upload(tensor: pumice.Tensor, array: Any) -> None:
@@ -195,7 +195,7 @@ def interrupted_at(place: int) -> Callable[[pumice.Tensor, Any], None]:
 def test_an_interruption_at_any_upload_leaves_the_text_right(
     options: dict[str, Any], generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also at those of the first run, which makes the recordings that later runs take. New tensors hold zeros, as memory may."""
+    """Includes uploads of the first run, which creates the recordings of later runs. New tensors are zeroed, as memory may be."""
     prompt = generator.encoded(PROMPT)
     empty = pumice._pumice.empty
 
@@ -224,7 +224,7 @@ def test_an_interruption_at_any_upload_leaves_the_text_right(
 
 
 class Counted(list[int]):
-    """A text that counts what is read of it."""
+    """A text that counts how many of its tokens are read."""
 
     read = 0
 
@@ -275,7 +275,7 @@ def test_the_bits_of_rows_are_those_of_their_texts() -> None:
 def test_places_are_int64_whatever_numpy_takes_by_default(
     generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy 1 takes int32 for whole numbers on Windows."""
+    """On Windows, NumPy 1 uses int32 as its default integer."""
     expected, whole = generator(PROMPT, max_tokens=20), np.arange
 
     def arange(*given: Any, dtype: Any = np.int32) -> Any:
@@ -289,9 +289,10 @@ JOINING = ["llama.script", "llama.dynamo", "mixture_of_experts.script", "llama.f
 
 
 def assert_same_text(given: Session, expected: Session, options: dict[str, Any]) -> None:
-    """The tokens are the same, or the first that differ have logits as near as what kernels of one row and of several round.
+    """Check that the tokens are equal, or that the first differing ones have logits within the rounding of kernels.
 
-    Logits of 16 bits are that near to one another in one text of some tens. What a draw makes of them is not computed again here.
+    Kernels for one row and for several round differently. In one of some tens of texts, 16-bit logits are that close.
+    Sampling is not repeated here.
     """
     if given.tokens == expected.tokens:
         return
@@ -311,7 +312,7 @@ def assert_same_text(given: Session, expected: Session, options: dict[str, Any])
 @pytest.mark.parametrize("cache", [None, "int8"])
 @pytest.mark.parametrize("name", JOINING)
 def test_models_that_join_their_caches(name: str, cache: str | None, tmp_path: Path, context: pumice.Context) -> None:
-    """Also where these are rounded: rows that are checked together see each other as the cache has them."""
+    """Also with quantized caches: tokens verified together attend to each other's quantized K and V."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache=cache) as generator:
         assert generator.device.roomy.is_apart
@@ -329,7 +330,7 @@ def test_models_that_join_their_caches(name: str, cache: str | None, tmp_path: P
 
 @pytest.mark.parametrize("name", JOINING)
 def test_rows_of_a_run_see_rounded_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
-    """The caches hold what those of rows hold that are read one at a time, but for what kernels of one row and of several round."""
+    """The caches equal those of token-by-token reading, except for the rounding of single- and multi-row kernels."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache="int8") as generator:
         made = []
@@ -349,7 +350,7 @@ def test_rows_of_a_run_see_rounded_rows(name: str, tmp_path: Path, context: pumi
 
 @pytest.fixture(scope="module")
 def numbers(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
-    """A decoder of other words."""
+    """A decoder with another vocabulary."""
     folder = write_folder(tmp_path_factory.mktemp("numbers"), load("llama.script").model, WORDS)
     with Generator(folder, pumice_context) as made:
         yield made
@@ -379,7 +380,7 @@ def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Genera
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 def test_whole_numbers_of_numpy_are_options(dtype: Any, generator: Generator) -> None:
-    """Also small ones, of which sums with the text's length would be cut."""
+    """Also small integer types, whose sums with the text length would overflow."""
     prompt = generator.encoded("the fox ") * 40
     given = {"max_tokens": 20, "width": 3, "top_k": 200, "seed": 5}
     options = {"speculate": "ngram", "temperature": 1.0}

@@ -1,4 +1,4 @@
-"""What a decoder's step of one token consists of: dispatches and barriers for each layer."""
+"""Dispatches and barriers per layer of a decoder's single-token step."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ PLACES, ROOM = 512, 256
 
 
 class Exported(Writer):
-    """The decoder with queries, keys and values by products of their own, and each residual's sum as a part of the next normalisation:
-    the importer makes Add and RMSNormalization of SkipSimplifiedLayerNormalization.
-    """
+    """A decoder with separate matmuls for Q, K and V, and residual adds in SkipSimplifiedLayerNormalization, which
+    the importer expands to Add and RMSNormalization."""
 
     def layer(self, i: int, x: str) -> str:
         shape, base = self.shape, f"l{i}."
@@ -42,7 +41,7 @@ class Exported(Writer):
         return f"{whole}|{down}"
 
     def skip(self, name: str, x: str, more: str) -> tuple[str, str]:
-        """The normalised sum, and the sum."""
+        """Return the normalised sum, and the sum."""
         whole = self.add("Add", [x, more], [f"{name}.sum"])
         return super().norm(name, whole), whole
 
@@ -51,14 +50,14 @@ class Exported(Writer):
 
 
 def device_of(context: pumice.Context, layers: int, fuse: bool = True, form: type[Writer] = Writer) -> Device:
-    """A decoder as onnxruntime-genai exports it, with random weights of 4 bits."""
+    """A decoder as onnxruntime-genai exports it, with random 4-bit weights."""
     shape = dataclasses.replace(TINY, layers=layers)
     roomy = in_room(form(shape, PLACES).recipe(), Folder("", "", "model.onnx", ""), "fp32")
     return Device(context, graph_of(roomy.recipe).compile(context, "fp32", fuse=fuse), roomy, shape.words)
 
 
 def counted(device: Device, rows: int = 1) -> tuple[int, int]:
-    """Dispatches and barriers of a recorded step."""
+    """Return the dispatches and barriers of a recorded step."""
     texts = Rows(device, 1, None)
     texts.tokens = [[1] * rows]
     texts.make_room(ROOM)
@@ -69,9 +68,8 @@ def counted(device: Device, rows: int = 1) -> tuple[int, int]:
 
 @pytest.mark.parametrize(("form", "most"), [(Writer, 7), (Exported, 9)])
 def test_a_layer_takes_at_most_nine_dispatches(form: type[Writer], most: int, gpu_kernels: pumice.Context) -> None:
-    """The difference of decoders of two and of three layers: products of qkv (one or three), o, gate and up, down; rotary embedding
-    with the caches; attention and its combination. Products beside each other have no barrier between them.
-    """
+    """The difference between decoders of three and of two layers: matmuls of qkv (one or three), o, gate and up,
+    down; RoPE with the KV cache write; attention and its merge. Independent matmuls have no barrier between them."""
     (two, first), (three, second) = (counted(device_of(gpu_kernels, layers, form=form)) for layers in (2, 3))
     assert three - two <= most
     assert second - first <= 7
@@ -87,7 +85,7 @@ def test_a_layer_takes_at_most_nine_dispatches_by_the_kernels_of_cpu_drivers(con
 def test_logits_are_those_of_the_layers_as_they_are_written(
     rows: int, form: type[Writer], gpu_kernels: pumice.Context
 ) -> None:
-    """Both round the sums of a layer, by far less than the spread of the logits, and the logits to float16: to neighbours at most."""
+    """Both round a layer's sums, far below the spread of the logits; fp16 logits differ by at most one ulp."""
     made = []
     for fuse in (True, False):
         texts = Rows(device_of(gpu_kernels, 2, fuse, form), 1, None)

@@ -1,4 +1,4 @@
-"""The catalogue of operators, and its page in the docs."""
+"""The operator catalogue, and its page in the docs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_name_near_none_is_refused_alone() -> None:
 
 def test_every_operator_is_shown_as_text_html_and_json() -> None:
     for one in pumice.operators():
-        if one.domain != "pumice":  # ours alone
+        if one.domain != "pumice":  # pumice's own operators have no ONNX version or text
             assert one.since
             assert one.doc
         assert one.name in repr(one)

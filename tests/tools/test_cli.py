@@ -1,4 +1,4 @@
-"""The command line: what it prints, writes and returns."""
+"""The command line: its output, files and exit status."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DIGITS = str(DATA / "digits.onnx")
 
 @pytest.fixture(autouse=True)
 def device(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands take the device under test."""
+    """Make the commands use the device under test."""
     monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
 
 
 @pytest.fixture
 def images(tmp_path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Three held-back digits, in images.npy as well."""
+    """Three held-out digits, also written to images.npy."""
     held_back = np.load(DATA / "holdback.npz")["images"][:3]
     made: np.ndarray[Any, np.dtype[np.float32]] = (held_back[:, None] / 16).astype(np.float32)
     np.save(tmp_path / "images.npy", made)
@@ -46,10 +46,10 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: object, status: int =
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The message of a refusal, which has exit status 2 and prints nothing on standard output."""
+    """Return the error message of a command that exits with status 2 and prints nothing on stdout."""
     try:
         status = main([str(argument) for argument in arguments])
-    except SystemExit as stopped:  # argparse
+    except SystemExit as stopped:  # from argparse
         assert stopped.code == 2
         return capsys.readouterr().err
     captured = capsys.readouterr()
@@ -92,7 +92,7 @@ def test_info_says_how_each_precision_runs_and_what_is_lacking(capsys: pytest.Ca
 def test_a_policy_gives_precisions_by_node(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, images: np.ndarray[Any, Any], command: str
 ) -> None:
-    """conv1 has float32 alone; a name that no node has is refused."""
+    """Only conv1 is in fp32; a name that matches no node is an error."""
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"default": "fp16", "conv1": "fp32"}))
     given = (command, DIGITS, "--input", f"image={tmp_path}/images.npy", "--policy", policy)
@@ -154,7 +154,7 @@ def test_run_writes_and_summarises_the_outputs(
         np.testing.assert_array_equal(written, loaded(images))
     assert "probabilities: float32[3, 10]" in text
     assert context.info.name in text
-    assert text.count("\n  ") == 3  # the best classes of each row
+    assert text.count("\n  ") == 3  # the top classes of each row
 
 
 def test_run_as_json(capsys: pytest.CaptureFixture[str], images: np.ndarray[Any, Any], tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_run_on_pictures(capsys: pytest.CaptureFixture[str]) -> None:
 MNIST = "--image-mode=L --image-size=28 --image-invert=auto --image-scale=1/max"
 SQUEEZENET = "--image-scale=1/max --image-mean=0.485,0.456,0.406 --image-std=0.229,0.224,0.225"
 PICTURES: dict[str, tuple[str, str, str, str, float]] = {
-    # expected result: (model, picture, options, output, allowed)
+    # expected result: (model, image, options, output, allowed)
     "mnist_image1": ("mnist", "mnist_image1.png", MNIST, "probabilities", 1e-5),
     "zebra": ("squeezenet", "zebra.jpg", SQUEEZENET, "probabilities", 1e-5),
     "DefaultImage_128": ("candy", "DefaultImage.jpg", "--image-mode=BGR --image-size=128x128", "styled", 1e-2),
@@ -305,7 +305,7 @@ def test_validate_exits_with_1_and_names_the_first_divergence(
 ) -> None:
     from pumice.validation import proof
 
-    monkeypatch.setattr(proof.Options, "tolerance", lambda *_: 1e-12)  # nothing is close enough
+    monkeypatch.setattr(proof.Options, "tolerance", lambda *_: 1e-12)  # no result is that accurate
     text = output(capsys, "validate", DIGITS, status=1)
     assert "first node 'conv1' (Conv)" in text
     assert json.loads(output(capsys, "validate", DIGITS, "--json", status=1))["first_divergence"] == "conv1"
@@ -325,7 +325,7 @@ def test_what_cannot_be_proved_is_no_success(capsys: pytest.CaptureFixture[str],
 
 
 def text_model(path: Path) -> Path:
-    """A table of 64 positions is added to a sequence of any length, of which the file names one axis."""
+    """A model that adds a table of 64 positions to a sequence, one axis of which has a symbolic name."""
     nodes = [
         node("Shape", ["x"], ["length"], start=1, end=2),
         node("Slice", ["positions", "zero", "length", "zero"], ["table"]),
@@ -361,7 +361,7 @@ def test_a_size_of_a_batch_is_told_as_well(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(output(capsys, "validate", DIGITS, "--dim", "N=2", "--json"))["made_up"] == {}
 
 
-# ---- wrong use
+# ---- usage errors
 
 
 def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

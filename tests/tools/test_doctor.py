@@ -1,4 +1,4 @@
-"""`pumice doctor` on machines that are made up of files, variables and answers."""
+"""`pumice doctor` on simulated machines made of files, variables and command outputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DISCRETE = {"name": "NVIDIA H200", "kind": "discrete", "driver": "NVIDIA 580"}
 
 @dataclass
 class MadeUp:
-    """A machine on which nothing is wrong, until a test breaks something."""
+    """A simulated machine without problems, until a test breaks something."""
 
     root: Path
     unloadable: dict[str, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _full_path_is_a_file(made: MadeUp) -> None:
     made.environment["PUMICE_CACHE_DIR"] = "/scratch/kept"
 
 
-# What is broken, the subject of the one finding, words of its sentence, and its line.
+# What is broken, the subject of the only finding, words of its sentence, and its command line.
 BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     "no loader": (
         lambda made: made.unloadable.update({"libvulkan.so.1": "cannot open shared object file"}),

@@ -1,4 +1,4 @@
-"""One model whose names hold every dangerous character goes through every command and every text for people."""
+"""A model whose names contain every dangerous character, passed through all commands and all printed texts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DANGEROUS = frozenset(map(chr, CODES))
 LAYOUT = frozenset("\n\t")
 ALL = "".join(map(chr, CODES))
 SHELL = "'; touch pwned; echo '\"`touch pwned`$(touch pwned)[bold]\\"
-FORGED = "forged line"  # a text that would be a line of its own, were a line break printed
+FORGED = "forged line"  # would be a separate line if a line break were printed
 
 
 def hostile(name: str) -> str:
@@ -48,7 +48,7 @@ def hostile(name: str) -> str:
 
 
 def hostile_model(wrong: bool = False) -> onnx.ModelProto:
-    """Relu(x) + w, in names that hold everything; wrong: with a node that no operator is for."""
+    """Relu(x) + w, with hostile names; wrong: with a node of an unknown operator."""
     x, hidden, w, y = map(hostile, ("x", "hidden", "w", "y"))
     domain = hostile("domain") if wrong else ""
     nodes = [
@@ -64,7 +64,7 @@ def hostile_model(wrong: bool = False) -> onnx.ModelProto:
 
 
 def check(text: str, what: str = "") -> None:
-    """Fails for a dangerous character, and for a line that a name has made."""
+    """Fail if the text has a dangerous character, or a line injected by a name."""
     found = sorted(f"U+{ord(one):04X}" for one in set(text) & (DANGEROUS - LAYOUT))
     assert not found, (what, found, text[:2000])
     forged = [line for line in re.split(r"\r|\n", text) if line.startswith(FORGED)]
@@ -142,7 +142,7 @@ def test_no_command_prints_a_dangerous_character(
     }
     places = {name: str(folder / path) for name, path in paths.items()}
     status = main([word.format(**places) for word in line.split(" ")])
-    if line != "doctor":  # its status says whether this machine is in order
+    if line != "doctor":  # its status reports whether this machine works
         assert (status == 0) == (line in COMMANDS), status
     captured = capfd.readouterr()
     assert captured.out + captured.err, "a command that says nothing tests nothing"
@@ -156,7 +156,7 @@ def test_no_command_prints_a_dangerous_character(
 
 
 def texts(loaded: pumice.Model, folder: Path) -> dict[str, Callable[[], str]]:
-    """Every text that is made of a model, by what it is of."""
+    """Return functions that produce every text made from a model, by description."""
     with pumice.profile() as profile:
         result = loaded(X)
     run = [loaded.run_async(X)]
@@ -216,7 +216,7 @@ def test_data_keeps_the_names(loaded: pumice.Model) -> None:
 
 
 def test_no_record_of_a_name_shows_a_dangerous_character() -> None:
-    """Texts of what is rare: a lost device, a stored output, a reduced model, a policy."""
+    """Covers rarer texts: a lost device, a stored output, a reduced model, a policy."""
     from pumice.model.device_work import LostDevice
     from pumice.validation.precision_causes import Candidate
     from pumice.validation.reduce import Reduction
@@ -237,7 +237,7 @@ def test_no_record_of_a_name_shows_a_dangerous_character() -> None:
 
 
 def errors(loaded: pumice.Model, context: pumice.Context, folder: Path) -> dict[str, Callable[[], Any]]:
-    """Calls that are refused, by a message that has a name in it."""
+    """Return calls that fail, by description, each with a name in its message."""
     name = hostile("x")
 
     def graph() -> None:
@@ -329,12 +329,12 @@ def test_junit_and_files_of_baselines_are_readable(loaded: pumice.Model, folder:
     check(str(file_of(folder, hostile("test"), hostile("m"), cell, context.info).relative_to(folder)))  # type: ignore[arg-type]
 
 
-# ---- lines for pasting
+# ---- command lines to paste
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 def test_the_line_of_an_explanation_runs_nothing_else(tmp_path: Path, shell: str) -> None:
-    """A stand-in for Python prints the line's program, which parses and has the names."""
+    """A stub in place of Python prints the command's program, which must parse and contain the names."""
     from types import SimpleNamespace
 
     from pumice.validation.explain import Explanation

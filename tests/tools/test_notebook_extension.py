@@ -1,4 +1,4 @@
-"""%load_ext pumice: the cell magic, and the nouns as a notebook shows them."""
+"""%load_ext pumice: the cell magic, and the notebook display of pumice objects."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def failed(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Show:
         monkeypatch.setattr(shell.display_pub, "publish", lambda data, **_: displayed.append(data))
         result = shell.run_cell(cell)
         assert isinstance(result.error_in_exec, pumice.ShaderCompileError)
-        assert not result.success  # what stops "Run all" and makes nbconvert exit with 1
+        assert not result.success  # stops "Run all" and makes nbconvert exit with 1
         return displayed
 
     return run
@@ -67,7 +67,7 @@ def failed(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Show:
 
 @pytest.fixture
 def shown(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Show:
-    """Runs a cell; what it displayed, by MIME type."""
+    """Run a cell; return what it displayed, by MIME type."""
 
     def run(cell: str) -> list[dict[str, Any]]:
         displayed: list[dict[str, Any]] = []
@@ -79,7 +79,7 @@ def shown(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Show:
 
 
 class Strict(HTMLParser):
-    """Fails for tags that are not closed in order; keeps what is to be read."""
+    """An HTML parser that fails for tags not closed in order, and collects the visible text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -137,9 +137,9 @@ def test_an_error_shows_its_line_and_leaves_the_name_alone(
     broken = DOUBLE.replace("uint i =", "uint j =").replace("P {", "P { /* <b>&amp;</b> */")
     (displayed,) = failed(f"%%glsl double --context context\n{broken}")
     assert shell.user_ns["double"] is before
-    assert "undeclared" not in "".join(capsys.readouterr())  # displayed once, not printed as a traceback as well
+    assert "undeclared" not in "".join(capsys.readouterr())  # displayed once, not also printed as a traceback
     page = Strict(displayed["text/html"])
-    assert "double:8:17: 'i' : undeclared identifier" in page.text  # the line of the cell, whose first is the magic's
+    assert "double:8:17: 'i' : undeclared identifier" in page.text  # cell line, with the magic as line 1
     assert "buffer_st1(y, i, buffer_ld1(x, i)" in page.text
     plain = displayed["text/plain"].splitlines()
     assert plain[1] == "double:8:17: 'i' : undeclared identifier"
@@ -159,7 +159,7 @@ def test_the_caret_stands_below_what_it_means_in_letters_of_one_width(failed: Sh
         if tag in ("pre", "span"):
             assert "font-family:monospace" in attributes["style"]
             assert "white-space:pre" in attributes["style"]
-            assert "bold" not in attributes["style"]  # letters of another width in some fonts
+            assert "bold" not in attributes["style"]  # bold changes the character width in some fonts
     marked = next(i for i, one in enumerate(page.read) if "missing;" in one)
     line, caret = page.read[marked], page.read[marked + 1].split("\n")[1]
     assert line == text.splitlines()[2]
@@ -234,7 +234,7 @@ def test_a_cell_times_profiles_and_disassembles_its_kernel(shell: InteractiveShe
         ('--time "x=1)("', "--time x=1)("),
         ('--time "1, 2"', "expected arguments by name"),
         ('--profile "**x"', "expected arguments by name"),
-        ('--time "x="', "--time x=: "),  # the interpreter's own words follow, which differ by its version
+        ('--time "x="', "--time x=: "),  # followed by the interpreter's message, which depends on its version
     ],
 )
 def test_arguments_of_a_timed_cell_are_those_of_a_call(shell: InteractiveShell, option: str, said: str) -> None:
@@ -360,7 +360,7 @@ def test_a_validation_shows_every_tensor(context: pumice.Context) -> None:
 
 
 def test_every_cell_of_a_table_is_flush_left(context: pumice.Context) -> None:
-    """Pages of notebooks put cells flush right that do not say otherwise."""
+    """Notebook pages align cells right by default."""
     model = pumice.load(onnx_models.gemm(), context)
     tensor = pumice.tensor(np.ones((2, 3), "float32"), context)
     kernel = pumice.Kernel(DOUBLE, context)
@@ -392,7 +392,7 @@ def test_what_diverges_stands_out_in_colour(context: pumice.Context) -> None:
     page = Strict(ValidationReport("m", "d", "fp32", 1, rows, [])._repr_html_())
     coloured = [attributes for tag, attributes in page.elements if tag == "td" and "background" in attributes["style"]]
     assert len(coloured) == 2 * 7
-    assert page.read.count("DIVERGES") == 2  # the second is beyond the rows that are shown of a long table
+    assert page.read.count("DIVERGES") == 2  # the second is in a row that a long table does not show
     assert "node250: y" in page.read
     assert "... and 99 more" in page.read
 

@@ -1,4 +1,4 @@
-"""The notebooks run as they stand, and are committed without outputs."""
+"""The notebooks run unmodified, and are committed without outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL = re.compile(r"^```(?:py|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-NEEDS = {"10_pytorch_together": ("torch", "onnxscript")}  # packages that the default tier does without
+NEEDS = {"10_pytorch_together": ("torch", "onnxscript")}  # packages not installed in the default tier
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -40,7 +40,7 @@ def test_notebook_is_committed_without_outputs(path: Path) -> None:
     assert not [cell for cell in code_cells(path) if cell["outputs"] or cell["execution_count"] is not None]
 
 
-RAISES = "raises-exception"  # the tag with which nbclient and Jupyter go on after a cell's error
+RAISES = "raises-exception"  # tag that makes nbclient and Jupyter continue after a cell's error
 
 
 def run(cells: list[str], raising: Collection[int] = ()) -> None:
@@ -59,13 +59,13 @@ def run(cells: list[str], raising: Collection[int] = ()) -> None:
 
 @each
 def test_notebook_runs(path: Path, context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a folder that holds nothing."""
+    """Runs in an empty folder."""
     for module in NEEDS.get(path.stem, ()):
         pytest.importorskip(module, reason=f"{path.stem} needs {module} (the extra [torch])")
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         if path.stem in NEEDS:
-            warnings.simplefilter("ignore")  # torch's exporter warns of its own deprecated parts
+            warnings.simplefilter("ignore")  # torch's exporter warns about its own deprecated APIs
         cells = code_cells(path)
         raising = [i for i, cell in enumerate(cells) if RAISES in cell["metadata"].get("tags", ())]
         run(["".join(cell["source"]) for cell in cells], raising)

@@ -1,4 +1,4 @@
-"""What the commands leave behind where the disk is full: nothing, and what was there before."""
+"""Commands on a full disk leave no partial files and keep the previous ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 1 << 18  # bytes of the disk; the output has four times as many
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system that fills up; where none can be mounted, a limit of the size of files stands in for it."""
+    """A folder on a small file system; if none can be mounted, a file size limit replaces it."""
     folder = tmp_path / "disk"
     folder.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)

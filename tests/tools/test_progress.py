@@ -1,4 +1,4 @@
-"""Progress bars: on a terminal after a second, and nowhere else."""
+"""Progress bars: only on a terminal, and only after a second."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_loading_a_model_shows_how_far_it_is(
     subprocess.run(command, stdout=inside, stderr=inside, check=True, env={**os.environ, "TERM": "xterm"})
     os.close(inside)
     shown = b""
-    with contextlib.suppress(OSError):  # where nothing is left to read
-        while part := os.read(terminal, 1 << 16):  # a terminal gives at most a page at once
+    with contextlib.suppress(OSError):  # if nothing is left to read
+        while part := os.read(terminal, 1 << 16):  # a terminal returns at most a page at once
             shown += part
     os.close(terminal)
     for phase in (b"nodes", b"weights"):

@@ -1,4 +1,4 @@
-"""`pumice validate`: cases from folders, several devices and precisions, tolerances, and the files that it writes."""
+"""`pumice validate`: cases from folders, several devices and precisions, tolerances, and output files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
 
 @pytest.fixture(autouse=True)
 def device(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command takes the device under test."""
+    """Make the command use the device under test."""
     monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A model that reads x [N, 4], in a folder with room for files."""
+    """A model with input x [N, 4], in a temporary folder."""
     onnx.save(gemm(), tmp_path / "small.onnx")
     return tmp_path / "small.onnx"
 
@@ -75,7 +75,7 @@ def test_cases_of_npz_files(capsys: pytest.CaptureFixture[str], small: Path, tmp
 def test_stored_outputs_are_judged(
     capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, precision: str
 ) -> None:
-    """By the bounds of the device's own outputs, each in a row of its own."""
+    """Each is checked by the bounds of the device's own outputs, in a separate row."""
     sets = tmp_path / "sets"
     with pumice.Model(small) as loaded:
         name = loaded.outputs[0].name
@@ -187,7 +187,7 @@ def test_a_device_that_cannot_run_the_model_leaves_the_others_alone(
     assert records[0]["findings"][0]["text"] == "no such\x1b[31m unit"
     assert main(["validate", str(small), "-p", "fp16,fp32"]) == 1
     assert "no such\\x1b[31m unit" in capsys.readouterr().err
-    assert "no such" in run(capsys, small, "-p", "fp16", status=2)  # one alone is refused as ever
+    assert "no such" in run(capsys, small, "-p", "fp16", status=2)  # an error if it is the only precision
 
 
 # ---- options
@@ -278,7 +278,7 @@ def test_an_interruption_leaves_no_file(
     assert os.listdir(tmp_path) == ["small.onnx"]
 
 
-# ---- ways of judging
+# ---- modes of checking
 
 
 def test_a_wrong_result_is_searched_for_and_a_reference_named(capsys: pytest.CaptureFixture[str], small: Path) -> None:

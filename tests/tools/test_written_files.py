@@ -1,4 +1,4 @@
-"""Files that pumice writes: by one function that follows no link and replaces nothing before all is written."""
+"""Files written by pumice: through one function that follows no symlink and replaces a file only when all is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumice.base.files import replaced, write_whole
 from pumice.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-# Modules that open files to write by themselves, and why.
+# Modules that open files for writing themselves, with the reason.
 OWN_WRITERS = {
     "base/files.py": "the function",
     "bench.py": "into a new temporary folder",
@@ -39,11 +39,11 @@ WRITING = {
 }
 
 
-IN_PLACE = ("np.save(file, ", "np.save(SimpleNamespace(write=file.write), ")  # into a file that replaced() has opened
+IN_PLACE = ("np.save(file, ", "np.save(SimpleNamespace(write=file.write), ")  # into a file opened by replaced()
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether a call may write a file by a name that it is given."""
+    """Return whether a call may write to a file by its name."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     texts = [one.value for one in [*call.args, *(k.value for k in call.keywords)] if isinstance(one, ast.Constant)]
     if name == "open" and "O_CREAT" not in ast.unparse(call):
@@ -56,7 +56,7 @@ def writes(call: ast.Call) -> bool:
 
 
 def writers(text: str) -> Iterator[int]:
-    """Return the lines of such calls, without those of np.save() in IN_PLACE."""
+    """Return the lines of such calls, except np.save() as in IN_PLACE."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and writes(node) and not ast.unparse(node).startswith(IN_PLACE):
             yield node.lineno
@@ -107,7 +107,7 @@ def test_the_temporary_name_cannot_be_guessed_and_is_not_followed(
     assert len(seen) == 5
     precious = tmp_path / "precious"
     precious.write_text("precious")
-    monkeypatch.setattr(os, "urandom", bytes)  # now it can
+    monkeypatch.setattr(os, "urandom", bytes)  # makes the temporary name predictable
     (tmp_path / f"a.{bytes(8).hex()}.part").symlink_to(precious)
     with pytest.raises(FileExistsError):
         write_whole(tmp_path / "a", "2")
@@ -142,7 +142,7 @@ def test_errors_name_the_file(tmp_path: Path, name: str) -> None:
 
 
 def test_devices_and_pipes_are_written_not_replaced(tmp_path: Path) -> None:
-    """A rename would leave a regular file in the place of /dev/null, where root may do that."""
+    """If run as root, a rename would replace /dev/null by a regular file."""
     null = os.stat("/dev/null")
     write_whole("/dev/null", "text")
     assert os.stat("/dev/null").st_rdev == null.st_rdev

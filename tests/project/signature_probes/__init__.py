@@ -1,6 +1,6 @@
-"""For every optional argument of the public functions and classes a call that shows what it changes, or that it is refused.
+"""A call for every optional argument of the public API that shows the argument's effect, or that it is rejected.
 
-test_signatures reads the signatures themselves, so that an argument without a probe is found.
+test_signatures reads the signatures themselves, so it finds arguments without a probe.
 """
 
 from __future__ import annotations

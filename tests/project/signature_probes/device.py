@@ -1,4 +1,4 @@
-"""Contexts, buffers, command lists and what waits for them."""
+"""Contexts, buffers, command lists and waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ void main() { x[gl_GlobalInvocationID.x] += 1.0; }"""
 
 
 def busy(context: pumice.Context) -> pumice.Submission:
-    """Work that has not ended when the call after it is made."""
+    """Submit work that is still running at the next call."""
     commands = pumice.CommandList(context)
     kernel = pumice.Kernel(SLOW, context)
     for _ in range(1 if context.info.kind == "software" else 800):  # a GPU runs many workgroups at once
@@ -72,7 +72,7 @@ def waits(context: pumice.Context) -> None:
 
 @covers("Context.close.timeout")
 def closing(context: pumice.Context) -> None:
-    """test_endless_work.py tests the closing of a context whose work hangs."""
+    """test_endless_work.py tests closing a context whose work hangs."""
     with pumice.Context(f"uuid:{context.info.uuid}") as own:
         refused(lambda: own.close(timeout=-1.0), "seconds")
         assert not own.closed
@@ -89,7 +89,7 @@ def heaps(context: pumice.Context) -> None:
 
 @covers("Buffer.sync_start.read", "Buffer.sync_start.write")
 def host_access(context: pumice.Context) -> None:
-    """Reading waits for the device, writing alone does not; access for neither is refused."""
+    """Reading waits for the device, writing alone does not; access for neither is an error."""
     buffer = pumice.Buffer(context, 64, "readback")
     buffer.map()
     submission = busy(context)
@@ -119,7 +119,7 @@ def commits(context: pumice.Context) -> None:
 
 @covers("CommandList.time.warm_up", "CommandList.warm_up.runs")
 def warmed_up(context: pumice.Context) -> None:
-    """Each execution adds 1: those that are not measured are counted by what they did."""
+    """Each execution adds 1, so the result counts the unmeasured ones."""
     x = pumice.zeros(8, context=context)
     commands = pumice.CommandList(context)
     commands.dispatch(pumice.Kernel(ADD, context).bind(x=x, threads=8))
@@ -187,7 +187,7 @@ def operators(context: pumice.Context) -> None:
     assert relu(context, flags=["ALLOW_HALF_PRECISION_COMPUTATION"]).binding_properties.temporary_bytes > 0
     refused(lambda: relu(context, flags=["WOBBLE"]), "WOBBLE")
     compiled = relu(context, flags=["DESCRIPTORS_VOLATILE"])
-    pumice.CommandList(context).dispatch(compiled, pumice.BindingTable(compiled))  # its bindings may come later
+    pumice.CommandList(context).dispatch(compiled, pumice.BindingTable(compiled))  # its bindings may be set later
     plain = relu(context)
     refused(lambda: pumice.CommandList(context).dispatch(plain, pumice.BindingTable(plain)))
 

@@ -28,7 +28,7 @@ def contexts(context: pumice.Context) -> None:
         memory.sync_start()
         memory.sync_end()
         view = memory.map()
-        view[0] = 9  # a device that shares the memory sees this without a sync
+        view[0] = 9  # visible without a sync on a device with unified memory
         seen.append(int(memory.read("uint8", 1)[0]))
     assert seen[1] == 7
 
@@ -95,7 +95,7 @@ def lists(context: pumice.Context) -> None:
     "dv.Maximizer.required_bytes.strict",
 )
 def strictness(context: pumice.Context) -> None:
-    """Commands that only the vendor's hardware refuses; (1, 0) and (2, 0) stand for memories."""
+    """Commands that only the vendor's hardware rejects; (1, 0) and (2, 0) are memory handles."""
     conv, of_bytes = (
         dv.Conv(**BUFFERS, w=8, h=8, c=c, run=[dv.Run(pool_enable=dv.POOL_MAX, pool_size=(1, 2), m=c)]) for c in (16, 3)
     )
@@ -176,7 +176,7 @@ def networks(context: pumice.Context) -> None:
     with dv.Context(context) as own, made.load(own) as loaded:
         images = np.ones(made.input_shape, "float32")
         loaded(images, timeout=60)
-        if context.info.kind == "software":  # a GPU is done before the call has looked
+        if context.info.kind == "software":  # on a GPU the work may already be done
             before = busy(context)
             times_out(lambda: loaded(images, timeout=0))
             before.wait(timeout=60)

@@ -151,7 +151,7 @@ def loops(context: pumice.Context) -> None:
         graph = pumice.Graph()
         start, limit = graph.input("start", "int32", [1]), graph.input("limit", "int32", [1])
         condition, body = less_than_limit(), count_up()
-        if state:  # the limit as what one iteration leaves to the next
+        if state:  # the limit as a loop-carried state
             body.output("limit", body.add("Identity", body.inputs[1]))
         given = {"state": [limit]} if state else {"invariant": [limit]}
         return graph.while_(condition, body, carried=[start], name="loop", output_names=["last"], **given)
@@ -174,12 +174,12 @@ FOREVER = {"start": integer(0), "limit": integer(2**31 - 1)}
 
 
 def forever(context: pumice.Context) -> pumice.Program:
-    """A step of 0 never arrives."""
+    """A loop whose step of 0 never reaches the limit."""
     return counting_loop(0).compile(context)
 
 
 def product(context: pumice.Context) -> tuple[pumice.Program, tuple[np.ndarray, ...]]:
-    """A product that no device has ready as soon as it is asked."""
+    """Return a matmul too long to be finished immediately."""
     graph, size = pumice.Graph(), 700 if context.info.kind == "software" else 4096
     x, w = (graph.input(name, "float32", [size, size]) for name in "xw")
     graph.output("y", graph.add("MatMul", x, w))
@@ -210,7 +210,7 @@ def program_calls(context: pumice.Context) -> None:
 
 @covers("Program.__call__.filled", "Program.call.filled", "Program.execution.filled")
 def filled_memory(context: pumice.Context) -> None:
-    """A program writes all that it reads, so that its results are the same."""
+    """A program writes everything that it reads, so its results do not change."""
     program, given = product(context)
     inputs = dict(zip("xw", given, strict=True))
     expected = program(inputs)["y"].tobytes()
@@ -305,12 +305,12 @@ def events(context: pumice.Context) -> None:
     times_out(lambda: event.wait(timeout=0.01))
     quick = network().compile(context).execution()
     quick.set("x", X)
-    times_out(lambda: quick.start(wait_for=[event]).wait())  # the error of the other execution is this one's
+    times_out(lambda: quick.start(wait_for=[event]).wait())  # this execution raises the error of the one it waits for
 
 
 @covers("validate.context", "validate.precision", "validate.progress")
 def validations(context: pumice.Context) -> None:
-    """Validates a file, and a loaded model, which is loaded again at another precision."""
+    """Validate a file, and a loaded model, which is reloaded at another precision."""
     from onnx_models import gemm
 
     x = np.ones((2, 4), "float32")
@@ -332,7 +332,7 @@ def validations(context: pumice.Context) -> None:
 
 @covers("validate.tolerances", "validate.allow_unchecked", "validate.mode", "validate.inputs")
 def verdicts(context: pumice.Context) -> None:
-    """A tolerance decides, what may be unproved passes, and a mode leaves the other comparison out."""
+    """A tolerance decides, allowed operators may stay unproved, and a mode skips the other comparison."""
     from onnx import TensorProto, helper
 
     from onnx_models import gemm
@@ -363,7 +363,7 @@ def verdicts(context: pumice.Context) -> None:
 
 @covers("ValidationReport.__init__.facts")
 def reports(context: pumice.Context) -> None:
-    """What a report says of a validation is in its record."""
+    """The record contains everything a validation report shows."""
     from pumice.validation.facts import Facts, device_facts
 
     said = [None, Facts(device_facts(context.info), inputs=("x",))]
@@ -388,7 +388,7 @@ def indices_and_sources(context: pumice.Context) -> None:
     i = graph.input("i", "int64", [1])
     found = graph.add(
         "Add", i, np.array([7])
-    )  # a call checks indices that it hands over, check_indices= those of the device too
+    )  # a call checks the indices it is given, check_indices= also those computed on the device
     graph.output("y", graph.add("Gather", graph.constant(np.ones(3, "float32")), found))
     graph.compile(context)({"i": np.array([0])})
     refused(lambda: graph.compile(context, check_indices=True)({"i": np.array([0])}), "index 7")
@@ -418,7 +418,7 @@ def accuracy_of_outputs(context: pumice.Context) -> None:
 
 @covers("validate.repeat", "validate.allow_nondeterministic")
 def repeated_validations(context: pumice.Context) -> None:
-    """As many runs as asked for are reported; that their bits may differ changes what passes where they do."""
+    """All requested runs are reported; allowing different bits changes the verdict if they differ."""
     import pumice.validation.repeat
     from onnx_models import gemm
 
@@ -450,7 +450,7 @@ def repeated_validations(context: pumice.Context) -> None:
     "ValidationReport.explain.folder",
 )
 def faults_by_themselves(context: pumice.Context) -> None:
-    """A part that fails is found where it is asked for, and what is wrong is written to a folder."""
+    """A failing subgraph is found on request, and its files are written to a folder."""
     from tempfile import TemporaryDirectory
 
     from onnx_models import gemm

@@ -16,7 +16,7 @@ from pumice.base.progress import Progress
 from pumice.device.kernel_times import KernelTimes
 from signature_probes.probe import covers, differ, refused
 
-# Options of shaders: for each a value that is not the default, with others that it needs.
+# Options of shaders: for each a non-default value, with the other options it needs.
 SHADER_OPTIONS: dict[str, dict[str, Any]] = {
     "storage": {"storage": "fp16"},
     "fp16_arithmetic": {"fp16_arithmetic": True, "storage": "fp16"},
@@ -49,7 +49,7 @@ void main() { uint i = gl_GlobalInvocationID.x; x[i] = float(ncnn_wobble); }"""
 
 
 def seen(options: pumice.ShaderOptions) -> tuple[str, bytes]:
-    """The preamble that a shader of these options gets, and its SPIR-V."""
+    """Return the preamble of a shader with these options, and its SPIR-V."""
     return options.preamble, pumice.compile(PROBE_SHADER, options).spirv
 
 

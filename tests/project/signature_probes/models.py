@@ -1,4 +1,4 @@
-"""Models, and what imports them."""
+"""Models, and the importer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
 
 
 def looping() -> onnx.ModelProto:
-    """x, doubled for ever."""
+    """An infinite loop that carries x."""
     body = onnx.helper.make_graph(
         [node("Identity", ["go"], ["on"]), node("Identity", ["s"], ["t"])],
         "body",
@@ -29,7 +29,7 @@ def looping() -> onnx.ModelProto:
 
 
 def beside(folder: str) -> bytes:
-    """A model whose weights are in a file of that folder."""
+    """A model with external weights in this folder."""
     proto = gemm()
     onnx.save(proto, Path(folder) / "m.onnx", save_as_external_data=True, location="weights", size_threshold=0)
     return (Path(folder) / "m.onnx").read_bytes()
@@ -65,7 +65,7 @@ def loading(context: pumice.Context) -> None:
         data = beside(folder)
         refused(lambda: pumice.load(data, context), "folder")
         pumice.load(data, context, folder=folder)
-    for progress in (False, True):  # shown on terminals alone
+    for progress in (False, True):  # only shown on terminals
         pumice.load(gemm(), context, progress=progress)
     differ(*(pumice.load(random(), context, seed=seed)(X) for seed in (1, 2)))
     refused(lambda: pumice.load(random(), context, seed=-1), "seed")
@@ -98,7 +98,7 @@ def tuning(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}") as closed:
         pass
     refused(lambda: pumice.tune_precision(gemm(), [X], context=closed), "closed")
-    for progress in (False, True):  # shown on terminals alone
+    for progress in (False, True):  # only shown on terminals
         tuned(progress=progress)
     with TemporaryDirectory() as folder:
         tuned(folder=folder)
@@ -212,14 +212,14 @@ def warming_up(context: pumice.Context) -> None:
 def checking_indices(context: pumice.Context) -> None:
     nodes = [node("Add", ["i", "i"], ["j"]), node("Gather", ["x", "j"])]
     proto = model(nodes, [value("x", [2, 4]), value("i", [1], 7)])
-    given = X, np.array([7])  # a call checks indices that it hands over, check_indices= those of the device too
+    given = X, np.array([7])  # a call checks the indices it is given, check_indices= also those computed on the device
     pumice.load(proto, context)(*given)
     refused(lambda: pumice.load(proto, context, check_indices=True)(*given), "index 14")
 
 
 @covers("Model.__init__.deterministic")
 def ordered_updates(context: pumice.Context) -> None:
-    """Updates are sorted by where they go, in memory of its own."""
+    """Updates are sorted by destination, using extra memory."""
     inputs = [value("x", [4]), value("i", [9], 7), value("u", [9])]
     proto = model([node("ScatterElements", ["x", "i", "u"], reduction="add")], inputs)
     kernels = [

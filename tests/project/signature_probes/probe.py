@@ -12,7 +12,7 @@ import pumice
 
 
 class Probe(Protocol):
-    """`covers` names the arguments that it is about, as "Class.method.argument"."""
+    """`covers` names the arguments that the probe is about, as "Class.method.argument"."""
 
     covers: tuple[str, ...]
 
@@ -28,7 +28,7 @@ def covers(*names: str) -> Callable[[Callable[[pumice.Context], None]], Probe]:
 
 
 def differ(*results: Any) -> None:
-    """No two are alike."""
+    """Check that no two results are equal."""
     texts = [repr(one.tolist() if isinstance(one, np.ndarray) else one) for one in results]
     assert len(set(texts)) == len(texts), texts
 

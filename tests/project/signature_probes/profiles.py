@@ -60,17 +60,17 @@ def profiles(context: pumice.Context) -> None:
 
 
 class Axes:
-    """What a plot of kernels draws into."""
+    """Stands in for the axes of a kernel plot."""
 
     drawn: list[str]
 
     def barh(self, names: list[str], widths: list[float]) -> None:
-        """Keeps the names of bars."""
+        """Record the names of the bars."""
         assert len(names) == len(widths)
         self.drawn = names
 
     def set_xlabel(self, text: str) -> None:
-        """Takes the label."""
+        """Ignore the label."""
         assert text
 
 

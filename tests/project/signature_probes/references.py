@@ -1,4 +1,4 @@
-"""What a validation judges against, and what it judges in a device's place."""
+"""References of a validation, and candidates checked in place of a device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from signature_probes.probe import covers, differ, refused
     "ValidationReport.__init__.reference",
 )
 def references(context: pumice.Context) -> None:
-    """A reference decides, a candidate is judged in a device's place, and its precision makes its bounds."""
+    """A reference decides the verdict; a candidate replaces the device, and its precision sets the bounds."""
     x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
     shifted = {"Relu": lambda attributes, inputs: np.maximum(inputs[0], 0) + 1}
     oks = [pumice.validate(gemm(), [x], context=context, reference=one).ok for one in ("onnx", shifted)]

@@ -1,4 +1,4 @@
-"""Measured variants of the steps of models."""
+"""Tuned kernel variants of model steps."""
 
 from __future__ import annotations
 

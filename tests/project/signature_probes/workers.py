@@ -38,7 +38,7 @@ def predicting(context: pumice.Context) -> None:
     refused(lambda: predictor(context, batch_size=0), "batch_size")
     differ(*(predictor(context, batch_size=size).batch_size for size in (None, 4)))
     refused(lambda: predictor(context, ragged="wobble"), "ragged")
-    for ragged in ("pad", "rebind"):  # alike in results: tests/model/test_batch_predictor.py sees the runs
+    for ragged in ("pad", "rebind"):  # same results; tests/model/test_batch_predictor.py checks the runs
         predictor(context, ragged=ragged, batch_size=4)(X)
     assert "sum" in predictor(context, columns={"x": "pixels"})({"pixels": X})
     differ(*(sorted(predictor(context, keep=keep)({"x": X, "n": X})) for keep in ((), ["n"])))
