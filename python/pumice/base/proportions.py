@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 from .errors import InputError
 
-_MOST_EXACT = (
-    25  # below this many discordant pairs, McNemar's test is exact; from here on it uses the chi-square approximation
-)
+_MOST_EXACT = 25  # McNemar's test is exact below this many discordant pairs, else a chi-square approximation
 
 
 class Interval(NamedTuple):

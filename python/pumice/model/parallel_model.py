@@ -34,9 +34,7 @@ def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
     if isinstance(devices, str) and devices == "all":
         found = listed_devices()
         hardware = [one for one in found if one.kind != "software"]
-        return [Context(one.index) for one in hardware or found] or [
-            Context()
-        ]  # without any device, Context() raises the reason
+        return [Context(one.index) for one in hardware or found] or [Context()]  # raises if there is no device
     if not isinstance(devices, list | tuple):
         given = repr(devices) if isinstance(devices, str | int) else type(devices).__name__
         raise InputError(f"devices: 'all' or a list of devices expected; given {given}")

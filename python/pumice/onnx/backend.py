@@ -32,13 +32,13 @@ def _array(value: Any) -> Any:
 
 
 def _refuse_options(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise UnsupportedError for unknown options; the interface accepts any keyword."""
+    """Raise UnsupportedError for unknown options, because the backend interface accepts any keyword."""
     if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in given if name not in known]:
         raise unsupported_error(f"{what} of pumice.onnx.backend", unknown)
 
 
 def _context(device: str) -> Context:
-    """Return the context of a device name: the default one for "CPU" and "VULKAN", index 1 of devices() for "VULKAN:1"."""
+    """Return the context for a device name: the default one for "CPU" and "VULKAN", index 1 of devices() for "VULKAN:1"."""
     number = device.partition(":")[2]
     return Context(int(number)) if number and not device.startswith("CPU") else default_context()
 
@@ -108,7 +108,7 @@ class PumiceBackend(Backend):
     ) -> tuple[Any, ...]:
         """Run one node on arrays. outputs_info: dtypes and shapes of the outputs, if known.
 
-        options: opset_version, by default the latest supported, and those of run_model(). Raise what that raises.
+        options: opset_version, by default the latest supported, and the options of run_model(). Raise what run_model() raises.
         """
         import numpy as np
         from onnx import helper
