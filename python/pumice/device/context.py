@@ -37,7 +37,7 @@ class _Default:
         self._process = 0
 
     def made(self) -> Context | None:
-        """Return the default context, or None if get() has to create it: before the first use, after it was closed, or in a forked child."""
+        """Return the default context, or None if get() has to create it: before first use, after it was closed, or in a forked child."""
         context = self._context
         return None if context is None or self._process != os.getpid() or context.closed else context
 
