@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 class Layout(NamedTuple):
     """The axes of a value with arrays, matrices and vectors, outermost first; 0 is a runtime length."""
 
-    sizes: tuple[int, ...]  # as declared in the shader
-    axes: tuple[int, ...]  # with padding: an axis may be longer than in `sizes`, and there may be one more
-    members: dict[str, Layout]  # of a structure; arrays of structures have no padding between elements
+    sizes: tuple[int, ...]  # sizes as declared in the shader
+    axes: tuple[
+        int, ...
+    ]  # sizes with padding: an axis may be longer than in `sizes`, and there may be an additional axis
+    members: dict[str, Layout]  # a structure's members; its arrays have no padding between elements
 
     @property
     def has_gaps(self) -> bool:

@@ -145,7 +145,7 @@ def load_image(
     """Load an image file as an array; the options are applied in parameter order.
 
     mode: "RGB", "BGR", "L" (grey) or "Y" (the luma of YCbCr). size: (height, width), one number for both, or None for the image's own;
-    fit: "crop" crops the centre to the aspect ratio of size, then resamples; "stretch" only resamples. invert: replace v by 255 - v
+    fit: "crop" crops the centre to the aspect ratio of size, then resamples; "stretch" only resamples. invert: replace v with 255 - v
     "always", "never", or "auto" (if the first pixel is bright). scale: a factor, "1/255" (a division) or "1/max". mean and std: (v - mean)
     / std per channel. layout: "NCHW", "NHWC", "CHW", "HWC", "NHW" or "HW".
 

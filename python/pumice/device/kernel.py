@@ -299,7 +299,7 @@ class Kernel(_pumice.Kernel):
             one.copy_back()
 
     def _completed(self, every: dict[str, Any]) -> dict[str, Any]:
-        """Add the outputs and thread count that a call of a from_body kernel omits."""
+        """Add the outputs and the thread count that a call to a from_body kernel omits."""
         every = {**every, **{key: _empty(*result) for key, result in self._results.items() if key not in every}}
         if self._first_output in every and "threads" not in every and "groups" not in every:
             every["threads"] = int(np.prod(np.shape(every[self._first_output]), dtype=np.int64))

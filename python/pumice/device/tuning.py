@@ -211,7 +211,7 @@ def _text_of(kernel: Kernel) -> str:
 
 
 class _Search:
-    """One call of Kernel.tune."""
+    """One call to Kernel.tune."""
 
     def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, demand: Demand) -> None:
         self._kernel = kernel

@@ -18,7 +18,7 @@ from .objects import Memory
 Place = Memory | tuple[Memory | int, int] | None
 Pair = int | tuple[int, int]  # (x, y), or the raw value
 Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw value
-Half = int | float  # a float is converted to float16; an int is taken as its bits
+Half = int | float  # a float is converted to float16; an int is the bits of a float16
 
 _CONSTANTS = _pumice.dv_constants()
 DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = (_CONSTANTS[f"DEV_{kind}"] for kind in ("CONV", "FC", "IPU", "MAXIMIZER"))

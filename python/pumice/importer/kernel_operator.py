@@ -66,7 +66,7 @@ def kernel_operator(
     are read-only. Outputs are uninitialised when the kernel starts, but it may read back what it has written.
     shape: the output shape, or a dict or list of shapes for several outputs; by default the shape of the first input. A
     rule is a callable whose parameters are input and attribute names,
-    `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as string, "(x.shape[0], x.shape[1] // stride)".
+    `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as a string, "(x.shape[0], x.shape[1] // stride)".
     It is evaluated once per node, on symbolic sizes that support + - * // % and, in text, min, max and
     `a if c else b`.
     dtype: the output dtype, such as "float32", or the name of an input; a list or dict for several outputs; by default

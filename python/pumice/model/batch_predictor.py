@@ -148,7 +148,7 @@ class BatchPredictor:
     def map(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the results of each batch in order, with runs of the next batches in flight.
 
-        A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raise what a call raises, at that batch's
+        A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raise the errors of a call at that batch's
         position; an error in the iterator `batches` ends the generator.
         """
         return self._stream(iter(batches))

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"_(\d+)\.pb$")
 
 
 class DataSet(NamedTuple):
-    """Inputs and their stored expected outputs, by name."""
+    """Stored inputs and expected outputs, keyed by name."""
 
     name: str
     inputs: dict[str, Any]

@@ -66,7 +66,7 @@ def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Gen
         if name not in known:
             raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
     random = np.random.default_rng(_SEED)
-    chosen = dict(sizes)  # by name, so that equal names get equal sizes
+    chosen = dict(sizes)  # keyed by dimension name, so that equal names get equal sizes
     shapes = {value.name: _shape(value, chosen) for value in model.inputs}
     pairs = {value.name: draw(value, shapes, random) for value in model.inputs}
     made_up = {name: size for name, size in chosen.items() if name not in sizes}

@@ -70,10 +70,10 @@ class Model:
     index that only the device knows (those known to the host are always rejected). Every call then waits, run_async included, and the host
     drives all control flow: use it for debugging.
     operators: elementwise operators from `pumice.operator()` for nodes that pumice does not know. Model.source is then the file with a
-    function for each, so `validate` and `reduce` handle them too. Raise what `pumice.operator()` raises.
+    function for each, so `validate` and `reduce` handle them too. Raise the errors of `pumice.operator()`.
     kernels: kernels of user operators by name, "my.domain::Op": from `pumice.kernel_operator()`, or a Kernel or GLSL source whose output
-    has the shape and dtype of its first input. Raise what that raises, and GraphError naming node and kernel if a rule or the kernel does
-    not fit a node, at loading or at the first call with such sizes.
+    has the shape and dtype of its first input. Raise the errors of `kernel_operator()`, and GraphError naming node and kernel if a rule or
+    the kernel does not fit a node, at loading or at the first call with such sizes.
     tuned: use the fastest kernel variants for matmuls and convolutions that Model.tune() or `pumice tune` stored for this device and
     driver; report() marks such steps. False: the engine's own choices. A dict: variant names by kind of step, as in Model.tune(). report()
     names a variant that a step cannot use; unknown kinds are ignored, because a later call may have such steps.
@@ -203,7 +203,7 @@ class Model:
         """Run the model once, like a call, and return the seconds it took instead of the results.
 
         The first run with new input shapes binds them and builds kernels, which some drivers compile at first dispatch;
-        later runs skip this. Raise what a call raises.
+        later runs skip this. Raise the errors of a call.
         """
         begin = time.perf_counter()
         self(*arrays, loop_timeout=loop_timeout, **by_name)  # type: ignore[arg-type]
@@ -414,7 +414,7 @@ class Model:
         progress bar on a terminal or in a notebook. A variant whose results differ from the engine's own choice by more
         than rounding is rejected. Models loaded afterwards on this device and driver use the fastest variants (see
         `tuned` of Model); this one is unchanged.
-        Raise what a call raises, InputError for runs below 1, UnsupportedError for control flow, for host sync points,
+        Raise the errors of a call, InputError for runs below 1, UnsupportedError for control flow, for host sync points,
         and for a queue without timestamps.
         """
         from .step_tuning import tuned_steps

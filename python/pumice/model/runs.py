@@ -121,7 +121,7 @@ class ModelRun:
         self._run.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait, and return what a call of the model would have returned; timeout in seconds.
+        """Wait, and return what a call to the model would have returned; timeout in seconds.
 
         Raise TimeoutError if the timeout expires, DeviceLostError if the device is lost.
         """
@@ -169,7 +169,7 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
 
 
 def start_case(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
-    """Start one case: an array, a tuple of arguments or a dict of them by name. Raise what Model.run_async raises."""
+    """Start one case: an array, a tuple of arguments or a dict of them by name. Raise the errors of Model.run_async."""
     if isinstance(case, Mapping):
         case = tuple(model.named(**case).values())  # all keys are input names
     return model.run_async(*(case if isinstance(case, tuple) else (case,)), loop_timeout=loop_timeout)

@@ -146,7 +146,7 @@ def tuned_steps(model: Model, arrays: tuple[Array, ...], runs: int, shown: tuple
 
 
 class _Search:
-    """One call of Model.tune. All kinds of steps are tried together: a trial is a program in which each uses its next variant."""
+    """One call to Model.tune. All kinds of steps are tried together: a trial is a program in which each kind uses its next variant."""
 
     def __init__(self, model: Model, arrays: tuple[Array, ...], runs: int) -> None:
         self._model, self._arrays, self._runs = model, arrays, runs

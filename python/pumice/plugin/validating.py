@@ -32,7 +32,7 @@ class Validator:
     def __call__(self, model: Model | Source, cases: Iterable[Case], **options: Any) -> ValidationReport:
         """Return the report of a successful validation.
 
-        Raise what `validate` raises, ValidationError if a result is not proved right, BaselineError if one is worse than its baseline.
+        Raise the errors of `validate`, ValidationError if a result is not proved right, BaselineError if one is worse than its baseline.
         """
         __tracebackhide__ = True
         return self.judge(model, cases, options)
@@ -44,7 +44,7 @@ class Validator:
         options: dict[str, Any],
         complete: Callable[[ValidationReport], None] | None = None,
     ) -> ValidationReport:
-        """Validate and record the report; `complete` adds to the report before that. Raise what a call raises."""
+        """Validate and record the report; `complete` adds to the report before that. Raise the errors of a call."""
         __tracebackhide__ = True
         for name in ("context", "precision"):
             if name in options:

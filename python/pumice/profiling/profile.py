@@ -1,4 +1,4 @@
-"""`pumice.profile()`: where the time goes in a block of code, on the device and on the host."""
+"""`pumice.profile()`: measure where a block of code spends its time, on the device and on the host."""
 
 from __future__ import annotations
 

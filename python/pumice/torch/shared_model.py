@@ -15,7 +15,7 @@ from ..device.sharing import Order, cuda_side, empty_shared
 from ..model.model import Model
 from .sharing import current_stream, dtype_name, shared_tensor_of, view_of
 
-_MOST_RECORDINGS = 16  # per model; each holds the memory of its results
+_MOST_RECORDINGS = 16  # recordings per model; each keeps the memory of its results allocated
 
 
 class _Recording:
