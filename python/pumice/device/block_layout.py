@@ -15,9 +15,7 @@ class Layout(NamedTuple):
     """The axes of a value with arrays, matrices and vectors, outermost first; 0 is a runtime length."""
 
     sizes: tuple[int, ...]  # sizes as declared in the shader
-    axes: tuple[
-        int, ...
-    ]  # sizes with padding: an axis may be longer than in `sizes`, and there may be an additional axis
+    axes: tuple[int, ...]  # sizes with padding: an axis may be longer than in `sizes`, and there may be one more axis
     members: dict[str, Layout]  # a structure's members; its arrays have no padding between elements
 
     @property

@@ -13,9 +13,8 @@ from ..base.errors import binding_error
 if TYPE_CHECKING:
     from ..device.tuning_store import Record
 
-_GAIN = (
-    0.98  # a variant must be faster than this fraction of the time of the engine's own choice; smaller gains are noise
-)
+# A variant must be faster than this fraction of the time of the engine's own choice; smaller gains are noise.
+_GAIN = 0.98
 _DEMAND = "compared with the engine's own choice"
 _read: dict[str, tuple[int, dict[str, str]]] = {}  # folder -> (mtime, best variants)
 
