@@ -1,7 +1,7 @@
 """Compute kernels and neural networks on any Vulkan device.
 
-`load` creates a Model from an ONNX file, `Kernel` runs GLSL, `validate` compares a model with a reference node by node. Importing does not
-open a device; heavy modules are imported on first use.
+`load` creates a Model from an ONNX file, `Kernel` runs GLSL, `validate` compares a model with a reference node by node. Importing the
+package opens no device; heavy modules are imported on first use.
 """
 
 from __future__ import annotations

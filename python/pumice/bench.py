@@ -1,4 +1,4 @@
-"""Time a model: its calls, the device's share of them, and the time from process start to the first result."""
+"""Time a model: its calls, their device time, and the time from process start to the first result."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def measure(
 
 
 def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
-    """Return the device seconds of one call, as the sum of its dispatches if the program is a single command list."""
+    """Return the device seconds of one call: the sum over its dispatches if the program is a single command list."""
     program = model.program
     arrays = model.arguments(*arrays)
     try:
@@ -79,7 +79,7 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-# Code of a fresh process. argv: the model, the precision, an .npz with the inputs in graph order, the parent's clock.
+# Code that runs in a fresh process. argv: the model, the precision, an .npz with the inputs in graph order, the parent's clock.
 _FIRST_RESULT = """
 import time
 marks = [("process start", time.monotonic())]
@@ -116,7 +116,7 @@ class FirstResult(NamedTuple):
 
 
 def first_results(path: str, precision: str, inputs: Sequence[Array]) -> tuple[FirstResult, FirstResult]:
-    """Time two fresh processes: one with empty caches, then one with the caches of the first. Raise Error."""
+    """Time two fresh processes: one with empty caches, then one with the first one's caches. Raise Error if a process fails."""
     with tempfile.TemporaryDirectory() as folder:
         archive = os.path.join(folder, "inputs.npz")
         np.savez(archive, *inputs)

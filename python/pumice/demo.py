@@ -52,7 +52,7 @@ def sample_images() -> Array:
 
 
 def drawn(image: Array) -> str:
-    """Return the image as text, two characters per pixel."""
+    """Draw the image as text, two characters per pixel."""
     levels = np.rint(image * (len(SHADES) - 1)).astype(int)
     return "\n".join("".join(SHADES[level] * 2 for level in row) for row in levels)
 

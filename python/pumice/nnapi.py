@@ -13,7 +13,7 @@ EXPERIMENTAL = 2**31 - 1
 
 
 class Operation(NamedTuple):
-    """An operation: its name in `Graph.add`, the feature level that introduced it, and what it does."""
+    """An NNAPI operation: its name in `Graph.add`, the feature level that introduced it, and a description."""
 
     name: str
     level: int

@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _wants_header(config: pytest.Config) -> bool:
-    """Return False for runs that do not use pumice: opening a device is slow."""
+    """Return whether to print the header; False for runs that do not use pumice, because opening a device is slow."""
     if config.getoption("--pumice-device") or run_of(config).was_named:
         return True
     others = (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
@@ -46,7 +46,7 @@ def _wants_header(config: pytest.Config) -> bool:
 
 
 def _device_lines(run: Run) -> list[str]:
-    """Return a line per device. Open the context here only if there is one device, run in this process."""
+    """Return a line per device. Open its context here only if there is a single device and its tests run in this process."""
     begin = f"pumice {pumice.__version__}:"
     precisions = ", ".join(dict.fromkeys(cell.precision for cell in run.cells))
     if run.is_matrix or run.isolated:
@@ -69,7 +69,7 @@ def pytest_report_header(config: pytest.Config) -> list[str] | None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str] | None:
-    """Report the devices for tests that use the fixtures without a conftest that imports pumice."""
+    """Print the device lines if tests use the fixtures although no conftest imports pumice."""
     if _wants_header(config) or not any(cell_of(item) for item in items):
         return None
     return _device_lines(run_of(config))
@@ -137,7 +137,7 @@ def pumice_precision(pumice_cell: Cell) -> str:
 def pumice_validate(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Callable[..., ValidationReport]:
     """`pumice.validate` on the device and at the precision under test.
 
-    The function takes a model, cases, and validate's options except `context` and `precision`. It returns the report, adds it to the page
+    Pass a model, cases, and validate's options except `context` and `precision`. It returns the report, adds it to the page
     and the properties of the run, compares it with the golden baseline if there is one, and raises ValidationError unless everything is
     proved right, BaselineError if a value is worse than its baseline.
     """

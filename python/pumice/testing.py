@@ -1,4 +1,4 @@
-"""Compare arrays, and measure the accuracy of answers on a data set."""
+"""Compare arrays, and measure the accuracy of predictions on a data set."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Difference(NamedTuple):
 
 
 def _float_type(array: Array) -> str:
-    """Return the name of a float type, else ""."""
+    """Return the name of the array's float type; "" for other types."""
     return str(array.dtype) if str(array.dtype) in _MANTISSA_BITS else ""
 
 
@@ -71,7 +71,7 @@ def default_tolerance(actual: Array, expected: Array) -> tuple[float, float]:
 
 
 def _wide(array: Array) -> Array:
-    """Convert to a type that holds all values and their differences."""
+    """Convert to a type that can represent all values and their differences."""
     if array.dtype.kind in "biu" and array.dtype.itemsize < 8:
         return array.astype(np.int64)
     if array.dtype.kind in "iu":
@@ -80,14 +80,14 @@ def _wide(array: Array) -> Array:
 
 
 def _ordered(array: Array) -> Array:
-    """Map floats to integers in the same order, with neighbours one apart."""
+    """Map floats to integers of the same order, such that adjacent floats map to adjacent integers."""
     bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
     lowest = np.int64(-1) << np.int64(8 * array.dtype.itemsize - 1)
     return np.where(bits < 0, lowest - bits, bits)
 
 
 def _ulps(actual: Array, expected: Array) -> Array | None:
-    """Return differences in ulp of the less precise type; infinity if only one value is NaN."""
+    """Return the differences in ULP of the less precise type; infinity if only one of the values is NaN."""
     names = [name for name in (_float_type(actual), _float_type(expected)) if name]
     if not names:
         return None
@@ -118,8 +118,8 @@ def compare(
 ) -> Difference:
     """Compare element by element: close if |actual - expected| <= atol + rtol * |expected|; NaN is close only to NaN.
 
-    The default tolerances are those of the less precise element type. Raise AssertionError for different shapes, BindingError for masked
-    arrays.
+    The default tolerances are those of the less precise element type. Raise AssertionError if the shapes differ, BindingError if an array
+    is masked.
     """
     a, b = (
         numpy_of(given, name, "an array", "argument") for name, given in (("actual", actual), ("expected", expected))
@@ -171,10 +171,10 @@ def assert_close(
 
 
 class Accuracy(NamedTuple):
-    """The accuracy of answers on a data set, with a confidence interval for the true accuracy.
+    """The accuracy of predictions on a data set, with a confidence interval for the true accuracy.
 
-    comparison: with the answers of a reference (second), if given. unanswered: rows with NaN among their scores, which have no maximum and
-    count as wrong.
+    comparison: McNemar's test against a reference's predictions (second), if given. unanswered: number of rows with NaN among their scores,
+    which have no maximum and count as wrong.
     """
 
     right: int
@@ -198,9 +198,9 @@ class Accuracy(NamedTuple):
 
 
 def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
-    """Return class indices from integers [N], or from scores [N, classes] by argmax, first of ties.
+    """Return class indices: integers [N] as they are, or the argmax of scores [N, classes]; ties take the first class.
 
-    Also return which rows have an answer: a row with NaN among its scores has none.
+    Also return a mask of the rows with a prediction: a row with NaN among its scores has none.
     """
     array = numpy_of(given, name, "classes or scores", "argument")
     answered: Array = np.ones(len(array) if array.ndim else 0, bool)
@@ -225,10 +225,11 @@ def accuracy(
 ) -> Accuracy:
     """Return the accuracy on a data set with Wilson's confidence interval, and a comparison with a reference by McNemar's test.
 
-    answers, reference: class indices [N], or scores [N, classes], whose argmax is the answer. labels: the correct classes [N]. A row with
-    NaN among its scores has no answer: it counts as wrong and in `unanswered`; such labels are rejected. reference: answers of another
-    precision, device or runtime to the same questions. A small p-value means that one of the two is more accurate than chance explains,
-    even if their intervals overlap. confidence: between 0 and 1. Formulae: see `wilson` and `mcnemar`. Raise InputError.
+    answers, reference: predicted class indices [N], or scores [N, classes], whose argmax is the prediction. labels: the correct classes
+    [N]. A row with NaN among its scores has no prediction: it counts as wrong and in `unanswered`. reference: predictions for the same
+    samples with another precision, device or runtime. A small p-value means that one of the two is more accurate than chance explains, even
+    if their intervals overlap. confidence: between 0 and 1. For the formulae see `wilson` and `mcnemar`. Raise InputError for invalid
+    arguments, such as different numbers of rows or NaN labels.
     """
     truth, known = _classes(labels, "labels")
     if not known.all():

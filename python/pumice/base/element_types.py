@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-# Same as numpy.typing.NDArray[Any], whose import takes as long as several modules here.
+# Same as numpy.typing.NDArray[Any], but importing numpy.typing takes as long as importing several of our modules.
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Bytes = bytes | memoryview
 
@@ -58,7 +58,7 @@ _OF_NUMPY = [name for name, bits in BITS.items() if bits >= 8 and not name.start
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of that name; ml_dtypes provides types that NumPy lacks."""
+    """Return the NumPy dtype with this name; ml_dtypes provides types that NumPy lacks."""
     if name in _OF_NUMPY:
         return np.dtype(name)
     import ml_dtypes
@@ -68,7 +68,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def element_count(shape: list[int]) -> int:
-    """Return the number of elements of a shape."""
+    """Return the number of elements in a tensor of this shape."""
     count = 1
     for size in shape:
         count *= size
@@ -76,12 +76,12 @@ def element_count(shape: list[int]) -> int:
 
 
 def byte_count(dtype: str, shape: list[int]) -> int:
-    """Return the number of bytes of these elements in a file; sub-byte types are packed."""
+    """Return the size in bytes of a tensor in a file; sub-byte types are packed."""
     return (element_count(shape) * BITS[dtype] + 7) // 8
 
 
 def array_of(raw: Bytes, dtype: str, shape: list[int]) -> Array:
-    """Return the elements of a file's bytes, without a copy except for sub-byte types. The array keeps the bytes alive."""
+    """Return an array over a file's bytes, without a copy except for sub-byte types. The array keeps the bytes alive."""
     if element_count(shape) == 0:
         return np.zeros(shape, numpy_dtype(dtype))
     if BITS[dtype] < 8:
@@ -95,7 +95,7 @@ def _unpacked(packed: Array, dtype: str, shape: list[int]) -> Array:
 
 
 def unpacked_codes(packed: Array, bits: int) -> Array:
-    """Unpack codes of `bits` bits along the last axis to one per byte, low bits first."""
+    """Unpack codes of `bits` bits each along the last axis to one code per byte, low bits first."""
     codes = [packed >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(codes, axis=-1).reshape(*packed.shape[:-1], -1)
 

@@ -1,4 +1,4 @@
-"""The engine's error classes as raised from Python, with the same attributes."""
+"""Raise the engine's error classes from Python, with the same attributes as errors raised by the engine itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._pumice import BindingError, Error, GraphError, UnsupportedError
 from .plain_text import printable
 
 _E = TypeVar("_E", bound=Error)
-_MOST_LINES = 50  # lines per error message; `items` has all
+_MOST_LINES = 50  # maximum lines in an error message; `items` has all of them
 _HEAD, _TAIL = 12 << 10, 4 << 10  # characters kept at the beginning and end of a longer message
 _LINE = 1 << 10  # characters kept at the beginning and end of each listed item
 
@@ -26,13 +26,13 @@ def bounded(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
 
 
 class ValidationError(Error, AssertionError):
-    """A node's result differs from the reference. `node` is its name; the message gives the deviation."""
+    """Raised if a node's result differs from the reference. `node` is its name; the message gives the deviation."""
 
     node: str = ""
 
 
 class InputError(Error, ValueError):
-    """An input file, or an option for creating an input, is invalid."""
+    """Raised if an argument, an option or an input file is invalid."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(bounded(printable(message)))

@@ -1,4 +1,4 @@
-"""Replace files atomically, and read files of other packages' formats."""
+"""Replace files atomically, and read files in other packages' formats."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that replaces `path` when the block ends, or disappears if the block raises.
+    """Open a temporary file that replaces `path` when the block ends, and is deleted if the block raises.
 
     A symbolic link at `path` is replaced, not followed. Devices, pipes and names such as /dev/stdout are written directly.
-    Raises OSError with the name of the file.
+    Raise OSError with the name of the file.
     """
     target = os.fspath(path)
     if _is_stream(target):
@@ -52,7 +52,7 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _is_stream(target: str) -> bool:
-    """Return whether a rename would destroy a device, a pipe, or a system link such as /dev/stdout."""
+    """Return whether a rename would destroy the target: a device, a pipe, or a system link such as /dev/stdout."""
     try:
         mode = os.lstat(target).st_mode
     except OSError:
@@ -65,9 +65,9 @@ def _is_stream(target: str) -> bool:
 
 @contextlib.contextmanager
 def readable(path: Path, member: str = "", kind: str = "NumPy arrays") -> Iterator[None]:
-    """Convert errors of other packages about a file's content to InputError, with the file name and archive member.
+    """Convert other packages' errors about a file's content to InputError with the file name and archive member.
 
-    Operating system errors pass through unchanged: missing or unreadable files.
+    Operating system errors, for missing or unreadable files, pass through unchanged.
     """
     try:
         yield

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 else:
     from . import lazy_typing as npt
 
-_COPIED = 4096  # bytes
+_COPIED = 4096  # compare arrays of up to this many bytes through copies
 
 
 def unmasked(value: Any, name: str, kind: str = "input") -> Any:
     """Return the value. Raise BindingError (K5) for a masked array, whose mask would be lost."""
-    # NumPy imports numpy.ma lazily, in 8 ms. If it is not loaded, no value can be a masked array.
+    # NumPy imports numpy.ma lazily, which takes 8 ms. If it is not loaded, no value can be a masked array.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
     if isinstance(value, masked):
         expected, hint = "an array without a mask", ".filled(value) makes one"
@@ -32,8 +32,8 @@ def unmasked(value: Any, name: str, kind: str = "input") -> Any:
 def numpy_of(value: Any, name: str, expected: str, kind: str = "input", dtype: npt.DTypeLike | None = None) -> Array:
     """Convert the value to a NumPy array, optionally of `dtype`.
 
-    Raise BindingError (K5) for a masked array, and for a value that cannot be converted; the message ends with the reason of NumPy or of
-    the value's own library (e.g. a tensor on another device). Raise UnsupportedError for a torch tensor that requires a gradient.
+    Raise BindingError (K5) for a masked array, and for a value that cannot be converted; the message ends with the error message from NumPy
+    or the value's own library (e.g. for a tensor on another device). Raise UnsupportedError for a torch tensor that requires a gradient.
     """
     unmasked(value, name, kind)
     given = plain_inside(value, name)
@@ -46,7 +46,7 @@ def numpy_of(value: Any, name: str, expected: str, kind: str = "input", dtype: n
 
 
 def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array:
-    """Convert the value to a NumPy array like numpy_of. Raise BindingError (K5) for object arrays as well."""
+    """Convert the value to a NumPy array like numpy_of, but also raise BindingError (K5) for object arrays."""
     array = numpy_of(value, name, expected, kind)
     if array.dtype == object:
         raise binding_error("K5", name, expected, type(value).__name__, kind=kind)
@@ -54,7 +54,7 @@ def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array
 
 
 def element_bytes(array: Array) -> Array:
-    """Return the elements as rows of bytes, so that NaN equals NaN with the same payload, and -0 differs from 0."""
+    """Return each element as a row of bytes: NaN then equals NaN with the same payload, and -0 differs from 0."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype == object:  # NumPy string dtypes lose trailing NULs
         flat = np.array([repr(one) for one in flat.tolist()])
@@ -82,6 +82,6 @@ def differing(one: Array, other: Array) -> Array:
 
 
 def _words(array: Array) -> Array:
-    """Return the bytes of an array as integers, 64-bit if the size is a multiple of 8."""
+    """View the bytes of an array as integers: 64-bit if the size is a multiple of 8, else 8-bit."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return flat.view(np.uint64) if flat.size % 8 == 0 else flat

@@ -1,4 +1,4 @@
-"""HTML of the engine's objects for notebooks. Imported on first display."""
+"""Render the engine's objects as HTML for notebooks. Imported on first display."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .._pumice import Context, DeviceInfo, Error, Kernel, Shader, ShaderCompileError, Tensor, TensorDesc
 
-_MOST_ROWS = 200  # rows shown per table; the object has all
+_MOST_ROWS = 200  # maximum rows shown per table; the object itself has all of them
 _MOST_VALUES = 64  # maximum elements of a tensor that is downloaded for display
 # Styles are inline, because notebook pages override the alignment and fonts of table cells.
 _MARK = "background:rgba(220,60,60,.2)"
@@ -56,7 +56,7 @@ def text_below(title: str, shown: str) -> str:
 
 
 def interface_rows(shader: Shader) -> list[tuple[str, str, str, str]]:
-    """Return (name, access, type, place) of every buffer, image, push constant and specialization constant of a shader."""
+    """Return (name, access, type, binding or offset) of every buffer, image, push constant and specialization constant in a shader."""
     interface = shader.interface
     rows = []
     for one in interface["bindings"]:
@@ -140,7 +140,7 @@ def _device(info: DeviceInfo) -> dict[str, Any]:
 
 
 def devices_html(devices: Sequence[DeviceInfo], note: str = "") -> str:
-    """Return a table of the devices, or a sentence on why there are none; note: what is hidden and why."""
+    """Return a table of the devices, or a sentence that explains why there are none. note: which devices are hidden and why."""
     if not devices:
         return text_below("No Vulkan device", note or "There is no Vulkan loader, or no driver for it.")
     rows = [(info.index, info.name, *_device(info).values()) for info in devices]

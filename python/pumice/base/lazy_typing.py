@@ -1,4 +1,4 @@
-"""Lazy numpy.typing, imported when an annotation is evaluated. The import takes as long as several modules here, and no call needs it."""
+"""Import numpy.typing only when an annotation is evaluated: it takes as long as several of our modules, and no call needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log the engine's messages to Python's logger "pumice", and detect terminals."""
+"""Pass the engine's messages to Python's logger "pumice", and detect terminals."""
 
 from __future__ import annotations
 

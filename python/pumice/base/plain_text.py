@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-SHORT = 120  # characters of a name in a line or a cell
-LONG = 2000  # characters of a sentence with names
+SHORT = 120  # maximum characters of a name in a line or a table cell
+LONG = 2000  # maximum characters of a sentence that contains names
 # Control characters move a terminal's cursor, format characters change the text direction, surrogates cannot be encoded, and private-use
 # characters have no glyph. They are escaped as in Python.
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
@@ -38,7 +38,7 @@ def _escaped(character: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    r"""Return a word quoted for bash, zsh and ksh if necessary, with hidden characters as $'\x1b'."""
+    r"""Quote a word for bash, zsh and ksh if necessary, with hidden characters as $'\x1b'."""
     import shlex
 
     shown = printable(text)

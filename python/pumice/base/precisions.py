@@ -1,4 +1,4 @@
-"""Precision arguments."""
+"""Check precision arguments."""
 
 from __future__ import annotations
 

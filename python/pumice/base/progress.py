@@ -34,7 +34,7 @@ def _tell_what_is_missing() -> None:
 
 
 def _label(what: str) -> str:
-    """Escape the text for rich, which parses styles in brackets; it may be a file name."""
+    """Escape a label for rich, which parses brackets as styles: the label may contain a file name."""
     return plain(what).replace("[", "\\[")
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .errors import InputError
 
-_MOST_EXACT = 25  # discordant pairs from which the chi-square approximation is used (McNemar's test, see below)
+_MOST_EXACT = 25  # McNemar's test is exact below this many discordant pairs, else a chi-square approximation
 
 
 class Interval(NamedTuple):
@@ -24,7 +24,8 @@ def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
     With p = right / count and z the normal quantile of (1 + confidence) / 2, the bounds are
         (p + z^2 / (2 n) -+ z sqrt(p (1 - p) / n + z^2 / (4 n^2))) / (1 + z^2 / n),  n = count
     E. B. Wilson, Probable inference, the law of succession, and statistical inference, J. Am. Stat. Assoc. 22 (1927) 209-212. Unlike p -+
-    z sqrt(p (1 - p) / n), it is meaningful for p = 0, p = 1 and small counts. Raise InputError.
+    z sqrt(p (1 - p) / n), it is meaningful for p = 0, p = 1 and small counts. Raise InputError unless 0 <= right <= count, count >= 1 and 0
+    < confidence < 1.
     """
     if not 0 <= right <= count or count < 1:
         raise InputError(f"wilson: expected from 0 to `count` right ones of at least 1, given {right} of {count}")
@@ -40,7 +41,7 @@ def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
 
 
 class McNemar(NamedTuple):
-    """McNemar's test of two classifiers on the same questions: how many only the first, or only the second, answers correctly, and the
+    """McNemar's test of two classifiers on the same samples: how many only the first, or only the second, classifies correctly, and the
     p-value.
 
     exact: whether the p-value is from the binomial distribution rather than an approximation.
@@ -57,7 +58,7 @@ class McNemar(NamedTuple):
 
 
 def mcnemar(first_only: int, second_only: int) -> McNemar:
-    """Test whether two classifiers are equally accurate, from the questions that only one answers correctly (discordant pairs).
+    """Test whether two classifiers are equally accurate, from the samples that only one classifies correctly (discordant pairs).
 
     Under the null hypothesis, each of the n = b + c pairs favours either with probability 1/2. Below 25 pairs the p-value is exact and
     two-sided, min(1, 2 sum of C(n, k) / 2^n over k from 0 to min(b, c)); else it is that of (|b - c| - 1)^2 / (b + c) in the chi-square

@@ -15,7 +15,7 @@ EXPECTED = "an array of str"
 
 
 class StringTable:
-    """The strings of a model, with their indices."""
+    """The strings in a model, with their indices."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings = list(strings)
@@ -37,7 +37,7 @@ class CallStrings:
     def encoded(self, value: Any, name: str) -> Any:
         """Convert the strings of an array, or of each array of a list, to int64 indices of the same shape.
 
-        Raise BindingError (K5) naming the input if it has anything but strings.
+        Raise BindingError (K5) naming the input if it contains anything but strings.
         """
         if value is None:
             return None
@@ -53,7 +53,7 @@ class CallStrings:
         return np.array([self._place(text) for text in texts], np.int64).reshape(array.shape)
 
     def decoded(self, value: Any) -> Any:
-        """Convert indices to object arrays of str."""
+        """Convert arrays of indices to object arrays of str."""
         if value is None:
             return None
         if isinstance(value, list):
@@ -70,9 +70,9 @@ class CallStrings:
 
 
 class KeptStrings(CallStrings):
-    """The strings of a model and of several calls, and which tensors of its program are string indices, for later inspection of results.
+    """The strings of a model and of several calls, and which of its program's tensors hold string indices, for later inspection of results.
 
-    values: the model's names of strings, of sequences of strings and of optional strings.
+    values: names of the model's values that are strings, sequences of strings or optional strings.
     """
 
     def __init__(self, table: StringTable, values: Collection[str]) -> None:
@@ -84,7 +84,7 @@ class KeptStrings(CallStrings):
         return name in self._values or (part in ("data", "element") and value in self._values)
 
     def texts(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tensors by name, with strings instead of indices. Invalid indices remain numbers."""
+        """Return the tensors by name, with strings in place of indices. Invalid indices remain numbers."""
         return {name: self._texts(one) if self._has(name) else one for name, one in tensors.items()}
 
     def _texts(self, value: Any) -> Any:
@@ -96,7 +96,7 @@ class KeptStrings(CallStrings):
         return np.where(wrong, value.astype(object), made) if wrong.any() else made
 
     def places(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tensors by name, with indices instead of strings."""
+        """Return the tensors by name, with indices in place of strings."""
         return {
             name: self.encoded(one, name) if isinstance(one, np.ndarray) and one.dtype == object else one
             for name, one in tensors.items()

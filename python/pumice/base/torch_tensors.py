@@ -1,5 +1,5 @@
-"""PyTorch tensors as arguments of kernels, models and tensors. Does not import torch: if it is not loaded, no value can be a torch
-tensor.
+"""Accept PyTorch tensors as arguments of kernels and models. This module does not import torch: if it is not loaded, no value can be a
+torch tensor.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from .._pumice import UnsupportedError
 from .element_types import numpy_dtype
 
-# dtypes that NumPy lacks -> the torch dtype under which their bytes are viewed
+# dtype that NumPy lacks -> torch dtype as which its bytes are viewed
 STORED_AS = {
     "bfloat16": "int16",
     "float8_e4m3fn": "uint8",
@@ -75,7 +75,7 @@ def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_inside(value: Any, name: str) -> Any:
-    """Convert torch tensors to arrays: the value itself, or those inside a dict (a block of a kernel) or a list (of blocks or rows)."""
+    """Convert torch tensors to arrays: the value itself, or tensors inside a dict (a kernel's block) or a list (of blocks or rows)."""
     if not knows_torch():
         return value
     if type(value) is dict:
@@ -86,5 +86,5 @@ def plain_inside(value: Any, name: str) -> Any:
 
 
 def knows_torch() -> bool:
-    """Return whether a value can be a torch tensor, i.e. torch is loaded."""
+    """Return whether a value can be a torch tensor, which requires that torch is loaded."""
     return "torch" in sys.modules

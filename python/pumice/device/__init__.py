@@ -1,1 +1,1 @@
-"""Python classes of contexts, tensors, images and kernels."""
+"""Python classes for contexts, tensors, images and kernels."""

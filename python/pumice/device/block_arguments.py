@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Block(NamedTuple):
-    """A block with several members, or with one that is not an array."""
+    """A buffer block with several members, or with a single member that is not an array."""
 
-    name: str  # of the argument
+    name: str  # the block's argument name
     members: tuple[str, ...]
     access: str
-    unsized: bool  # its last member is a runtime array
+    unsized: bool  # whether the last member is a runtime array
 
 
 class Filled(NamedTuple):
@@ -38,7 +38,10 @@ class Filled(NamedTuple):
 
 
 def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled: list[Filled]) -> Array:
-    """Return the structure of a block with these member values. Raise BindingError (K3, K4, K6, K9)."""
+    """Return a structure array for a block with these member values.
+
+    Raise BindingError for missing (K3), unknown (K4), out-of-range (K6) and read-only (K9) members.
+    """
     missing = [name for name in block.members if name not in values]
     unknown = [str(name) for name in values if name not in block.members]
     if missing or unknown:
@@ -83,7 +86,7 @@ def converted(kernel: Kernel, name: str, given: Array, filled: list[Filled]) -> 
         if not has_same_fields(given.dtype, wanted, layout) or has_same_layout(given.dtype, wanted):
             return given
         return _filled_from(kernel, name, np.zeros(given.shape, wanted), given, (layout, filled))
-    # Arrays of another type than in the fp32 build have different padding.
+    # An array with another dtype than in the fp32 build has different padding.
     if given.dtype != wanted.base or row_of(given.shape, layout) != layout.sizes:
         return given
     made: Array = np.zeros((*given.shape[: given.ndim - len(layout.sizes)], *layout.axes), given.dtype)

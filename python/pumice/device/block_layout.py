@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """Axes of arrays, matrices and vectors, outermost first; 0 is a runtime length."""
+    """The axes of a value with arrays, matrices and vectors, outermost first; 0 is a runtime length."""
 
-    sizes: tuple[int, ...]  # as declared in the shader
-    axes: tuple[int, ...]  # with padding: an axis may be longer than in `sizes`, and there may be one more
-    members: dict[str, Layout]  # of a structure, which has no padding between its elements
+    sizes: tuple[int, ...]  # sizes as declared in the shader
+    axes: tuple[int, ...]  # sizes with padding: an axis may be longer than in `sizes`, and there may be one more axis
+    members: dict[str, Layout]  # a structure's members; its arrays have no padding between elements
 
     @property
     def has_gaps(self) -> bool:
@@ -51,15 +51,15 @@ def fits(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
 
 
 def row_of(shape: tuple[int, ...], element: Layout) -> tuple[int, ...] | None:
-    """Return the element axes of an array of this shape: padded, unpadded, or None if neither fits."""
-    # Requires an additional axis: an array of four numbers is not one vec3 with padding.
+    """Return the trailing axes of an array that form one element, with or without padding; None if neither fits the shape."""
+    # The padded form requires an additional axis: an array of four numbers is not one vec3 with padding.
     if element.has_gaps and fits(shape, element.axes) and len(shape) > len(element.axes):
         return element.axes
     return element.sizes if fits(shape, element.sizes) else None
 
 
 def pairs(made: Array, given: Array, layout: Layout) -> Iterator[tuple[Array, Array]]:
-    """Yield the matching leaf arrays of an array in the shader's layout and a host array, padded or not."""
+    """Yield pairs of matching leaf arrays from an array in the shader's layout and a host array, padded or not."""
     if layout.members:
         for name, member in layout.members.items():
             yield from pairs(made[name], given[name], member)
@@ -68,7 +68,7 @@ def pairs(made: Array, given: Array, layout: Layout) -> Iterator[tuple[Array, Ar
 
 
 def copy_in(made: Array, given: Array, layout: Layout) -> None:
-    """Copy a host array to one in the shader's layout."""
+    """Copy a host array to an array in the shader's layout."""
     for target, source in pairs(made, given, layout):
         target[...] = source.reshape(target.shape)
 
@@ -80,7 +80,7 @@ def copy_out(made: Array, given: Array, layout: Layout) -> None:
 
 
 def _flat(dtype: Any) -> tuple[Any, tuple[int, ...]]:
-    """Return a field's innermost element dtype and all its axes; elements may be arrays."""
+    """Return a field's innermost element dtype and all its axes, because elements may themselves be arrays."""
     shape: tuple[int, ...] = ()
     while dtype.subdtype:
         dtype, inner = dtype.subdtype
@@ -89,7 +89,7 @@ def _flat(dtype: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def has_same_fields(given: Any, wanted: Any, layout: Layout) -> bool:
-    """Return whether two dtypes have fields of the same names and elements, at any offsets; the first may be unpadded."""
+    """Return whether two dtypes have fields with the same names and elements, at any offsets; the first may be unpadded."""
     element, shape = _flat(given)
     if not layout.members:
         return bool(element == wanted.base and shape in (layout.sizes, layout.axes))

@@ -1,4 +1,4 @@
-"""The default context, and constructors of tensors and images that use it unless given another."""
+"""The default context, and constructors for tensors and images that use it unless another is passed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Number = float | np.number[Any] | np.bool_
 
 
 class _Default:
-    """Holds the default context, created on first use in each process."""
+    """The holder of the default context, which is created on first use in each process."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -37,7 +37,7 @@ class _Default:
         self._process = 0
 
     def made(self) -> Context | None:
-        """Return the default context, or None if get() has to create it: before its first use, after it was closed, in a forked child."""
+        """Return the default context, or None if get() has to create it: before first use, after it was closed, or in a forked child."""
         context = self._context
         return None if context is None or self._process != os.getpid() or context.closed else context
 
@@ -68,12 +68,12 @@ class Place(NamedTuple):
     without: tuple[str, ...]  # features and extensions that are disabled
 
 
-# contexts of pickled and unpickled models
+# contexts of models that were pickled or unpickled, reused for the same device
 _placed: WeakValueDictionary[Place, Context] = WeakValueDictionary()
 
 
 def place_of(context: Context) -> Place | None:
-    """Return how another process can find the context; None for the default context, which exists in every process.
+    """Describe a context such that another process can find it; None for the default context, which exists in every process.
 
     Raise StateError for a closed context.
     """
@@ -87,9 +87,9 @@ def place_of(context: Context) -> Place | None:
 
 
 def context_at(place: Place | None) -> Context:
-    """Return the context at a place: the default one for None, else an open or new one on that device.
+    """Return the context that a place describes: the default context for None, else an open or new context on that device.
 
-    Raise DeviceError.
+    Raise DeviceError if the device does not exist or cannot be opened.
     """
     if place is None:
         return default_context()
@@ -131,8 +131,8 @@ def devices() -> Devices:
 def default_context() -> Context:
     """Return the default context: on the device that PUMICE_DEVICE names, else on the best one.
 
-    `.choice` is the reason for the choice. It is created on first use, and again after it was closed or in a forked child. Raise
-    DeviceError.
+    `.choice` explains the choice. The context is created on first use, and again after it was closed or in a forked child. Raise
+    DeviceError if there is no usable device.
     """
     return _default.get()
 
@@ -143,12 +143,12 @@ def made_default_context() -> Context | None:
 
 
 def replace_default_context(context: Context | None) -> None:
-    """Make another context the default one, without closing the previous; with None, the next use creates one."""
+    """Make another context the default one, without closing the previous one; with None, the next use creates a context."""
     _default.replace(context)
 
 
 def checked_context(given: Any) -> Context | None:
-    """Return the argument. Raise BindingError (K5), with a hint on naming devices, if it is neither a Context nor None."""
+    """Return the argument. Raise BindingError (K5), with a hint on how to name devices, if it is neither a Context nor None."""
     if given is None or isinstance(given, Context):
         return given
     hint = f"pumice.Context({given!r}) opens a device by its name" if isinstance(given, str | int) else ""
@@ -168,8 +168,8 @@ def empty(
     live as long as either side refers to them. pumice.torch.ordered() orders the work of both. Each such tensor has a separate
     allocation.
 
-    Raise OutOfMemoryError; UnsupportedError naming what share lacks: the CUDA driver, the GPU among its devices, the Vulkan extension;
-    BindingError (K5) for another share; DeviceError if a CUDA call fails.
+    Raise OutOfMemoryError; UnsupportedError naming what is missing for sharing: the CUDA driver, the GPU among CUDA's devices, or the
+    Vulkan extension; BindingError (K5) for another value of share; DeviceError if a CUDA call fails.
     """
     if share is None:
         return _pumice.empty(shape, dtype, _context_of(context))
@@ -224,8 +224,9 @@ def asarray(
 ) -> Tensor:
     """Convert the argument to a tensor. A Tensor is returned unchanged unless copy is True or the dtype differs; other arrays are copied.
 
-    copy=False: never copy; wrap an array like from_host. dtype: convert the elements, on the device if the argument is a Tensor. Raise
-    like tensor, from_host and Tensor.to; UnsupportedError if copy=False needs a copy; BindingError (M3) for a tensor of another context.
+    copy=False: never copy; wrap an array like from_host. dtype: convert the elements, on the device if the argument is a Tensor. Raise the
+    errors of tensor, from_host and Tensor.to; UnsupportedError if copy=False would need a copy; BindingError (M3) for a tensor of another
+    context.
     """
     if isinstance(array, Tensor):
         if context is not None and array.context is not context:

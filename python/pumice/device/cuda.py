@@ -1,4 +1,4 @@
-"""ctypes bindings of the CUDA driver calls that import memory and semaphores exported by a Vulkan context on the same GPU."""
+"""ctypes bindings for the CUDA driver calls that import memory and semaphores exported by a Vulkan context on the same GPU."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Driver:
             raise UnsupportedError(f'share="cuda": {self.failure("cuInit", code)}')
 
     def failure(self, name: str, code: int) -> str:
-        """Describe a failed call: its name, and the error's name, number and text."""
+        """Describe a failed call: the function's name, and the error's name, number and text."""
         texts = []
         for function in ("cuGetErrorName", "cuGetErrorString"):
             text = c_char_p()
@@ -166,7 +166,7 @@ class Primary:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this context current on the calling thread within the block."""
+        """Make this context current on the calling thread for the duration of the block."""
         self.cuda.call("cuCtxPushCurrent_v2", self.handle)
         try:
             yield
@@ -187,7 +187,7 @@ class Primary:
             self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def is_capturing(self, stream: int) -> bool:
-        """Return whether a stream is capturing a CUDA graph. Raise DeviceError."""
+        """Return whether a stream is capturing a CUDA graph. Raise DeviceError if the call fails."""
         status = c_int()
         self.cuda.call("cuStreamIsCapturing", stream, byref(status))
         return status.value != 0
@@ -207,7 +207,7 @@ class ImportedMemory:
 
     def __init__(self, primary: Primary, descriptor: int, size: int) -> None:
         """size: size in bytes of the Vulkan allocation, which is dedicated to one buffer. Takes ownership of the descriptor, also on
-        failure. Raise DeviceError.
+        failure. Raise DeviceError if CUDA cannot import the memory.
         """
         self._primary = primary
         self._memory, address = c_void_p(), c_uint64()
@@ -239,7 +239,7 @@ class ImportedSemaphore:
     """A timeline semaphore imported from a file descriptor, which CUDA streams signal and wait for."""
 
     def __init__(self, primary: Primary, descriptor: int) -> None:
-        """Take ownership of the descriptor, also on failure. Raise DeviceError."""
+        """Take ownership of the descriptor, also on failure. Raise DeviceError if CUDA cannot import the semaphore."""
         self._primary = primary
         self._semaphore = c_void_p()
         given = SemaphoreHandle(type=_TIMELINE_SEMAPHORE_FD)
@@ -253,14 +253,14 @@ class ImportedSemaphore:
     def signal(self, value: int, stream: int) -> None:
         """Enqueue a signal of the value after the stream's current work. The primary context must be current. Not thread-safe.
 
-        Raise DeviceError.
+        Raise DeviceError if the call fails.
         """
         self._value.value = value
         if code := self._signal(byref(self._semaphore), byref(self._value), 1, stream):
             raise DeviceError(self._primary.cuda.failure("cuSignalExternalSemaphoresAsync", code))
 
     def wait(self, value: int, stream: int) -> None:
-        """Make the stream's later work wait for the value. The primary context must be current. Raise DeviceError."""
+        """Make the stream's later work wait for the value. The primary context must be current. Raise DeviceError if the call fails."""
         if code := self._wait(byref(self._semaphore), byref(SemaphoreValue(value)), 1, stream):
             raise DeviceError(self._primary.cuda.failure("cuWaitExternalSemaphoresAsync", code))
 
@@ -270,6 +270,6 @@ class ImportedSemaphore:
             return
         cuda = self._primary.cuda
         if cuda.functions["cuCtxPushCurrent_v2"](self._primary.handle) == 0:
-            cuda.free("cuCtxSynchronize")  # work in flight may still signal it
+            cuda.free("cuCtxSynchronize")  # work in flight may still signal the semaphore
             cuda.free("cuDestroyExternalSemaphore", semaphore)
             cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))

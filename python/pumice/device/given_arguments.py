@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Facts(NamedTuple):
-    """Facts about a kernel's arguments, precomputed from its interface to speed up calls."""
+    """Properties of a kernel's arguments, precomputed from its interface to speed up calls."""
 
-    blocks: dict[str, Block]  # blocks with several members, by argument, instance and block name
-    members: dict[str, str]  # unambiguous member names -> argument of the block
-    arrays: dict[str, list[str]]  # arrays of blocks -> "b[0]", "b[1]", ...
-    padded: frozenset[str]  # arrays with padding between their values
+    blocks: dict[str, Block]  # blocks with several members, keyed by argument, instance and block names
+    members: dict[str, str]  # unambiguous member name -> argument name of its block
+    arrays: dict[str, list[str]]  # name of an array of blocks -> "b[0]", "b[1]", ...
+    padded: frozenset[str]  # names of arrays with padding between their values
 
     @property
     def special(self) -> frozenset[str]:
-        """Return the names whose values need `resolved`."""
+        """Return the names of arguments that have to pass through `resolved`."""
         return frozenset({*self.members, *self.arrays, *self.padded, *self.blocks})
 
 
@@ -35,7 +35,8 @@ def facts_of(kernel: Kernel) -> Facts:
     """Return the facts of a kernel's arguments, from its fp32 build."""
     interface = kernel.shader.interface
     blocks: dict[str, Block] = {}
-    owners: dict[str, list[tuple[bool, str]]] = {}  # member -> (whether its block lacks an instance name, argument)
+    # member -> [(whether its block lacks an instance name, argument name)]
+    owners: dict[str, list[tuple[bool, str]]] = {}
     arrays: dict[str, list[str]] = {}
     padded: set[str] = set()
     for one in interface["bindings"]:
@@ -60,14 +61,16 @@ def facts_of(kernel: Kernel) -> Facts:
 
 
 def _owner(blocks: list[tuple[bool, str]]) -> str | None:
-    """Resolve a bare member name: the only block, or the only one without an instance name, as in GLSL."""
+    """Return the block to which a bare member name refers: the only one, or the only one without an instance name, as in GLSL."""
     without_instance = [name for is_bare, name in blocks if is_bare]
     every = without_instance or [name for _, name in blocks]
     return every[0] if len(every) == 1 else None
 
 
 def stand_for_others(special: frozenset[str], given: Any, arguments: Mapping[str, Any]) -> bool:
-    """Return whether any argument needs `resolved`. given: the arguments in a dict, or an invalid value that the call will reject."""
+    """Return whether any argument has to pass through `resolved`. given: the arguments in a dict, or an invalid value, which the call
+    rejects.
+    """
     if type(arguments.get("threads")) is str or not special.isdisjoint(arguments):
         return True
     for value in arguments.values():
@@ -81,9 +84,10 @@ def stand_for_others(special: frozenset[str], given: Any, arguments: Mapping[str
 def resolved(
     kernel: Kernel, given: Mapping[str, Any] | None, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any], list[Filled]]:
-    """Resolve arguments in a dict and by name: threads="y" to the number of elements of y; lists, dicts and members to arrays.
+    """Merge the arguments in a dict and by name; replace threads="y" with the element count of y, and lists, dicts and members with arrays.
 
-    Also return temporary arrays that the kernel writes, to copy to the caller's. Raise BindingError (K8, K9, K3, K4, K6).
+    Also return the temporary arrays that the kernel writes, for copying to the caller's. Raise BindingError if threads= names no array
+    (K8), or for the reasons of `block_array`.
     """
     facts, filled = kernel._argument_facts, list[Filled]()
     every = {**arguments, **(given or {})}
@@ -99,7 +103,7 @@ def resolved(
 
 
 def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
-    """Return the number of elements as the shader declares them: a vector, structure or texel is one element."""
+    """Return the number of elements in an array as the shader declares them: a vector, structure or texel is one element."""
     shape = tuple(value.shape)
     if isinstance(value, Image):
         return math.prod(shape[: value.dimensions])
@@ -120,7 +124,7 @@ def _resolved_values(
     kernel: Kernel, facts: Facts, arguments: Mapping[str, Any], filled: list[Filled]
 ) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    members: dict[str, dict[str, Any]] = {}  # of blocks passed by member
+    members: dict[str, dict[str, Any]] = {}  # block -> values of its members, for blocks passed by member
     for name, value in arguments.items():
         block = facts.blocks.get(name)
         if block and isinstance(value, Mapping):
@@ -133,7 +137,7 @@ def _resolved_values(
         else:
             made[name] = _resolved_value(kernel, facts, name, value, filled)
     for name, values in members.items():
-        # The name is both the block's and a member's: a lone array is the whole block in its memory layout.
+        # If the block and a member share the name, a lone array is the whole block in its memory layout.
         is_whole = (
             set(values) == {name} and isinstance(values[name], np.ndarray) and len(facts.blocks[name].members) > 1
         )

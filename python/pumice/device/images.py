@@ -40,7 +40,10 @@ def _opened(path: str | os.PathLike[str], mode: str) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:
-    """Convert the image to 8 bits. 16-bit grey is rounded, because Pillow would clip it at 255. Raise InputError."""
+    """Convert the image to 8 bits. 16-bit grey is rounded, because Pillow would clip it at 255.
+
+    Raise InputError for floats or values beyond 16 bits.
+    """
     if image.mode != "F" and not image.mode.startswith("I"):
         return image
     values = np.asarray(image)
@@ -83,8 +86,7 @@ def _inverted(values: Array, invert: str) -> Array:
 def _scaled(values: Array, scale: str | float) -> Array:
     """Multiply the values by a factor, or divide them: by 255 for "1/255", by the image's maximum for "1/max".
 
-    Raise InputError.
-    """
+    Raise InputError if `scale` is none of these."""
     text = str(scale)
     try:
         divisor = values.max() if text == "1/max" else np.float32(text.removeprefix("1/"))
@@ -98,7 +100,7 @@ def _scaled(values: Array, scale: str | float) -> Array:
 
 
 def _normalised(values: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
-    """Return (v - mean) / std per channel, in float64. Raise InputError."""
+    """Return (v - mean) / std per channel, in float64. Raise InputError for a wrong number of values or a std of 0."""
     colours = values.shape[-1]
     for name, given in (("mean", mean), ("std", std)):
         if len(given) not in (0, 1, colours):
@@ -143,9 +145,9 @@ def load_image(
     """Load an image file as an array; the options are applied in parameter order.
 
     mode: "RGB", "BGR", "L" (grey) or "Y" (the luma of YCbCr). size: (height, width), one number for both, or None for the image's own;
-    fit "crop" crops the centre to the aspect ratio and resamples, "stretch" only resamples. invert: replace v by 255 - v "always",
-    "never", or "auto" (if the first pixel is bright). scale: a factor, "1/255" (a division) or "1/max". mean and std: (v - mean) / std
-    per channel. layout: "NCHW", "NHWC", "CHW", "HWC", "NHW" or "HW".
+    fit: "crop" crops the centre to the aspect ratio of size, then resamples; "stretch" only resamples. invert: replace v with 255 - v
+    "always", "never", or "auto" (if the first pixel is bright). scale: a factor, "1/255" (a division) or "1/max". mean and std: (v - mean)
+    / std per channel. layout: "NCHW", "NHWC", "CHW", "HWC", "NHW" or "HW".
 
     Raise InputError for an invalid option or a file that is not an image, FileNotFoundError.
     """

@@ -35,7 +35,7 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], expected: str) 
 
 
 def _texts(name: str, given: Any, numbers: bool = False) -> dict[str, str]:
-    """Convert a mapping of names to text, formatting numbers. Raise TypeError."""
+    """Convert the values of a mapping to text, formatting numbers. Raise TypeError for other types."""
     expected = f"a mapping of names to text{' or numbers' if numbers else ''}"
     _typed(name, given, Mapping, expected)
     made = {}
@@ -97,9 +97,9 @@ class Kernel(_pumice.Kernel):
     ) -> None:
         """Compile the source for the context's device, by default the default context's.
 
-        macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options: a dict of
+        macros: name -> text or number. spec: specialization constant -> value. includes: path -> source text. options: a dict of
         ShaderOptions keywords overrides only these; the others follow from the device and from the arrays of a call (macros of "profile"
-        are added to the device's). A ShaderOptions object replaces all defaults, so arrays must have the types that the shader declares.
+        are added to the device's). A ShaderOptions object replaces all defaults; arrays must then have the types that the shader declares.
         include_dirs: folders that #include searches after includes, in this order.
 
         debug: check every index into a buffer, push constants, shared or global variables (arrays, vectors, matrices) against the bound
@@ -107,16 +107,17 @@ class Kernel(_pumice.Kernel):
         submission completes. message_bytes: size of the ring buffer for the printf messages of one execution; messages_lost counts those
         that do not fit.
 
-        If the device or the compiler lacks 16-bit types, float16 and bfloat16 arrays are stored as two elements per word: variants then
-        has fp16_packed or bf16_packed, and the logger "pumice" reports the reason at level INFO. If the device lacks 64-bit integers
+        If the device or the compiler lacks 16-bit types, float16 and bfloat16 arrays are stored as two elements per word: `variants` then
+        contains fp16_packed or bf16_packed, and the logger "pumice" reports the reason at level INFO. If the device lacks 64-bit integers
         (shaderInt64), they are emulated by pairs of words with identical results, which is also logged.
 
         local_size: workgroup size, one to three numbers, for source that declares none. Invocations beyond threads= are skipped, unless
         the source has shared memory, barriers or subgroup operations, which all invocations of a workgroup must reach: it then has to
         check its own bounds. local_size_x, _y and _z in spec are equivalent.
 
-        In the shader, x.length() is the number of elements bound. If two 16-bit elements share a word, as in `sfp x[]` in the packed
-        modes, it counts words, rounded up. For an empty array of 8-bit elements it is 1, because a range has at least one byte.
+        In the shader, x.length() is the number of elements bound. If two 16-bit elements share a 32-bit word, as in `sfp x[]` in the packed
+        modes, x.length() is the number of words, rounded up. For an empty array of 8-bit elements it is 1, because a buffer range has at
+        least one byte.
 
         spirv: a SPIR-V module instead of source, with an entry point "main" and argument names (OpName), as glslang, glslc and slangc
         write it without stripping. It must be valid; an invalid module can crash a driver. Only context, name and spec may be combined
@@ -170,7 +171,7 @@ class Kernel(_pumice.Kernel):
         self._is_made = True
         self._note_arguments()
         self._file: KernelFile | None = None
-        self._shapes: dict[str, tuple[int, ...]] = {}  # shapes given to from_body
+        self._shapes: dict[str, tuple[int, ...]] = {}  # shapes passed to from_body
         self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call allocates: (dtype, shape)
         self._first_output: str | None = None
         forward_log()
@@ -183,9 +184,9 @@ class Kernel(_pumice.Kernel):
     def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
         """Create a kernel from a source file. #include searches the including file's folder first, then as in Kernel.
 
-        reload: at every call, recompile if the file or an included one has changed. If the new source does not compile, the logger
-        "pumice" gets one warning, and the kernel keeps its old code until the next change. options: those of Kernel; name defaults to the
-        path. Raise OSError for an unreadable file, ShaderCompileError, UnsupportedError.
+        reload: at every call, recompile if the file or an included one has changed. If the new source does not compile, one warning is
+        logged to "pumice", and the kernel keeps its old code until the next change. options: as for Kernel; name defaults to the path.
+        Raise OSError for an unreadable file, ShaderCompileError, UnsupportedError.
         """
         file = KernelFile(os.fspath(path), reload, {"context": context, **options})
         made = file.compile(cls)
@@ -226,10 +227,10 @@ class Kernel(_pumice.Kernel):
     ) -> Kernel:
         """Create a kernel from the body of main; `i` is the invocation index, `.source` the complete source.
 
-        inputs, outputs: names -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc to imitate, "sfp" for the
-        dtype of the call's arrays, or float, int, bool for a number. Read float16, bfloat16 and sfp arrays with buffer_ld1(x, i) and
-        write them with buffer_st1(y, i, value); index the others. A shape defines x_size and x_shape[] in the body. header: functions and
-        constants before main. options: those of Kernel.
+        inputs, outputs: name -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc whose dtype and shape to use,
+        "sfp" for the dtype of the call's arrays, or float, int, bool for a number. Read float16, bfloat16 and sfp arrays with buffer_ld1(x,
+        i) and write them with buffer_st1(y, i, value); index the others. A shape defines x_size and x_shape[] in the body. header:
+        functions and constants before main. options: as for Kernel.
 
         A call allocates and returns omitted outputs with a known shape (one array, or a dict of them), and without threads= runs one
         invocation per element of the first output. An array passed for a name with a shape must have that shape, or as many elements on
@@ -253,18 +254,19 @@ class Kernel(_pumice.Kernel):
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
         """Run the kernel once and wait. Pass arguments by name: Tensors, NumPy arrays, push constants; threads= or groups=.
 
-        threads="y" launches one invocation per element of the array passed as y, as the shader declares it. Exactly this many run, unless
-        invocations cooperate (barriers, shared memory, subgroups): then whole workgroups do. groups= may be a Tensor of three uint32,
+        threads="y" launches one invocation per element of the array passed as y, as the shader declares it. Exactly this many invocations
+        run, unless they cooperate (barriers, shared memory, subgroups): then whole workgroups run. groups= may be a Tensor of three uint32,
         which the device reads when the kernel starts; they must be within its limits.
 
-        timeout: maximum wait in seconds. After it, TimeoutError is raised; the execution continues, and the arrays do not change. Ctrl-C
-        interrupts likewise.
+        timeout: maximum wait in seconds. When it expires, TimeoutError is raised; the execution continues, and the arrays do not change.
+        Ctrl-C has the same effect.
         given: arguments in a dict, for names that are keywords of this call (threads, groups, timeout) or of Python.
 
         Arrays are copied in, and back if the kernel writes them. Structured arrays have the fields and offsets of the shader (see dtype),
-        or are converted; for a read-only buffer, a list of dicts will do. A block of several members takes them by name, or as a dict; an
-        array of blocks takes a list. Pass None for a buffer that this variant does not use, for example because of a macro: see "used" in
-        the shader's interface. Push constants are numbers, sequences for vectors, matrices (by columns) and arrays, dicts for structures.
+        or are converted; for a read-only buffer, a list of dicts is accepted. Pass the members of a block by name or as a dict, and an
+        array of blocks as a list. Pass None for a buffer that this variant does not use, for example because of a macro: see "used" in
+        the shader's interface. Push constants are numbers; sequences for vectors, matrices (column by column) and arrays; dicts for
+        structures.
 
         Return the outputs described in from_body, else None. Raise BindingError; OutOfBoundsError with debug=True. The first call with
         arrays of new types builds a variant, which some drivers compile at its first dispatch.
@@ -297,14 +299,14 @@ class Kernel(_pumice.Kernel):
             one.copy_back()
 
     def _completed(self, every: dict[str, Any]) -> dict[str, Any]:
-        """Add the outputs and thread count that a call of a from_body kernel omits."""
+        """Add the outputs and the thread count that a call to a from_body kernel omits."""
         every = {**every, **{key: _empty(*result) for key, result in self._results.items() if key not in every}}
         if self._first_output in every and "threads" not in every and "groups" not in every:
             every["threads"] = int(np.prod(np.shape(every[self._first_output]), dtype=np.int64))
         return every
 
     def _variant(self, local_size: Any, spec: Mapping[str, Any], macros: Mapping[str, Any]) -> Kernel:
-        """Return a kernel of the same source with other constants, macros and, if given, another local size."""
+        """Return a kernel built from the same source with different constants, macros and, if given, a different local size."""
         given = {**self._given, "spec": {**self._given["spec"], **spec}, "macros": {**self._given["macros"], **macros}}
         given |= {} if local_size is None else {"local_size": local_size}
         made = Kernel(self.source if given["spirv"] is None else None, self._on, **given)
@@ -314,8 +316,7 @@ class Kernel(_pumice.Kernel):
     def bind(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> BoundKernel:
         """Return a BoundKernel for command lists: Tensors and push constants as in a call, and threads= or groups=.
 
-        Raise BindingError.
-        """
+        Raise BindingError for unknown, missing or invalid arguments."""
         if self._file is not None:
             self._reload_if_changed()
         if knows_torch():
@@ -330,8 +331,8 @@ class Kernel(_pumice.Kernel):
         """Measure the device time in seconds of `runs` runs with timestamps, after one warm-up run.
 
         Arguments are those of bind; NumPy arrays are also accepted for buffers, and are copied to the device once and never back. given:
-        arguments in a dict, for names that this call has. Raise BindingError, InputError for runs below 1, UnsupportedError for a queue
-        without timestamps.
+        arguments in a dict, for names that are keywords of this call. Raise BindingError like bind, InputError for runs below 1,
+        UnsupportedError for a queue without timestamps.
         """
         from .kernel_times import times_of
 
@@ -351,16 +352,16 @@ class Kernel(_pumice.Kernel):
     ) -> Tuning:
         """Measure variants of this kernel, choose the fastest, and store the measurements on disk.
 
-        configs: a grid, names -> lists of values, whose combinations are the variants; or a callable that returns dicts of values. Names:
+        configs: a grid, name -> list of values, whose combinations are the variants; or a callable that returns dicts of values. Names:
         specialization constants, macros in the source, "local_size", and "precision" ("fp32", "fp16", "bf16": the type to which float
         arrays in sfp buffers are converted).
-        arguments: those of a call in a dict; or a callable that returns them for a variant's dict, for example if the number of groups
-        depends on a tile. Arrays do not change.
+        arguments: a call's arguments in a dict; or a callable that returns them for a variant's dict, for example if the number of groups
+        depends on the tile size. The arrays are not modified.
 
-        check: a function that takes the arrays and numbers by name and returns the expected output, one array or a dict of them; a
-        variant that differs is rejected. tolerance: the largest difference relative to the largest value, by default the square root of
-        the type's epsilon, 0 for integers. allow_spills: keep variants that spill registers, if the driver reports spills. runs:
-        executions per variant; the median counts.
+        check: a function that receives the arrays and numbers by name and returns the expected output, one array or a dict of arrays; a
+        variant with other results is rejected. tolerance: the largest difference relative to the largest value, by default the square root
+        of the type's epsilon, 0 for integers. allow_spills: keep variants that spill registers, if the driver reports spills. runs:
+        executions per variant, of which the median counts.
         again: ignore stored measurements. progress: a bar, on a terminal and in a notebook.
 
         Stored measurements are reused in this and later processes; their key is the device, driver, source, size class, and the kind of
@@ -380,9 +381,9 @@ class Kernel(_pumice.Kernel):
     def statistics(self, storage: str | None = None) -> KernelStatistics:
         """Return the driver's statistics of one build: registers, spills, shared memory, assembly.
 
-        The driver compiles the kernel again for this. storage: one of `variants`; None: the fp32 build (or that of the given options).
-        SPIR-V sizes are available on every driver; KernelStatistics documents the others. Raise BindingError (K1) for a build that does
-        not exist.
+        The driver compiles the kernel again for this. storage: one of `variants`; None: the fp32 build (or the build with the given
+        options). SPIR-V sizes are available on every driver; KernelStatistics documents the others. Raise BindingError (K1) for a build
+        that does not exist.
         """
         from .kernel_statistics import KernelStatistics
 

@@ -33,7 +33,7 @@ _GLSL_TYPES = {
 }
 _GLSL_NUMBERS = {float: "float", int: "int", bool: "bool"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_MOST_ELEMENTS = (1 << 32) - 1  # limit of arrays of known shape, because the body uses uint indices
+_MOST_ELEMENTS = (1 << 32) - 1  # maximum elements of an array with a known shape, because the body uses uint indices
 _GENERATED = {
     "i": "the invocation's number",
     "p": "the push constants",
@@ -48,13 +48,13 @@ class KernelText(NamedTuple):
     """Kernel source, and defaults for omitted arguments."""
 
     source: str
-    shapes: dict[str, tuple[int, ...]]  # of arguments with a known shape
+    shapes: dict[str, tuple[int, ...]]  # argument -> its shape, if known
     results: dict[str, tuple[str, tuple[int, ...]]]  # outputs that a call allocates: (dtype, shape)
     first_output: str | None
 
 
 class _Argument(NamedTuple):
-    """A name given to from_body, and its type."""
+    """An argument name passed to from_body, and its type."""
 
     name: str
     glsl: str

@@ -24,7 +24,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 class KernelFile:
-    """A kernel's source file and its includes. `options` are those of Kernel."""
+    """A kernel's source file and its includes. options: as for Kernel."""
 
     def __init__(self, path: str, watches: bool, options: dict[str, Any]) -> None:
         self._path = path
@@ -33,12 +33,14 @@ class KernelFile:
         self._seen: dict[str, tuple[int, int, int] | None] = {}
 
     def has_changed(self) -> bool:
-        """Return whether a file's date, size or inode has changed since compilation; always False without watching."""
+        """Return whether a file's date, size or inode has changed since compilation; always False unless files are
+        watched.
+        """
         return self._watches and any(_stamp(path) != stamp for path, stamp in self._seen.items())
 
     def compile(self, kernel: type[_K]) -> _K:
-        """Compile the current files. Raise OSError, ShaderCompileError, UnsupportedError."""
-        # Take the stamp before reading, so that the next call detects a change in between.
+        """Compile the current files. Raise OSError for an unreadable file, and the errors of Kernel."""
+        # Take the file's stamp before reading it, so that the next call detects a change made in between.
         self._seen[self._path] = _stamp(self._path)
         with open(self._path, encoding="utf-8", errors="replace") as file:
             source = file.read()

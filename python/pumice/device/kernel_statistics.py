@@ -20,7 +20,7 @@ _INSTRUCTIONS = (r"instruction count", r"instructions?")
 
 
 class Statistic(NamedTuple):
-    """One number under the driver's own name."""
+    """One statistic under the driver's own name."""
 
     name: str
     description: str
@@ -48,7 +48,7 @@ class Executable(NamedTuple):
     representations: tuple[Representation, ...]
 
     def find(self, names: Sequence[str]) -> Number | None:
-        """Return the value of the statistic that matches the first of these patterns; None if none does."""
+        """Return the value of the first statistic that matches a pattern, trying the patterns in order; None if none matches."""
         for name in names:
             for one in self.statistics:
                 if re.fullmatch(name, one.name.strip(), re.IGNORECASE):
@@ -59,7 +59,7 @@ class Executable(NamedTuple):
 class KernelStatistics:
     """The result of `kernel.statistics()` for one build of a kernel.
 
-    name: the kernel's. storage: the build's storage mode. local_size: workgroup size on three axes. spirv_bytes: size of the compiled
+    name: the kernel's name. storage: the build's storage mode. local_size: workgroup size on three axes. spirv_bytes: size of the compiled
     shader; submitted_bytes: size of the module passed to the driver. refusal: why the driver's own numbers are missing; None if they are
     present. executables: the driver's programs.
 

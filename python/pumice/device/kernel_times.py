@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NoTimeStampsError(UnsupportedError):
-    """The queue does not support timestamps, whatever the kernel."""
+    """Raised if the queue does not support timestamps; no other kernel can be timed either."""
 
 
 class KernelTimes(NamedTuple):
@@ -59,7 +59,7 @@ def times_of(
 ) -> KernelTimes:
     """Run a kernel on tensors this many times, after one warm-up run; see Kernel.time.
 
-    arguments: those in a dict, and those by name.
+    arguments: a pair of the arguments in a dict and the arguments by name.
     """
     count = operator.index(runs)
     if count < 1:

@@ -33,7 +33,7 @@ class CudaSide:
     """The CUDA objects for one context: the GPU's primary context, and the shared timelines."""
 
     def __init__(self, context: Context) -> None:
-        """Raise UnsupportedError naming what is missing."""
+        """Create the objects. Raise UnsupportedError naming the missing driver, device or function."""
         self.primary = Primary(driver(), context.info.uuid)
         self._lock = threading.Lock()
         self._streams: dict[int, _Stream] = {}
@@ -47,7 +47,7 @@ class CudaSide:
         buffer._set_mapping(memory.address, self.primary.number, memory)
 
     def finished(self, context: Context) -> tuple[Any, ImportedSemaphore]:
-        """Return the timeline that receives the ids of ordered submissions, for both sides."""
+        """Return the timeline that receives the ids of ordered submissions, as seen by the context and by CUDA."""
         if (known := self._finished) is not None:
             return known
         with self._lock:
@@ -73,7 +73,7 @@ _lock = threading.Lock()
 
 
 def cuda_side(context: Context) -> CudaSide:
-    """Return the CUDA objects of a context, created on first use. Raise UnsupportedError naming what is missing."""
+    """Return the CUDA objects of a context, created on first use. Raise UnsupportedError naming the missing driver, device or function."""
     with _lock:
         if (side := _sides.get(context)) is None:
             side = _sides[context] = CudaSide(context)
@@ -81,7 +81,7 @@ def cuda_side(context: Context) -> CudaSide:
 
 
 def empty_shared(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context) -> Tensor:
-    """Return an uninitialized tensor in memory shared with CUDA. Raise like pumice.empty."""
+    """Return an uninitialized tensor in memory shared with CUDA. Raise the errors of pumice.empty."""
     side = cuda_side(context)
     made = _pumice.empty_shared(shape, dtype, context)
     side.share(made)
@@ -104,7 +104,7 @@ class Order:
     """
 
     def __init__(self, context: Context, stream: int) -> None:
-        """stream: the handle of a stream of the context's GPU; 0 for CUDA's default stream. Raise UnsupportedError."""
+        """stream: the handle of a stream of the context's GPU; 0 for CUDA's default stream. Raise UnsupportedError like `cuda_side`."""
         self._context = context
         self._side = cuda_side(context)
         self._handle = stream

@@ -1,8 +1,8 @@
-"""Find the fastest variant of a kernel, and remember it."""
+"""Find the fastest variant of a kernel, and store the measurements."""
 
 from __future__ import annotations
 
-# The measuring modules are imported on demand: a process that finds all variants in the store needs only this one.
+# The modules that measure are imported on demand: a process that finds all variants in the store needs only this module.
 import itertools
 import math
 import operator
@@ -43,7 +43,7 @@ class Demand:
 
     @property
     def text(self) -> str:
-        """Return the same text for demands whose stored results are interchangeable."""
+        """Describe the demand; two demands with interchangeable stored results have the same text."""
         checked = "unchecked" if self.check is None else f"checked to {self.tolerance}"
         return f"{checked}, {'spills allowed' if self.allow_spills else 'no spills'}"
 
@@ -59,8 +59,8 @@ class Variant(NamedTuple):
 class Tuning:
     """The result of `kernel.tune()`.
 
-    name: the kernel's. best: the fastest configuration; seconds: its median device time. variants: all that were requested, in order.
-    measured: how many of them this call ran or built; the others were stored.
+    name: the kernel's name. best: the fastest configuration; seconds: its median device time. variants: all requested variants, in order.
+    measured: how many of them this call ran or built; the others had stored results.
     """
 
     def __init__(self, kernel: Kernel, variants: list[Variant], measured: int) -> None:
@@ -173,7 +173,7 @@ def _constants(kernel: Kernel) -> set[str]:
 
 
 def _check_known(kernel: Kernel, name: str) -> None:
-    """Reject a name that is not in the source: it would change nothing, and its variants would differ only by noise."""
+    """Raise InputError for a name that is not in the source: its variants would be the same program and differ only by noise."""
     if name == "precision" and isinstance(kernel._given["options"], _pumice.ShaderOptions):
         raise InputError("Kernel.tune: precision: the kernel's options= fix the types of its arrays")
     known = name in ("precision", "local_size") or name in _constants(kernel)
@@ -185,7 +185,7 @@ def _check_known(kernel: Kernel, name: str) -> None:
 
 
 def variant_of(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
-    """Return the kernel of a configuration. Raise ShaderCompileError, UnsupportedError, BindingError."""
+    """Return the kernel for a configuration. Raise the errors of Kernel if it cannot be built."""
     constants = _constants(kernel)
     rest = {name: value for name, value in config.items() if name not in ("precision", "local_size")}
     spec = {name: value for name, value in rest.items() if name in constants}
@@ -211,7 +211,7 @@ def _text_of(kernel: Kernel) -> str:
 
 
 class _Search:
-    """One call of Kernel.tune."""
+    """One call to Kernel.tune."""
 
     def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, demand: Demand) -> None:
         self._kernel = kernel
@@ -224,11 +224,11 @@ class _Search:
 
     @property
     def measured(self) -> int:
-        """Return how many variants were run or built."""
+        """Return the number of variants that were run or built."""
         return self._made.count if self._made else 0
 
     def _given(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a variant. Raise InputError."""
+        """Return the arguments for a variant. Raise InputError if they are no dict, or if a precision applies to no array."""
         given = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
         if not isinstance(given, Mapping):
             raise InputError(f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {given!r}")
@@ -261,7 +261,7 @@ class _Search:
     def records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[Record]:
         """Return the variants' records from the store; measure and store the missing ones."""
         found: list[Record] = []
-        every: dict[str, Any] | None = None  # arguments of the first variant without a record
+        every: dict[str, Any] | None = None  # arguments for the first variant without a record
         for config in configs:
             every = self._given(config)
             known = None if again else self._known(config, every)
@@ -287,7 +287,7 @@ class _Search:
         return found
 
     def proved(self, record: Record) -> Record:
-        """Return the record, checked again if it was checked only with other sizes of its class."""
+        """Return the record, after checking the variant again if it was checked only with other sizes of the same class."""
         every = self._given(record.config)
         if self._demand.check is None or described(every, str) in record.calls:
             return record

@@ -22,7 +22,7 @@ _TOLERANCES = {"float64": 1.5e-8, "float32": 3.5e-4, "float16": 3.2e-2, "bfloat1
 
 
 class Call:
-    """The arguments of one variant. The caller's arrays and tensors do not change."""
+    """The arguments for one variant. The caller's arrays and tensors are not modified."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Call:
         self.followers = self._following() if precision is not None else set()
 
     def _following(self) -> set[str]:
-        """Return the float arrays whose buffers have the storage type, to which a precision applies."""
+        """Return the float arrays bound to buffers of the storage type, to which a precision applies."""
         return {
             name
             for name, value in arrays_of(self.arguments).items()
@@ -52,7 +52,7 @@ class Call:
         }
 
     def host(self) -> dict[str, Any]:
-        """Return copies of the arrays, and the numbers: the arguments of a reference."""
+        """Return copies of the arrays, and the numbers, as arguments for a reference."""
         return {
             name: np.array(value.numpy() if isinstance(value, Tensor) else value)
             if isinstance(value, (np.ndarray, Tensor))
@@ -78,7 +78,7 @@ class Call:
         return tensor(array, context=self._context) if isinstance(value, Tensor) else array
 
     def expected(self, reference: Callable[..., Any]) -> dict[str, Array]:
-        """Return a reference's results by buffer name. Raise InputError if they are invalid."""
+        """Return the reference's results by buffer name. Raise InputError if they are invalid."""
         told = reference(**self.host())
         if not isinstance(told, Mapping):
             if len(self._written) != 1:

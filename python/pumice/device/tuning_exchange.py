@@ -44,7 +44,7 @@ def groups() -> list[Group]:
 def export_tuning(path: str | os.PathLike[str]) -> int:
     """Write all tuning results of this machine to a JSON file, and return the number of variants.
 
-    The file is replaced atomically. Raise OSError.
+    The file is replaced atomically. Raise OSError if it cannot be written.
     """
     every = [record._asdict() for record in records()]
     write_whole(path, json.dumps({"format": _FORMAT, "records": every}, indent=1) + "\n")
@@ -54,9 +54,9 @@ def export_tuning(path: str | os.PathLike[str]) -> int:
 def import_tuning(path: str | os.PathLike[str]) -> int:
     """Import a file from export_tuning into this machine's store, and return the number of imported variants.
 
-    An existing variant is replaced if the file's was measured later. A file with an invalid record is rejected as a whole. Records of
-    other devices and drivers are stored, but not used on this one. Raise OSError; InputError for an invalid file, or without a store
-    (PUMICE_NO_CACHE, or an unwritable folder).
+    A stored variant is replaced if the file's measurement is newer. A file with an invalid record is rejected as a whole. Records for other
+    devices and drivers are stored, but not used on this machine. Raise OSError for an unreadable file; InputError for an invalid file, or
+    without a store (PUMICE_NO_CACHE, or an unwritable folder).
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()

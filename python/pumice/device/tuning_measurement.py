@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Measurement:
-    """Measures variants for one call of Kernel.tune."""
+    """Measures and checks variants for one call to Kernel.tune."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Measurement:
         is_same: bool,
         variant_of: Callable[[dict[str, Any]], Kernel],
     ) -> None:
-        """subject: the kernel's name, device, driver, source hash and demand, as in a record. is_same: whether all variants have the same
-        arguments. variant_of: builds the kernel of a configuration.
+        """subject: the fields of a record that identify the kernel, device, driver, source hash and demand. is_same: whether all variants
+        have the same arguments. variant_of: builds the kernel of a configuration.
         """
         self._subject = subject
         self._context = context
@@ -82,7 +82,7 @@ class Measurement:
             if reason:
                 return self._kept(blank, rejected=reason)
             seconds = times_of(variant, self._context, ({}, call.copies()), self._demand.runs).median
-        except OutOfMemoryError as error:  # not stored: there may be enough memory another time
+        except OutOfMemoryError as error:  # do not store the rejection: there may be enough memory another time
             return blank._replace(rejected=f"has no memory: {_first_line(error)}")
         except NoTimeStampsError:
             raise
@@ -145,7 +145,7 @@ def _host(given: Any) -> Array:
 
 
 def _not_run(record: Record, error: UnsupportedError) -> Record:
-    """Return the record of a variant that the device does not run, for example because the driver ends its loops.
+    """Return the record for a variant that fails on the device, for example because the driver aborts its long loops.
 
     It is not stored, because loops for other sizes may complete.
     """

@@ -1,6 +1,6 @@
 """Measurements of kernel variants in the cache: one file per variant, so that writers never wait for each other."""
 
-# Avoids json and __future__ annotations, which a NamedTuple would compile: both slow down a process that finds everything in the store.
+# No json, and no __future__ annotations, which NamedTuple would compile: both slow down a process that finds everything in the store.
 
 import functools
 import operator
@@ -31,9 +31,10 @@ _TEXTS = ("kernel", "device", "driver", "text", "demand", "arguments", "shapes",
 class Record(NamedTuple):
     """The stored result of one variant.
 
-    kernel: its name, for display. device, driver: names and numbers. text: SHA-256 of the kernel's source and all build inputs. demand:
-    how it was checked. arguments: classes of arrays, numbers and launch; shapes: those of the arrays only. config: the variant. seconds:
-    the median device time; None if rejected, with the reason in `rejected`. calls: exact sizes that it was checked with. measured:
+    kernel: the kernel's name, for display. device, driver: names and versions. text: SHA-256 of the kernel's source and all build inputs.
+    demand: how the variant was checked. arguments: size classes of arrays, numbers and launch; shapes: size classes of the arrays only.
+    config: the variant. seconds:
+    the median device time; None if rejected, with the reason in `rejected`. calls: exact sizes with which it was checked. measured:
     seconds since the epoch.
     """
 
@@ -94,13 +95,13 @@ def size_class(size: int) -> str:
 
 
 def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> str:
-    """Describe every argument by name: arrays by dtype and sizes, integers as sizes, others by their type."""
+    """Describe every argument: arrays by dtype and sizes, integers as sizes, others by their type. of_size: formats a size."""
     return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
 
 
 @functools.cache
 def _dtype_text(dtype: Any) -> str:
-    """Return the dtype's name; cached, because NumPy is slow to format it."""
+    """Return the dtype's name. Cached, because NumPy formats it slowly."""
     return str(dtype)
 
 
@@ -120,7 +121,7 @@ def _described(value: Any, of_size: Callable[[int], str]) -> str:
 
 
 def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are arrays."""
+    """Return only the arguments that are arrays."""
     return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
 
 
@@ -128,7 +129,7 @@ def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def device_name(info: DeviceInfo) -> str:
-    """Return the device's model; boards of one model share measurements."""
+    """Return the name of the device's model: all boards of one model share measurements."""
     return f"{info.name} [{info.vendor_id:04x}:{info.device_id:04x}]"
 
 
@@ -138,7 +139,7 @@ def driver_name(info: DeviceInfo) -> str:
 
 
 def read(wanted: Record) -> Record | None:
-    """Return the stored record of this variant; None if it is missing, damaged, or of another variant."""
+    """Return the stored record of this variant; None if it is missing, damaged, or belongs to another variant."""
     return read_variant(wanted.subject, wanted.arguments, wanted.config)
 
 
@@ -172,7 +173,7 @@ def store_folder(record: Record) -> str | None:
 
 
 def records_beside(record: Record) -> list[Record]:
-    """Return the store's valid records of the same device, driver, text and demand."""
+    """Return the store's valid records with the same device, driver, source and demand."""
     found = (_of_entry(name) for name in cache_entries(_KIND, _folder_of(record.subject)))
     return [one for one in found if one is not None and one.subject == record.subject]
 
@@ -181,7 +182,7 @@ def _of_entry(name: str) -> Record | None:
     entry = read_cache_entry(_KIND, name)
     try:
         return None if entry is None else record_from(parse_json(entry))
-    except ValueError:  # another version's, or foreign
+    except ValueError:  # written by another version, or not a record
         return None
 
 

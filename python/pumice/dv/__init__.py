@@ -1,4 +1,5 @@
-"""The dv driver interface: contexts, memory, command lists, commands, weight packing, layouts, and networks of commands.
+"""The dv driver interface: contexts, memory, command lists, commands, weight packing, layouts, and networks of
+commands.
 
     with dv.Context() as context, context.command_list() as commands:
         commands.add(dv.Conv(input_buf=memory, output_buf=memory + 4096, w=28, h=28, c=64, run=[dv.Run(...)]))

@@ -14,11 +14,11 @@ import pumice._pumice as _pumice
 from ..base.errors import binding_error
 from .objects import Memory
 
-# A memory, or its handle in raw commands; optionally with a byte offset.
+# A Memory, or its handle in raw commands, optionally with a byte offset.
 Place = Memory | tuple[Memory | int, int] | None
 Pair = int | tuple[int, int]  # (x, y), or the raw value
 Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw value
-Half = int | float  # a float is converted to float16; an int is taken as its bits
+Half = int | float  # a float is converted to float16; an int is the bits of a float16
 
 _CONSTANTS = _pumice.dv_constants()
 DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = (_CONSTANTS[f"DEV_{kind}"] for kind in ("CONV", "FC", "IPU", "MAXIMIZER"))
@@ -102,10 +102,10 @@ class _Structure:
 
 
 class _Command(_Structure):
-    """A command that can be added to a list."""
+    """A command that can be added to a command list."""
 
     def required_bytes(self, strict: bool = False) -> dict[str, int]:
-        """Return the bytes that each memory field needs from its offset on, by field name. Raise BindingError like `CommandList.add`."""
+        """Return how many bytes each memory field needs from its offset on, by field name. Raise the errors of `CommandList.add`."""
         return dict(_pumice.dv_required_bytes(bytes(self), strict))
 
 
@@ -140,8 +140,9 @@ class Run(_Structure):
 class Conv(_Command):
     """A convolution command with up to 32 runs. Without `topo`, the runs form one chain and the last writes to memory.
 
-    `input_circular_offset` is the batch size; 0 and 1 mean one image. With the flag WEIGHTS_TRANSPOSED, the command's tensors have x
-    innermost instead of y, and each kernel was packed with x and y swapped. Fields and results are those of the plain command.
+    `input_circular_offset` is the batch size; 0 and 1 mean one image. The flag WEIGHTS_TRANSPOSED in it makes x the innermost axis of the
+    command's tensors instead of y; each kernel must have been packed with x and y swapped. All other fields, and the results, are as
+    without the flag.
     """
 
     _structure = "conv"
@@ -207,7 +208,7 @@ class FullyConnected(_Command):
     input_size: int = 0
     output_size: int = 0
     weight_fmt: int = 0
-    actfunc: int = 0  # 1 ReLU, 2 tanh, 3 leaky ReLU, 4 sigmoid: different codes from a convolution's
+    actfunc: int = 0  # 1 ReLU, 2 tanh, 3 leaky ReLU, 4 sigmoid; these codes differ from a convolution's
     actfunc_param: Half = 0
 
 

@@ -13,7 +13,9 @@ from .layers import Activations, Layer, Shape, Weights
 
 
 class NoForm(Exception):
-    """A node cannot be converted to the dv interface. The message is the reason, or empty if only a producer of its inputs cannot."""
+    """Raised if a node cannot be converted to the dv interface. The message is the reason, or empty if a producer of its inputs was
+    rejected.
+    """
 
 
 def require(holds: object, reason: str) -> None:
@@ -23,7 +25,7 @@ def require(holds: object, reason: str) -> None:
 
 
 class Conversion:
-    """The layers of a graph with one input. Raise UnsupportedError listing every node that cannot be converted."""
+    """Converts a graph with one input to layers. Raise UnsupportedError listing every node that cannot be converted."""
 
     def __init__(
         self,
@@ -35,7 +37,7 @@ class Conversion:
         self.graph = graph
         self.images = images
         self.layers: list[Layer] = []
-        self.softmax_axes: dict[Value, int] = {}  # axes of softmaxes left to the host, by output
+        self.softmax_axes: dict[Value, int] = {}  # output -> axis of the Softmax that is left to the host
         self.unsupported: list[str] = []
         self.outputs: dict[str, Activations] = {}
         self._made: dict[Value, Activations] = {}
@@ -150,7 +152,7 @@ class Conversion:
             first += part.elements
 
     def may_join(self, part: Activations) -> bool:
-        """Return whether the activations can join a concatenation: neither the graph's input nor part of one already."""
+        """Return whether the activations can join a concatenation: they must be neither the graph's input nor in another concatenation."""
         return part is not self.input and part.whole is None
 
     def alias(self, node: Node) -> None:

@@ -14,7 +14,7 @@ from .conversion import Conversion, require
 from .conversion_windows import batch_normalization, convolution, depth_to_space, has_end, pool, upsample
 from .layers import Layer, Weights
 
-_MOST_VECTOR = 65535  # vector length limit of the 16-bit fields of a fully connected command
+_MOST_VECTOR = 65535  # maximum vector length, because a fully connected command has 16-bit fields
 _ACTIVATIONS = {  # codes in convolution and in fully connected commands; None if the latter have no such activation
     "Tanh": (commands.ACT_TANH, 2),
     "Relu": (commands.ACT_LEAKY_RELU, 1),

@@ -1,4 +1,4 @@
-"""Converters for the convolutions and pooling of a Graph."""
+"""Converters for the convolutions and poolings in a Graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_KERNEL, _MOST_FIELD, _MOST_BEFORE = 7, 255, 127
 
 
 def _pads(node: Node, sizes: Sequence[int], reach: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Return the padding (top, left, bottom, right); computed from the sizes for auto_pad SAME_UPPER and SAME_LOWER."""
+    """Return the padding (top, left, bottom, right), which is computed from the sizes for auto_pad SAME_UPPER and SAME_LOWER."""
     mode = node.attributes.get("auto_pad", "NOTSET")
     if not mode.startswith("SAME"):
         return list((node.attributes.get("pads") if mode == "NOTSET" else None) or [0] * 4)
@@ -126,7 +126,7 @@ def pool(conversion: Conversion, node: Node) -> None:
     require(counted, "an average without the padding that it covers")
     shape = [extent(sizes[i], pads[i], pads[i + 2], kernel[i], strides[i]) for i in range(2)]
     for i in range(2 if attributes.get("ceil_mode", 0) else 0):
-        begin = shape[i] * strides[i]  # start of an additional window
+        begin = shape[i] * strides[i]  # start of the additional window that ceil_mode may add
         if begin - strides[i] + kernel[i] < sizes[i] + pads[i] + pads[i + 2] and begin < sizes[i] + pads[i]:
             require(not average, "an average that passes the end (ceil_mode)")
             pads[i + 2] = begin + kernel[i] - sizes[i] - pads[i]
@@ -144,7 +144,7 @@ def pool(conversion: Conversion, node: Node) -> None:
 
 
 def _move(conversion: Conversion, node: Node, run: Run, shape: tuple[int, int], joins: bool) -> None:
-    """Add a pooling or upsampling: fused into the preceding convolution's run if possible, else as a layer."""
+    """Add a pooling or upsampling: fuse it into the preceding convolution's run if possible, else add a layer."""
     source, layer = conversion.source(node), conversion.open(node)
     made = (source.shape[0], *shape)
     takes = layer is not None and layer.run.conv_enable and not layer.run.pool_enable and not layer.run.rectifi_en

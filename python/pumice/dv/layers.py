@@ -1,4 +1,4 @@
-"""Layers of the dv interface: each is one run of a convolution command, or one fully connected command."""
+"""Layers for the dv interface. A layer is one of a convolution command's up to 32 runs, or one fully connected command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 @dataclass(eq=False)
 class Activations:
-    """A tensor between layers. A slice of `whole` starts at element `first` of each image."""
+    """A tensor between layers. If it is a slice of `whole`, it starts at element `first` of each image."""
 
     shape: Shape
     whole: Activations | None = None
@@ -49,7 +49,7 @@ class Weights:
 
 @dataclass(eq=False)
 class Layer:
-    """A run of a convolution command; with `is_full` a fully connected command with the activation of `run`."""
+    """A run of a convolution command or, with `is_full`, a fully connected command with the activation of `run`."""
 
     nodes: list[str]
     source: Activations

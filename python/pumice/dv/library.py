@@ -1,4 +1,4 @@
-"""Installed paths of the dv driver's C interface."""
+"""Paths at which the dv driver's C interface is installed."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from .planning import Plan, names, plan
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """An output in the activation memory: float16 in WHC8, images of `extent` (channels, height, width)."""
+    """An output in the activation memory: float16 in the layout WHC8, with images of `extent` (channels, height, width)."""
 
     name: str
     shape: tuple[int, ...]  # shape of the result
@@ -50,7 +50,7 @@ class NetworkOutput:
 
 
 class Network:
-    """Commands, their packed weights, and the offsets of input and outputs; created by `from_graph`."""
+    """A graph as commands, their packed weights, and the offsets of its input and outputs; created by `from_graph`."""
 
     def __init__(self, graph: Graph, input_shape: Sequence[int] | None, images: int, quantize: bool) -> None:
         if images < 1:
@@ -84,11 +84,14 @@ class Network:
         return names(self._plan.groups)
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
-        """Return the commands on these two memories, or on their handles in raw commands."""
+        """Return the commands for these two memories, given as Memory objects or as handles for raw commands."""
         return self._plan.commands(weights, activations)
 
     def to_input(self, images: npt.ArrayLike) -> Array:
-        """Convert images of `input_shape` to the float16 elements that the device reads at `input_offset`. Raise BindingError."""
+        """Convert images of `input_shape` to the float16 elements that the device reads at `input_offset`.
+
+        Raise BindingError for another shape or a non-numeric dtype.
+        """
         array = as_array(images, "images", f"numbers of shape {self.input_shape}", "argument")
         if array.shape != self.input_shape or array.dtype.kind not in "fiu":
             raise binding_error(
@@ -101,7 +104,10 @@ class Network:
         return to_whc8(array.astype(np.float16))
 
     def load(self, context: Context | None = None) -> LoadedNetwork:
-        """Load the network on a device, by default the default context's. Raise DeviceError, OutOfMemoryError, BindingError."""
+        """Load the network on a device, by default the default context's.
+
+        Raise DeviceError if it cannot be opened, OutOfMemoryError if the network does not fit.
+        """
         return LoadedNetwork(self, context)
 
     def __repr__(self) -> str:
@@ -125,8 +131,8 @@ class LoadedNetwork:
     def __call__(self, images: npt.ArrayLike, timeout: float | None = None) -> Array | Outputs:
         """Run the network on images of its `input_shape` and wait.
 
-        Return the output as float32, or all outputs in the graph's order. timeout in seconds. Raise BindingError, TimeoutError,
-        DeviceLostError.
+        Return the output as float32, or all outputs in the graph's order. timeout in seconds. Raise BindingError for another input shape,
+        TimeoutError if the timeout expires, DeviceLostError if the device is lost.
         """
         activations, outputs = self._memories[1], self.network.outputs
         activations.write(self.network.to_input(images), self.network.input_offset)
@@ -153,8 +159,8 @@ def from_graph(
 ) -> Network:
     """Convert a convolutional network to commands and packed weights of the dv interface.
 
-    graph: a Graph with constant weights, a Model, or any argument of `pumice.load`. input_shape: (channels, height, width), for
-    dimensions that the graph leaves open. images: batch size. quantize: store weights as 8-bit indices into a table per layer.
+    graph: a Graph with constant weights, a Model, or any argument of `pumice.load`. input_shape: (channels, height, width), required if the
+    graph leaves dimensions open. images: batch size. quantize: store weights as 8-bit indices into a table per layer.
 
     Convolutions, deconvolutions, matrix products, pooling, sums, activations and batch normalizations become runs; chains of them and
     concatenations of channels become commands with several runs. A final Softmax runs on the host. LRN is the interface's own

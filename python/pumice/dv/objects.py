@@ -21,7 +21,7 @@ class Context(_pumice.DvContext):
 
     `device` is a pumice.Context, a device name (`pumice.Context(name)`), or None for the default context. `strict`: lists reject what the
     vendor's hardware does not support. `separate`: the host maps copies of memories, as on a device with dedicated memory, so that a
-    missing sync shows on every device. Raise DeviceError.
+    missing sync shows on every device. Raise DeviceError if the device does not exist or cannot be opened.
     """
 
     _is_made = False  # allows repr() in a traceback before the base class is initialized
@@ -35,7 +35,7 @@ class Context(_pumice.DvContext):
         self._is_made = True
 
     def memory(self, size: int) -> Memory:
-        """Allocate memory of at least `size` bytes. Raise BindingError for 0 bytes, OutOfMemoryError."""
+        """Allocate memory of at least `size` bytes. Raise BindingError for 0 bytes, OutOfMemoryError if the allocation fails."""
         return Memory(self, size)
 
     def command_list(self) -> CommandList:
@@ -51,7 +51,7 @@ class Context(_pumice.DvContext):
 class Memory(_pumice.DvMemory):
     """Whole pages of uninitialized memory; a context manager.
 
-    `memory + offset` is a place in it. Raise BindingError for 0 bytes, OutOfMemoryError.
+    `memory + offset` is the location at a byte offset in it. Raise BindingError for 0 bytes, OutOfMemoryError if the allocation fails.
     """
 
     def __add__(self, offset: int) -> tuple[Memory, int]:
@@ -72,7 +72,7 @@ class Memory(_pumice.DvMemory):
 
     @contextmanager
     def sync(self, read: bool = True, write: bool = True) -> Iterator[npt.NDArray[np.uint8]]:
-        """Map the memory and start a sync for host access; the sync ends with the block, the mapping remains."""
+        """Map the memory and start a sync for host access; the sync ends with the block, while the mapping remains."""
         view = self.map()
         self.sync_start(read, write)
         try:
@@ -81,7 +81,7 @@ class Memory(_pumice.DvMemory):
             self.sync_end()
 
     def write(self, values: npt.ArrayLike | bytes, offset: int = 0) -> None:
-        """Copy the bytes of an array to `offset` in the memory and publish them to the device. Raise BindingError."""
+        """Copy the bytes of an array to `offset` in the memory and publish them to the device. Raise BindingError if they do not fit."""
         if isinstance(values, bytes):
             data = np.frombuffer(values, np.uint8)
         else:
@@ -90,7 +90,7 @@ class Memory(_pumice.DvMemory):
         self.to_device(offset, data.nbytes)
 
     def read(self, dtype: npt.DTypeLike, shape: int | Sequence[int], offset: int = 0) -> npt.NDArray[Any]:
-        """Return a copy of the device's elements from `offset` on. Raise BindingError."""
+        """Return a copy of the device's elements from `offset` on. Raise BindingError if the memory is too small."""
         view = self.array(dtype, shape, offset)
         self.to_cpu(offset, view.nbytes)
         return view.copy()
@@ -126,7 +126,8 @@ class CommandList(_pumice.DvCommandList):
     ) -> None:
         """Wait for an execution, by default the last one; timeout in seconds.
 
-        Raise TimeoutError, DeviceLostError, BindingError for an unknown id, StateError before `commit`.
+        Raise TimeoutError if the timeout expires, DeviceLostError if the device is lost, BindingError for an unknown id, StateError before
+        `commit`.
         """
         super().wait(self._last if exec_id is None else exec_id, timeout)
 

@@ -18,7 +18,7 @@ _HALF = 2  # bytes per float16 element
 
 @dataclass
 class _Group:
-    """The layers of one command: one or more chains, whose last layers write contiguous outputs."""
+    """The layers in one command: one or more chains, whose last layers write contiguous outputs."""
 
     layers: list[Layer]
     topo: int
@@ -48,7 +48,7 @@ def _chains(conversion: Conversion) -> list[_Group]:
     readers: Counter[Activations | None] = Counter()
     for layer in conversion.layers:
         readers.update((layer.source, layer.added))
-    chains: dict[Activations, _Group] = {}  # by the output of the chain's last layer
+    chains: dict[Activations, _Group] = {}  # keyed by the output of the chain's last layer
     for layer in conversion.layers:
         read = layer.source
         before = chains.get(read)
@@ -62,7 +62,7 @@ def _chains(conversion: Conversion) -> list[_Group]:
 
 
 def _follows(group: _Group, one: _Group) -> bool:
-    """Return whether two groups can form one command: same input, adjacent outputs."""
+    """Return whether two groups can form one command, because they have the same input and adjacent outputs."""
     before, target = group.targets[-1], one.targets[0]
     adjoins = before.root is target.root and before.offset + before.elements == target.offset
     fits = len(group.layers) + len(one.layers) <= MOST_RUNS
@@ -80,9 +80,9 @@ def _groups(conversion: Conversion) -> list[_Group]:
 
 
 def _check_images(groups: Iterable[_Group], conversion: Conversion) -> None:
-    """Reject slices of concatenations for batches: images are contiguous, so a slice of a batch is not.
+    """Reject slices of concatenations in a batch: each image is contiguous, but a slice of several images is not.
 
-    Raise UnsupportedError.
+    Raise UnsupportedError listing the nodes and outputs.
     """
     refused = []
     for group in groups:
@@ -107,7 +107,7 @@ class Plan:
     groups: list[_Group]
     weights: bytes = b""
     weight_offsets: dict[Layer, int] = field(default_factory=dict)
-    offsets: dict[Activations, int] = field(default_factory=dict)  # byte offsets of roots
+    offsets: dict[Activations, int] = field(default_factory=dict)  # byte offsets of activations that are not slices
     activation_bytes: int = 0
     quantized: bool = False
 
@@ -116,7 +116,7 @@ class Plan:
         return self.offsets[made.root] + (made.offset + image * made.root.elements) * _HALF
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
-        """Return the commands on these two memories, in group order."""
+        """Return the commands for these two memories, in group order."""
         return [
             command
             for group in self.groups
@@ -194,9 +194,9 @@ def _place_activations(plan: Plan, conversion: Conversion) -> None:
 
 
 def plan(conversion: Conversion, quantized: bool) -> Plan:
-    """Plan the commands, weights and offsets of a conversion.
+    """Plan the commands, weights and memory offsets for a conversion.
 
-    Raise UnsupportedError if it does not support batches, GraphError for weights outside float16.
+    Raise UnsupportedError if the graph does not support a batch, GraphError for weights outside float16.
     """
     made = Plan(conversion.images, _groups(conversion), quantized=quantized)
     if conversion.images > 1:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from .file.model_file import Folder, Source
 
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-_LEAST_OPSET = 15  # the first with CastLike and model-local functions
+_LEAST_OPSET = 15  # the first opset with CastLike and model-local functions
 _LEAST_IR = 8  # the first IR version with functions
 _LARGEST = 3.4028234663852886e38  # FLT_MAX
-_DEEPEST = 100  # nesting levels of an expression
+_DEEPEST = 100  # maximum nesting levels of an expression
 _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _COMPARISONS = {ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal"}
 _LOGIC = {ast.And: "And", ast.Or: "Or"}
@@ -126,7 +126,7 @@ class _Body:
         return self._value(tree, _DEEPEST)
 
     def _added(self, op: str, *inputs: str, **attributes: Any) -> str:
-        made = f"pm_{len(self.nodes)}"  # cannot clash: names in the expression may not start with pm_
+        made = f"pm_{len(self.nodes)}"  # cannot clash, because names in the expression may not start with pm_
         self.nodes.append((op, list(inputs), made, attributes))
         return made
 
@@ -232,7 +232,7 @@ def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | Function
 
 
 def _domains(model: ModelProto, one: ElementwiseOperator, file: str) -> list[str]:
-    """Return the domains in which nodes use the operator, after checking each node. Raise InputError if no node does, GraphError."""
+    """Return the domains in which nodes use the operator. Raise InputError if no node uses it, GraphError if a node does not fit it."""
     domain, _, op = one.name.rpartition("::")
     bodies = [model.graph, *model.functions]
     nodes = [node for body in bodies for graph in _graphs(body) for node in graph.node if node.op_type == op]

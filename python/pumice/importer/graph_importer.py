@@ -60,7 +60,7 @@ class GraphImporter:
         self.wanted = wanted
         self.overridable: list[str] = []
         self.defaults: dict[str, ConstantRecipe] = {}
-        self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, with the reason
+        self.refused: dict[str, str] = {}  # constant that a Recipe cannot hold -> reason
         self.known: set[str] = set() if outer else {RANDOM_STATE}  # inputs and constants, including rejected ones
         self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
 
@@ -95,7 +95,7 @@ class GraphImporter:
             self.refused[name] = f"{what}: {reason}"
 
     def read_inputs(self) -> None:
-        """Read the graph inputs. An input with an initializer is a constant unless listed in `wanted`.
+        """Read the graph inputs. An input with an initializer becomes a constant unless it is listed in `wanted`.
 
         Raise GraphError, or BindingError (K4) if a name in `wanted` is not such an input.
         """
@@ -137,7 +137,7 @@ class GraphImporter:
         return declared
 
     def read_nodes(self) -> Iterator[NodeRecipe]:
-        """Yield the nodes, reading Constant nodes into `constants` instead. Raise GraphError."""
+        """Yield the nodes, but read Constant nodes into `constants`. Raise GraphError for a node without an operator."""
         for node, name in zip(self.graph.node, node_names(self.graph), strict=True):
             if not node.op_type:
                 raise graph_error("node", name, "has no operator")
@@ -179,7 +179,7 @@ class GraphImporter:
             self.constants[output] = ConstantRecipe(output, dtype, list(array.shape), raw)
 
     def _numbered(self, node: NodeRecipe) -> NodeRecipe:
-        """Return the node; a random node reads RANDOM_STATE, and it or the loop around it gets its own stream number."""
+        """Add RANDOM_STATE to the inputs of a random node, and a stream number to the node and to any loop around it."""
         is_random = not node.domain and node.op in RANDOM_NODES
         if node.op == "Dropout":
             is_random = len(node.inputs) > 2 and bool(node.inputs[2]) and not self._is_false(node.inputs[2])
@@ -211,13 +211,12 @@ class GraphImporter:
     def check_counts(self, nodes: list[NodeRecipe]) -> None:
         """Check the input and output counts of composed operators; the engine checks its own.
 
-        Raise GraphError.
-        """
+        Raise GraphError if a count does not match the operator's schema."""
         for node in nodes:
             if node.domain or node.op not in COMPOSED:
                 continue
             version = version_of(node, self.opsets.get("", NEWEST))
-            # An operator that is newer than the model's opset is checked against its latest schema.
+            # Check an operator that is newer than the model's opset against its latest schema.
             schema = schema_of(node.op, version, "") or schema_of(node.op, NEWEST, "")
             if not schema:
                 continue
@@ -245,7 +244,7 @@ class GraphImporter:
                     raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
 
     def without_unread(self, nodes: list[NodeRecipe], outputs: set[str]) -> list[NodeRecipe]:
-        """Return the nodes without unused optional outputs, so that an unsupported output that nobody reads is no error."""
+        """Return the nodes without unused optional outputs, so that an unsupported output is no error if nothing reads it."""
         read = outputs.union(*(node.reads for node in nodes))
         version = self.opsets.get("", NEWEST)
         kept = []
@@ -293,7 +292,7 @@ class GraphImporter:
         return {name for name in types if "float" in name}
 
     def recipe(self) -> Recipe:
-        """Return the Recipe of the graph. Raise GraphError, BindingError."""
+        """Return the Recipe of the graph. Raise GraphError if the graph is invalid, BindingError for an unknown overridable name."""
         if not self.outer:
             self.check_opset()
         self.read_initializers()

@@ -29,7 +29,7 @@ class KernelOperator:
     """An operator made by `pumice.kernel_operator()`: a kernel's source and the rules by which nodes run it."""
 
     def __init__(self, text: dict[str, Any], arrays: tuple[list[str], list[str]], rules: dict[str, Any]) -> None:
-        self.text = text  # attributes of the engine's node that are the same for all nodes
+        self.text = text  # attributes that all the engine's nodes for this operator have
         self.inputs, self.outputs = arrays
         self.shape: Rule | None = rules["shape"]
         self.dtype = rules["dtype"]
@@ -66,26 +66,25 @@ def kernel_operator(
     are read-only. Outputs are uninitialised when the kernel starts, but it may read back what it has written.
     shape: the output shape, or a dict or list of shapes for several outputs; by default the shape of the first input. A
     rule is a callable whose parameters are input and attribute names,
-    `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as text, "(x.shape[0], x.shape[1] // stride)".
+    `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as a string, "(x.shape[0], x.shape[1] // stride)".
     It is evaluated once per node, on symbolic sizes that support + - * // % and, in text, min, max and
     `a if c else b`.
     dtype: the output dtype, such as "float32", or the name of an input; a list or dict for several outputs; by default
     the dtype of the first input.
-    attributes: the node's attributes with their defaults, None if the node must set it: numbers, lists of numbers, or
-    text.
-    numbers: rules for push constants and specialization constants; they may also use output names. Others are set by
-    the attribute of their name, or as `<array>_size` (elements) or `<array>_shape` (a list). Constants that the Kernel
+    attributes: the node's attributes with their defaults: numbers, lists of numbers, or strings; None if the node must set it.
+    numbers: rules for push constants and specialization constants; they may also use output names. Constants without a rule are set from
+    the attribute with the same name, or are `<array>_size` (number of elements) or `<array>_shape` (a list). Constants that the Kernel
     sets with spec= may not be set again.
     threads or groups: a rule for the launch, which may use output names; by default one invocation per element of the
     first output.
     reference: a function of the inputs as NumPy arrays (floats as float64) and the attributes, with the rules'
     parameter names. It returns the output, or a list or dict of outputs; each may be a pair of the output and its
-    elementwise error bound. `validate` checks the kernel against it, and reports "not checked" without one. tolerance:
-    the error bound without such a pair, relative to the output's largest value; by default the square root of the
-    type's epsilon, 0 for integers.
+    elementwise error bound. `validate` checks the kernel against it, and reports "not checked" without one. tolerance: the error bound if
+    `reference` returns none, relative to the output's largest value; by default the square root of the type's epsilon, 0 for integers.
 
     Arrays of the storage type (sfp) hold floats in the model's precision; an array declared as float gets a converted
-    copy if the model stores 16 bits. Raise InputError naming the argument, TypeError, ShaderCompileError.
+    copy if the model stores 16 bits. Raise InputError naming the invalid argument, TypeError if `kernel` is neither a Kernel nor text,
+    ShaderCompileError if the source does not compile.
     """
     text, interface = _text_of(kernel)
     name = text["kernel"]
@@ -122,7 +121,7 @@ def _default_threads(output: str, interface: dict[str, Any]) -> str | None:
 
 
 def _arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> tuple[list[str], list[str]]:
-    """Return the names of the input arrays and of the output arrays."""
+    """Return the names of the kernel's input arrays and of its output arrays."""
     arrays = interface["bindings"]
     if interface["images"]:
         raise InputError(f"kernel_operator '{name}': nodes have tensors; the kernel has images")
@@ -237,7 +236,7 @@ def _attributes(kernel: str, given: dict[str, Any], arrays: list[str]) -> dict[s
 
 
 class KernelTable:
-    """The kernels passed to `load(kernels=)`, keyed by operator. Raises InputError for anything else."""
+    """The kernels passed to `load(kernels=)`, keyed by operator. Raise InputError if the argument is anything else."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.operators: dict[str, KernelOperator] = {}
@@ -256,7 +255,7 @@ class KernelTable:
             self.operators[name] = made
 
     def check_used(self, recipe: Recipe) -> None:
-        """Raise InputError if no node of the model uses an operator."""
+        """Raise InputError if there is an operator that no node in the model uses."""
         used = set(_used(recipe))
         for name in self.operators:
             if name not in used:
@@ -268,7 +267,7 @@ class KernelTable:
 
 
 class ToldKernels(KernelTable):
-    """A kernel table that records the kernel nodes of a graph in `nodes`, as JSON with the rules in the engine's syntax."""
+    """A kernel table that also records a graph's kernel nodes in `nodes`, as JSON with the rules in the engine's syntax."""
 
     def __init__(self, table: KernelTable) -> None:
         self.operators = table.operators
@@ -300,7 +299,7 @@ def _adder(name: str, one: KernelOperator, told: list[str] | None = None) -> Cal
 
 
 def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -> dict[str, Any]:
-    """Return the attributes that differ between nodes."""
+    """Evaluate the rules for a node, and return the attributes that differ between nodes."""
     inputs, outputs = node.inputs, node.outputs
     if len(inputs) > len(one.inputs) or len(outputs) > len(one.outputs):
         raise InputError(
@@ -342,7 +341,7 @@ def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -
 def _launch_text(how: str, size: Rule, names: Mapping[str, Any]) -> str:
     told = _told(how, size, names)
     try:
-        return sizes_text(tuple(told) if isinstance(told, Sizes) else told)  # here a shape means the list of its sizes
+        return sizes_text(tuple(told) if isinstance(told, Sizes) else told)  # a shape stands for the list of its sizes
     except InputError as error:
         raise InputError(f"{how}: {error}") from None
 
@@ -407,7 +406,7 @@ _DTYPES = (
 
 
 def _parts(what: str, one: KernelOperator, given: Any) -> list[Any]:
-    """Return one entry per output, from a dict by name or from a list."""
+    """Return a list with one entry per output, from a dict keyed by name or from a list."""
     if isinstance(given, Mapping):
         if set(given) != set(one.outputs):
             raise InputError(

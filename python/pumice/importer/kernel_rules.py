@@ -1,4 +1,4 @@
-"""Rules of user kernels: shapes, launch sizes and numbers as expressions over the sizes of a node's tensors.
+"""Rules of user kernels: shapes, launch sizes and constants as expressions over the sizes of a node's tensors.
 
 A rule is evaluated once per node on symbolic sizes. Its result is an expression that the engine evaluates for the
 shapes of each call.
@@ -44,7 +44,7 @@ def plain(value: Any) -> Any:
 
 
 class Size:
-    """A symbolic integer or real number, known once a node's shapes are. Arithmetic on it builds expressions."""
+    """A symbolic integer or real number, whose value is known once a node's shapes are known. Arithmetic on it builds expressions."""
 
     __array_ufunc__ = None  # makes NumPy scalars defer arithmetic to this class
 
@@ -127,7 +127,7 @@ class Size:
 
 
 def as_size(value: Any) -> Size:
-    """Convert a number to a Size, passing a Size through. Raise InputError for anything else."""
+    """Convert a number to a Size; return a Size unchanged. Raise InputError for anything else."""
     value = plain(value)
     if isinstance(value, Size):
         return value
@@ -172,7 +172,7 @@ class RuleTensor:
 
     @property
     def shape(self) -> Sizes:
-        """The sizes. If the rank is unknown, a rule can only return them unchanged."""
+        """The sizes of the axes. If the rank is unknown, a rule can only return them unchanged."""
         if self._rank is None:
             return _unknown_sizes(self)
         return Sizes.of(self._name, self._rank)
@@ -182,10 +182,10 @@ class _UnknownSizes(Sizes):
     _tensor: RuleTensor
 
     def __getitem__(self, index: Any) -> Any:
-        return (Size(""),) * self._tensor.rank  # raises
+        return (Size(""),) * self._tensor.rank  # raises if the rank is unknown
 
     def __iter__(self) -> Iterator[Size]:
-        return iter((Size(""),) * self._tensor.rank)  # raises
+        return iter((Size(""),) * self._tensor.rank)  # raises if the rank is unknown
 
     def __len__(self) -> int:
         return self._tensor.rank
@@ -197,7 +197,7 @@ def _unknown_sizes(tensor: RuleTensor) -> Sizes:
     return made
 
 
-# ---- rules as text
+# ---- rules as strings
 
 
 class _Text:
@@ -330,12 +330,12 @@ def applied(rule: Rule, names: Mapping[str, Any]) -> Any:
         return rule(**wanted)
     except InputError:
         raise
-    except Exception as error:  # whatever the caller's function raises
+    except Exception as error:  # the caller's function may raise anything
         raise InputError(f"it raises {type(error).__name__}: {error}") from error
 
 
 def sizes_text(value: Any) -> str:
-    """Format sizes for the engine: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0. Raise InputError."""
+    """Format sizes for the engine: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0. Raise InputError for anything but integer sizes."""
     if isinstance(value, Sizes) and value.name.startswith("x"):
         return f"={value.name[1:]}"
     value = plain(value)
@@ -349,7 +349,7 @@ def sizes_text(value: Any) -> str:
 
 
 def number_text(value: Any) -> str:
-    """Format a number or a list of numbers for the engine: "3", "r:0.5", "[1;2]". Raise InputError."""
+    """Format a number or a list of numbers for the engine: "3", "r:0.5", "[1;2]". Raise InputError for anything else."""
     value = plain(value)
     if isinstance(value, (list, tuple)):
         return f"[{';'.join(map(number_text, value))}]"

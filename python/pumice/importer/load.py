@@ -34,8 +34,7 @@ _MOST_INLINE_BYTES = 64 << 20  # a larger entry costs more than it saves
 
 @cache
 def _importer_version() -> str:
-    """Return the package version with sizes and mtimes of importer and engine: a checkout changes without a new
-    version.
+    """Return the package version with the sizes and mtimes of importer and engine, because a checkout can change without a new version.
 
     Cached, because a process keeps running the code that it has loaded.
     """
@@ -52,15 +51,16 @@ def _importer_version() -> str:
 
 
 def _modules_in(folder: str) -> list[str]:
-    """Return the paths of the modules in a folder and its subfolders. Unlike os.walk(), skip bytecode folders: the
-    first load in every process waits for this.
+    """Return the paths of the modules in a folder and its subfolders. Unlike os.walk(), skip bytecode folders, because the first load in
+    every process waits for this.
     """
     try:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
     modules = [f"{folder}/{name}" for name in names if name.endswith(".py")]
-    inner = [name for name in names if "." not in name and name != "__pycache__"]  # packages: file names have a suffix
+    # Subpackages: file names contain a dot.
+    inner = [name for name in names if "." not in name and name != "__pycache__"]
     return modules + [module for name in inner for module in _modules_in(f"{folder}/{name}")]
 
 
@@ -135,15 +135,15 @@ class _Encoder:
 
 
 def payload(structure: dict[str, Any], inline: bytes) -> bytes:
-    """Return the content of an entry: the length of the structure, the structure as JSON, constants stored in no file."""
-    import json  # parse_json() reads it, because importing json takes longer than parsing a small model's entry
+    """Return the content of an entry: the length of the structure, the structure as JSON, and the constants that are in no file."""
+    import json  # parse_json() reads the entry: importing json takes longer than parsing a small model's entry
 
     text = json.dumps(structure, separators=(",", ":")).encode()
     return len(text).to_bytes(8, "little") + text + inline
 
 
 class _Decoder:
-    """Reads a recipe from a cache entry. Raises ValueError, KeyError, TypeError or IndexError if the entry is foreign."""
+    """Reads a recipe from a cache entry. Raise ValueError, KeyError, TypeError or IndexError if the entry is invalid."""
 
     def __init__(self, entry: bytes, file: ModelFile) -> None:
         length = int.from_bytes(entry[:8], "little")
@@ -209,7 +209,7 @@ class _Decoder:
 def composed_of(recipe: Recipe) -> Composed:
     """Return the builders of operators that expand to several engine nodes; empty if the recipe has none.
 
-    They span a dozen modules, whose import takes as long as loading a small model.
+    The builders are in a dozen modules, and importing these takes as long as loading a small model.
     """
     if recipe.plain:
         return {}
@@ -219,7 +219,7 @@ def composed_of(recipe: Recipe) -> Composed:
 
 
 def _read(name: str, file: ModelFile) -> Recipe | None:
-    """Return the recipe in a cache entry; None if there is none, or none that can be trusted."""
+    """Return the recipe in a cache entry; None if there is no valid entry."""
     entry = read_cache_entry(_KIND, name)
     if entry is None:
         return None
@@ -232,7 +232,7 @@ def _read(name: str, file: ModelFile) -> Recipe | None:
 def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> Recipe:
     """Return the recipe of a model from the cache, or parse the model and cache the recipe.
 
-    Raise GraphError, BindingError, OSError.
+    Raise GraphError if the model is invalid, BindingError for an unknown overridable name, OSError if a file is unreadable.
     """
     file = ModelFile(source, folder)
     name = None if file.data is None else _entry_name(file, overridable)
@@ -257,7 +257,7 @@ def load_graph(
     """Return the engine's Graph of a model and its recipe. progress, float32 and kernels: see graph_of; overridable:
     see recipe_of.
 
-    Raise GraphError, BindingError, UnsupportedError, OSError.
+    Raise the errors of load_recipe and graph_of.
     """
     recipe = load_recipe(source, folder, overridable)
     return graph_of(recipe, progress, float32, kernels), recipe
@@ -271,7 +271,7 @@ def graph_of(
 ) -> Graph:
     """Return the engine's Graph of a recipe. progress and float32: see build. kernels: the user kernels of its nodes.
 
-    Raise UnsupportedError that lists everything unsupported, GraphError.
+    Raise UnsupportedError that lists everything unsupported, GraphError if the model is invalid.
     """
     composed = composed_of(recipe)
     return build(recipe, kernels.composed(composed) if kernels else composed, progress, float32)

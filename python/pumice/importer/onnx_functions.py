@@ -26,26 +26,27 @@ from .rewrites.table import NEWEST, OLDEST
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub lacks the function members
-    # (operator, domain, element type of its first input) -> whether the engine supports it
+    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose type stub lacks the members about functions
+    # (operator, domain, element type of the first input) -> whether the engine or importer supports it
     Claimed: TypeAlias = Callable[[str, str, str], bool]
 
 _DOMAIN = "pumice.functions"
-_DEEPEST = 16  # nesting levels of function calls
+_DEEPEST = 16  # maximum nesting levels of function calls
 _MOST_NODES = 1 << 20  # maximum node count of a model after expansion
 _MOST_BYTES = 1 << 30  # maximum number of bytes that expansion may add, including tensor attributes
 _NEWEST_SET = (1 << 31) - 1  # largest opset version that onnx.defs accepts
 _MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
-_SMALL = 64  # elements of a tensor that is kept because it may hold a shape
-OPSET = "pumice.opset"  # attribute: the node's ONNX opset if it differs from the model's
-_ANY, _RARE = "", "float64"  # element types: any; one that not all claimed operators support
+_SMALL = 64  # tensors with up to this many elements are kept, because they may contain a shape
+OPSET = "pumice.opset"  # attribute with the node's ONNX opset if it differs from the model's
+_ANY, _RARE = "", "float64"  # element types: any type; a type that not all claimed operators support
 
 
 def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
     """Return the model with model-local functions and ONNX function operators expanded.
 
     Nodes claimed for their element type stay, and so do nodes whose types are unknown. A model with nothing to expand
-    is returned unchanged. in_place: modify and return `model` itself. Raise GraphError.
+    is returned unchanged. in_place: modify and return `model` itself. Raise GraphError if a function cannot be expanded or becomes too
+    large.
     """
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
@@ -73,7 +74,7 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
 
 
 class _Size(NamedTuple):
-    """The size of a graph after expanding the functions that it calls."""
+    """The size of a graph after expansion of the functions that it calls."""
 
     nodes: int
     bytes: int
@@ -82,7 +83,7 @@ class _Size(NamedTuple):
 def _check_expansion(model: ModelProto, name: str) -> None:
     """Reject functions whose expansion would be too large: a few bytes can encode 2**39 nested calls.
 
-    Raise GraphError, also for recursion.
+    Raise GraphError for a too large expansion, and for recursion.
     """
     functions = {(function.domain, function.name, _overload(function)): function for function in model.functions}
     sizes: dict[tuple[str, str, str], _Size | None] = {}  # None while being counted
@@ -137,7 +138,7 @@ def _without_weights(model: ModelProto) -> ModelProto:
 
 
 def _give_defaults(model: ModelProto) -> None:
-    """Add attributes omitted in calls of model-local functions; the `onnx` package would omit them in the body too."""
+    """Add the default attributes that calls to model-local functions omit; the `onnx` package would omit them in the body, too."""
     defaults = {
         (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
     }
@@ -149,7 +150,7 @@ def _give_defaults(model: ModelProto) -> None:
 
 
 def _note_versions(model: ModelProto) -> None:
-    """Record the opset on nodes of functions that import another one than the model, so one expansion handles all."""
+    """Record the opset on the nodes of functions that import another opset than the model, so that one expansion handles all nodes."""
     versions = _versions(model)
     for function in model.functions:
         imported = _versions(function)
@@ -168,7 +169,7 @@ def _note_versions(model: ModelProto) -> None:
 
 
 def _differs(op: str, version: int, other: int) -> bool:
-    """Return whether an operator differs between two opsets. All versions of Constant are read alike."""
+    """Return whether an operator differs between two opsets. All versions of Constant are read in the same way."""
     if op == "Constant":
         return False
     one, two = schema_of(op, version, ""), schema_of(op, other, "")
@@ -247,7 +248,7 @@ def _has_doubles(graph: GraphProto) -> bool:
 
 
 def _names(node: NodeProto, dtype: int) -> bool:
-    """Return whether an attribute of the node is this element type or a tensor of it."""
+    """Return whether an attribute of the node is this element type, or a tensor with it."""
     return any(attribute.i == dtype or attribute.t.data_type == dtype for attribute in node.attribute)
 
 
@@ -288,7 +289,7 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
 
 
 def _body(node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
-    """Return the latest function body up to the opset version; None if it needs types that are unknown."""
+    """Return the latest function body up to the opset version; None if it depends on types that are unknown."""
     body = FunctionProto()
     if versions := [known for known in schema.function_opset_versions if known <= version]:
         body.ParseFromString(schema.get_function_with_opset_version(max(versions)))

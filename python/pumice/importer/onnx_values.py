@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ONNX_DOMAINS = ("", "ai.onnx")
 _RUN_SUBGRAPHS = ("If", "Loop", "Scan", "SequenceMap")
-# Names that converters write for an unknown size: equal names do not imply equal sizes.
+# Names that converters write for unknown sizes: equal names do not imply equal sizes.
 _UNKNOWN = {"", "?", "*", "-1", "unk", "unknown", "none", "null", "nan", "any", "dyn", "dynamic", "undefined"}
 
 
@@ -60,7 +60,10 @@ def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attri
 def attributes_of(
     proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
 ) -> dict[str, Attribute]:
-    """Return a node's attributes by name; `subgraph` reads graph attributes. Raise GraphError, NotExpressible."""
+    """Return a node's attributes by name; `subgraph` reads graph attributes.
+
+    Raise GraphError for a duplicate or dangling attribute, NotExpressible for kinds that a Recipe cannot hold.
+    """
     attributes: dict[str, Attribute] = {}
     for attribute in proto.attribute:
         if attribute.name in attributes:
@@ -81,7 +84,7 @@ def attributes_of(
 
 
 def constant_value(name: str, value: Attribute) -> Array:
-    """Return the elements of a Constant with this attribute. Raise NotExpressible for other attributes."""
+    """Return the elements of a Constant node from one of its attributes. Raise NotExpressible for other attributes."""
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
     if name in ("value_string", "value_strings"):
@@ -126,7 +129,7 @@ def type_name(given: TypeProto) -> str:
 
 
 def value_of(info: ValueInfoProto) -> InputRecipe:
-    """Return the declaration of a value. Raise GraphError if it has no type, NotExpressible."""
+    """Return the declaration of a value. Raise GraphError if it has no type, NotExpressible if the type is unsupported."""
     if info.type.WhichOneof("value") is None:
         raise graph_error("value", info.name, "expected an element type, given none")
     dtype = type_name(info.type)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def parse(file: ModelFile, whole: bool = False) -> ModelProto:
-    """Return a file's ModelProto with functions expanded. Large tensors are included only if `whole` (see skeleton).
+    """Return a file's ModelProto with functions expanded. whole: include the data of large tensors (see skeleton).
 
     Raise GraphError if the file is not an ONNX model.
     """
@@ -42,7 +42,7 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
 
 
 def _is_claimed(op: str, domain: str, dtype: str) -> bool:
-    """Return whether the engine or importer supports such a node: for this dtype of its first input, or any if empty."""
+    """Return whether the engine or the importer supports an operator with this dtype of its first input, or with any dtype if it is ""."""
     named = f"{domain}::{op}" if domain else op
     if dtype and named in _input_dtypes() and named not in COMPOSED:
         return dtype in _input_dtypes()[named]
@@ -71,7 +71,7 @@ def _decoded(data: Bytes, file: ModelFile) -> ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(bytes(data))
-    except Exception as error:  # the class differs between versions of protobuf
+    except Exception as error:  # the exception class differs between versions of protobuf
         given = _told(file) or f"bytes that the ONNX format does not allow ({error})"
         raise graph_error("model", file.name, f"expected an ONNX model, given {given}") from None
     return model
@@ -92,7 +92,7 @@ def opsets(model: ModelProto) -> dict[str, int]:
 
 
 def _warnings(model: ModelProto) -> list[str]:
-    """Return a warning for each declaration in the file that is not honoured as written."""
+    """Return a warning for each declaration in the file that is not followed as written."""
     warnings = []
     if model.ir_version > onnx.IR_VERSION:
         warnings.append(
@@ -113,8 +113,7 @@ def _warnings(model: ModelProto) -> list[str]:
 
 
 def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
-    """Return the Recipe of a parsed model, including what is unsupported. overridable: initializers to expose as
-    inputs.
+    """Return the Recipe of a parsed model, including a list of unsupported features. overridable: initializers to expose as inputs.
 
     Raise GraphError if the model breaks a rule, BindingError if a name in `overridable` is not such an initializer.
     """

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def npz_arrays(path: Path, only: str | None = None) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name; only: just that array, or the only one in the file. Raise InputError, OSError."""
+    """Return the arrays of an .npz file by name; only: return just this array, or the single array in the file.
+
+    Raise InputError if the content is invalid or lacks the array, OSError if the file is unreadable.
+    """
     with open(path, "rb") as file:  # NumPy leaves the file open if it rejects the content
         with readable(path):
             archive: Any = np.load(file, allow_pickle=False)
@@ -43,7 +46,7 @@ def _member(archive: Any, path: Path, name: str) -> Array:
 
 
 def npy_array(path: Path) -> Array:
-    """Return the array of an .npy file. Raise InputError, OSError."""
+    """Return the array in an .npy file. Raise InputError if the content is invalid, OSError if the file is unreadable."""
     with open(path, "rb") as file, readable(path):
         array: Any = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
@@ -52,7 +55,7 @@ def npy_array(path: Path) -> Array:
 
 
 def tensor_file(path: Path) -> Array:
-    """Return the array of an ONNX TensorProto file. Raise InputError, OSError."""
+    """Return the array in an ONNX TensorProto file. Raise InputError if the content is invalid, OSError if the file is unreadable."""
     from onnx import TensorProto
 
     with open(path, "rb") as file:
@@ -64,7 +67,7 @@ def tensor_file(path: Path) -> Array:
 def tensor_array(tensor: TensorProto, path: Path) -> Array:
     """Return a tensor's elements; external data is looked up in the folder of the file `path`.
 
-    Raise GraphError, InputError, and protobuf's errors.
+    Raise GraphError if external data is missing or does not fit, InputError for an invalid location, and protobuf's errors.
     """
     from onnx import TensorProto, numpy_helper
 

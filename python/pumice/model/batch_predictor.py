@@ -76,26 +76,25 @@ class BatchPredictor:
     For unpickled predictors, the most recent model stays open until the next one replaces it, because engines unpickle
     a predictor for each task: see release(). All methods are thread-safe.
 
-    model: as for load(). Every worker reads a path itself; it must find the same model and weights files there, checked
-    by the SHA-256 taken when the predictor was pickled. Model bytes are pickled, their weights files are not. If a file
-    of the model changes, the next predictor opens the model again. An open predictor keeps its model; if memory is
-    short and it must read the changed file again, it raises InputError instead of mixing results of two models.
+    model: as for load(). If it is a path, every worker reads the file itself; it must find the same model and weights files there, which is
+    checked by the SHA-256 taken when the predictor was pickled. Model bytes are pickled, but not their weights files. If one of the model's
+    files changes, the next predictor opens the model again. An open predictor keeps its model; if memory is
+    short and it must read the changed file again, it raises InputError instead of mixing results from two models.
     device: as for Context; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
     precision, folder, and the options seed, fuse, check_indices, deterministic, tuned: as for load(). kernels= and
     operators= are rejected: they hold functions of this process, which a worker does not have.
-    batch_size: maximum number of rows per run; None: all rows of a batch. If the file fixes the number of rows, that
-    number.
-    ragged: how to handle a run with fewer than batch_size rows, such as the last of a batch. "pad" repeats its last row
-    and drops the extra results: the model is bound only once, but rows must not depend on each other. "rebind" binds
-    the model to that number as well. A file with a fixed number of rows supports only padding.
-    columns: the batch's column for each input, if the names differ. keep: columns of a dict batch that are returned
-    with the results; they may not have an output's name. Other columns that are not inputs are dropped. named: return
-    results as a dict by name for any form of batch; with keep, every batch must be a dict.
+    batch_size: maximum number of rows per run; None: all rows of a batch. If the file fixes the number of rows, batch_size is that number.
+    ragged: how to handle a run with fewer than batch_size rows, such as the last of a batch. "pad" repeats the run's last row and drops the
+    extra results: the model is bound only once, but rows must not depend on each other. "rebind" also binds the model to the smaller number
+    of rows. A file with a fixed number of rows supports only padding.
+    columns: input name -> name of the batch's column, if they differ. keep: columns of a dict batch that are returned with the results;
+    they may not have an output's name. Other columns that are not inputs are dropped. named: return results as a dict by name for any form
+    of batch; with keep, every batch must be a dict.
     depth: runs in flight, 1 to 8, to overlap transfers and computation.
 
-    If a run does not fit the device's memory, the number of rows is halved permanently; the logger "pumice" and `notes`
-    report it. Raise InputError and BindingError for invalid arguments. Errors in the model, and names in columns and
-    keep that do not match it, are found by the first call.
+    If a run does not fit in the device's memory, the number of rows per run is halved permanently; the logger "pumice" and `notes` report
+    it. Raise InputError and BindingError for invalid arguments. Errors in the model, and names in columns and keep that do not match it,
+    are raised by the first call.
     """
 
     _no_source = "its .model is the model that it opens"  # hint for callers who pass a predictor as a model
@@ -131,7 +130,7 @@ class BatchPredictor:
         self._columns, self._keep, self._named = dict(columns or {}), [*keep], named
         self._opened: OpenedModel | None = None
         self._layout: Layout | None = None
-        self.notes: list[str] = []  # deviations from the requested settings, as sentences
+        self.notes: list[str] = []  # one sentence per deviation from the requested settings
 
     # ---- calls
 
@@ -149,15 +148,16 @@ class BatchPredictor:
     def map(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the results of each batch in order, with runs of the next batches in flight.
 
-        A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raise what a call
-        raises, at that batch's position; an error in `batches` ends the generator.
+        A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raise the errors of a call at that batch's
+        position; an error in the iterator `batches` ends the generator.
         """
         return self._stream(iter(batches))
 
     def make_predict_fn(self) -> Callable[..., Any]:
         """Return a function with one argument per input, for Spark's predict_batch_udf(predictor.make_predict_fn, ...).
 
-        It returns an array, or a dict of arrays by name if the model has several outputs. It opens the device.
+        The function returns an array, or a dict of arrays by name if the model has several outputs. Calling make_predict_fn opens the
+        device.
         """
         model = self.model
 
@@ -193,7 +193,7 @@ class BatchPredictor:
                     raise
                 rows = sent[0][1]
                 sent.clear()
-                for batch in pending:  # their runs in flight were dropped
+                for batch in pending:  # the pending batches' runs in flight were dropped
                     batch.sent, batch.is_begun = batch.done, bool(batch.done)
                 self._halve(layout, rows, error)
 
@@ -205,7 +205,7 @@ class BatchPredictor:
         pending: deque[Batch],
         sent: deque[tuple[Batch, int, int]],
     ) -> Iterator[dict[str, Array]]:
-        """Yield the arguments of each run on demand; append (batch, rows, valid rows) of each to `sent`."""
+        """Yield the arguments of each run on demand, and append its (batch, rows, valid rows) to `sent`."""
         while True:
             batch = next((one for one in pending if one.sent < one.rows or not one.is_begun), None)
             if batch is None:
@@ -228,7 +228,7 @@ class BatchPredictor:
             yield arguments
 
     def _halve(self, layout: Layout, rows: int, error: OutOfMemoryError) -> None:
-        """Halve the rows of later runs. Raise the error again if that is impossible."""
+        """Halve the batch size of later runs. Re-raise the error if it cannot be halved further."""
         if layout.fixed is not None or rows <= 1:
             raise error
         self._limit = min(self._limit or rows, rows // 2)  # another thread may have halved it too
@@ -253,7 +253,7 @@ class BatchPredictor:
 
     @property
     def batch_size(self) -> int | None:
-        """Maximum rows per run: as requested, or less if memory was short; None: all rows of a batch."""
+        """The maximum number of rows per run: as requested, or less if memory was short; None: all rows of a batch."""
         return self._limit
 
     @property
@@ -278,7 +278,7 @@ class BatchPredictor:
         return model, self._layout
 
     def _check_names(self, model: Model, layout: Layout) -> None:
-        """Raise BindingError for columns of unknown inputs, and for kept columns with an output's name."""
+        """Raise BindingError for a column of an unknown input, and for a kept column with an output's name."""
         for name in self._columns:
             if name not in layout.inputs:
                 told = f"names of inputs ({', '.join(layout.inputs)})"
@@ -313,7 +313,7 @@ class BatchPredictor:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for pickling: how to open the model, without any device state.
 
-        It includes the SHA-256 of every file of the model; a file is hashed again only if its size, time or inode has
+        It includes the SHA-256 of each of the model's files; a file is hashed again only if its size, time or inode has
         changed.
         Raise OSError and GraphError if a file is missing.
         """

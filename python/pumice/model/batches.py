@@ -16,7 +16,7 @@ from .model import Model
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model accepts rows."""
+    """Which of a model's inputs have a batch axis, and the number of rows per run."""
 
     inputs: tuple[str, ...]  # names of all inputs
     by_row: frozenset[str]  # inputs whose first axis is the batch axis; the others are passed to each run unchanged
@@ -24,10 +24,10 @@ class Layout:
 
 
 def layout_of(model: Model) -> Layout:
-    """Return how a model accepts rows: in inputs whose first axis has no fixed size, else in all inputs of rank 1 or
+    """Return a model's Layout: batch axes are first axes without a fixed size; if there are none, the first axes of all inputs of rank 1 or
     more.
 
-    Raise BindingError if there is no such input, if fixed row counts differ, or if an output's first axis is known not
+    Raise BindingError if no input has a batch axis, if fixed row counts differ, or if an output's first axis is known not
     to be the batch axis.
     """
     layout = _layout_of_inputs(model)
@@ -60,13 +60,13 @@ def _layout_of_inputs(model: Model) -> Layout:
 class Batch:
     """A batch in progress: `sent` rows have been submitted, `done` rows have results."""
 
-    arrays: dict[str, Array]  # by input
+    arrays: dict[str, Array]  # keyed by input name
     rows: int
     is_named: bool  # whether to return results by name
     kept: dict[str, Any]  # columns that are returned unchanged
     sent: int = 0
     done: int = 0
-    is_begun: bool = False  # at least one run has started; needed for batches without rows
+    is_begun: bool = False  # whether a run has started; also tracks batches without rows
     parts: list[tuple[Array, ...]] = field(default_factory=list)  # results of each run
 
     def results(self) -> tuple[Array, ...]:
@@ -79,7 +79,7 @@ class Batch:
 def batch_of(layout: Layout, given: Any, columns: Mapping[str, str], keep: Sequence[str]) -> Batch:
     """Return a Batch from an array, a tuple of arrays in the order of the inputs, or a dict of columns.
 
-    Raise BindingError if an input has no array, or row counts differ.
+    Raise BindingError if an input has no array, or if row counts differ.
     """
     is_named = isinstance(given, Mapping)
     if not is_named:

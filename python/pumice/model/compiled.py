@@ -1,4 +1,4 @@
-"""From a file to a program: the parsing, decisions and compilation that precede a Model."""
+"""Compile a model file to a program: the parsing, choice of settings and compilation that precede a Model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class CompiledModel:
-    """A program, its Recipe, and the settings chosen for it. (A dataclass would take longer to define than the rest.)
+    """A program, its Recipe, and the settings chosen for it. (Not a dataclass, which would take longer to define than
+    all the rest.)
 
-    source, folder: of the model with user-defined operators added as functions. fuse, overridable: as lists if given as
-    names. kernel_table: None without user kernels. float32_nodes: nodes that the policy puts in fp32. variants:
-    measured kernel variants; None for the engine's own choices.
+    source, folder: the model with user-defined operators added as functions, and the folder of its weights. fuse,
+    overridable: lists if the caller passed names. kernel_table: None without user kernels. float32_nodes: nodes that
+    the policy puts in fp32. variants: measured kernel variants; None for the engine's own choices.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class CompiledModel:
         self.kernel_table = None if kernels is None else kernel_table(kernels)
         self.fuse, self.overridable = listed(wanted["fuse"], "fuse"), listed(wanted["overridable"], "overridable")
         with shown_bar("nodes", wanted["progress"]) as bar:
-            # Do not create a context here: the model may turn out not to run.
+            # Do not create a context yet: the model may turn out to be unsupported.
             made = made_default_context() if given is None else given
             memory = UploadMemory(made, bytes_of(self.source)) if made else None
             self.recipe = load_recipe(self.source, self.folder, self.overridable)

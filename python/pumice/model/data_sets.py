@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"_(\d+)\.pb$")
 
 
 class DataSet(NamedTuple):
-    """Inputs and their stored expected outputs, by name."""
+    """Stored inputs and expected outputs, keyed by name."""
 
     name: str
     inputs: dict[str, Any]
@@ -33,7 +33,7 @@ def in_folder(model: Model, folder: str) -> list[DataSet]:
     """Return the data sets of a folder in natural order of their names, each with every input of the model.
 
     The folder contains `test_data_set_*` folders, or .npz files with arrays named after inputs, or is itself a set of
-    `input_*.pb`. Raise InputError, OSError.
+    `input_*.pb`. Raise InputError if there is no data set or one is invalid, OSError if the folder or a file is unreadable.
     """
     path = Path(folder)
     if any(path.glob("input_*.pb")):
@@ -98,14 +98,14 @@ def _folder(path: Path, model: Model) -> DataSet:
 
 
 def _values(folder: Path, kind: str, wanted: Sequence[ModelValue]) -> dict[str, Any]:
-    """Return values by the names in their files if the model knows them all, else by the numbers in the file names."""
+    """Return the values, keyed by the names in the files if the model knows them all, else matched by the number in the file name."""
     paths = {int(match[1]): path for path in folder.glob(f"{kind}_*.pb") if (match := _NUMBER.search(path.name))}
     for number in sorted(paths):
         if number >= len(wanted):
             raise InputError(f"'{paths[number]}': the model has {len(wanted)} {kind}s, counted from 0")
     texts = {number: paths[number].read_bytes() for number in sorted(paths)}
     by_name = {value.name: value for value in wanted}
-    # Tensor and sequence share the protobuf field of the name, so the name decides which of them it is.
+    # TensorProto and SequenceProto use the same protobuf field for the name, so the name decides which of them it is.
     names = {number: _name_in(text) for number, text in texts.items()}
     if not by_name.keys() >= set(names.values()) or len(set(names.values())) < len(names):
         names = {number: wanted[number].name for number in texts}
@@ -116,7 +116,7 @@ def _name_in(text: bytes) -> str:
     import onnx
 
     for proto in (onnx.TensorProto, onnx.SequenceProto, onnx.OptionalProto):
-        # protobuf raises its own exception type, from a module that onnx does not guarantee; _value reports the error.
+        # protobuf raises its own exception type, whose module is not part of onnx's API; _value reports the error.
         with contextlib.suppress(Exception):
             if name := proto.FromString(text).name:
                 return str(name)

@@ -12,7 +12,7 @@ from .values import ModelValue, sizes_text
 
 
 def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
-    """Return engine sizes (None or negative if unknown) as numbers, names, or None for unnamed sizes."""
+    """Convert the engine's sizes (None or negative if unknown) to numbers, names, or None for unnamed sizes."""
     if shape is None:
         return None
     named = list(names) + [""] * (len(shape) - len(names))
@@ -40,7 +40,7 @@ def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelVal
 class Declarations:
     """The declared outputs of a model.
 
-    A mismatch is no error, because the engine does not rely on declarations: `warn` is called with it.
+    A mismatch is not an error, because the engine does not rely on declarations: `warn` is called with a description.
     """
 
     def __init__(self, declared: Sequence[InputRecipe], warn: Callable[[str], None]) -> None:
@@ -49,12 +49,12 @@ class Declarations:
         self._told: set[str] = set()  # outputs with a shape warning: only the first mismatch is reported
 
     def check(self, outputs: Sequence[ModelValue]) -> None:
-        """Compare types and shapes that are known without a call."""
+        """Compare the types and shapes that are known before any call."""
         for output in outputs:
             declared = self._declared.get(output.name)
             if declared is None:
                 continue
-            # The recipe has int64 indices in place of strings: see importer/rewrites/strings.py.
+            # The recipe declares strings as int64 indices: see importer/rewrites/strings.py.
             types = (_type_of(output), _type_of(output).replace("string", "int64"))
             if declared.dtype and declared.dtype not in types:
                 self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_type_of(output)}")
@@ -62,7 +62,7 @@ class Declarations:
                 self._compare(declared, output.shape)
 
     def check_shapes(self, outputs: Sequence[ModelValue], results: Sequence[Array]) -> None:
-        """Compare the shapes of a call's results, for a model whose outputs are all tensors."""
+        """Compare the shapes of a call's results with the declared shapes, for a model whose outputs are all tensors."""
         for output, result in zip(outputs, results, strict=True):
             if (declared := self._declared.get(output.name)) is not None:
                 self._compare(declared, result.shape)

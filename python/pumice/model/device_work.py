@@ -14,8 +14,8 @@ from ..base.plain_text import plain, printable
 from .model import Model
 from .runs import ModelRun, start_case
 
-_WINDOW = 4  # cases submitted ahead of the next result, per case in flight
-_PATIENCE = 4  # an idle device repeats an overdue case after this multiple of its own time for a full pipeline
+_WINDOW = 4  # how many cases may be submitted ahead of the next result, as a multiple of the cases in flight
+_PATIENCE = 4  # a case is overdue after this multiple of the time that the idle device would need for a full pipeline
 _LEAST_PATIENCE = 0.25  # seconds; shorter delays may just be thread scheduling
 _POLL = 0.05  # polling interval in seconds while a device finishes earlier work
 
@@ -23,10 +23,10 @@ _POLL = 0.05  # polling interval in seconds while a device finishes earlier work
 class LostDevice(NamedTuple):
     """A lost device and the fate of its work."""
 
-    place: int  # index among the models
+    place: int  # index of the device's model
     name: str
     error: str
-    redone: int  # cases in flight on it that other devices repeated
+    redone: int  # number of its cases in flight that other devices repeated
 
     def __str__(self) -> str:
         cases = "1 case" if self.redone == 1 else f"{self.redone} cases"
@@ -57,7 +57,7 @@ class _Pace:
     seconds: float = 0.0  # time with work in flight
 
     def patience(self, depth: int) -> float | None:
-        """Return how long a case may be in flight elsewhere, in seconds; None until this device has finished one itself."""
+        """Return how many seconds a case may be in flight on another device; None until this device has finished a case itself."""
         return max(_PATIENCE * depth * self.seconds / self.cases, _LEAST_PATIENCE) if self.cases else None
 
 
@@ -75,15 +75,15 @@ class DeviceWork:
         on_late: Callable[[int], None],
         left: dict[int, threading.Thread],
     ) -> None:
-        """left: unjoined threads of earlier work, by device index; updated with this work's."""
+        """left: threads of earlier work that have not been joined, by device index; this work's threads are added."""
         self._models, self._depth, self._on_lost, self._on_late = models, depth, on_lost, on_late
         self._left = left
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[int, Any]] = deque()  # cases with their numbers
+        self._waiting: deque[tuple[int, Any]] = deque()  # (index, case)
         self._begun: dict[int, _Begun] = {}
         self._results: dict[int, Any] = {}
-        self._wanted = 0  # number of the next result to yield
-        self._doubled: set[int] = set()  # indices of devices that shared a case with another device
+        self._wanted = 0  # index of the next result to yield
+        self._doubled: set[int] = set()  # indices of devices that worked on a case together with another device
         self._alive = len(models)
         self._is_over = False
         self._last_loss: BaseException | None = None
@@ -116,7 +116,7 @@ class DeviceWork:
                     thread.join()
                 elif thread.is_alive() and not self._is_left(
                     place
-                ):  # otherwise the thread is waiting for that one and has started nothing
+                ):  # otherwise the thread is waiting for the earlier one and has started nothing
                     self._left[place] = thread
 
     def _results_in_order(self, cases: Iterator[Any]) -> Iterator[Any]:
@@ -157,7 +157,7 @@ class DeviceWork:
             return self._results.pop(number)
 
     def _put_result(self, number: int, result: Any) -> None:
-        """Record a result, unless another device was first."""
+        """Record a result, unless another device has already finished the case."""
         with self._changed:
             self._begun.pop(number, None)
             if number >= self._wanted:
@@ -203,7 +203,7 @@ class DeviceWork:
     def _next_case(self, place: int, running: int, pace: _Pace) -> tuple[int, Any] | None:
         """Return a waiting case, or one that is overdue on another device.
 
-        None if `running` cases already keep the device busy, or when the work is over.
+        Return None if `running` cases already keep the device busy, or if the work is over.
         """
         with self._changed:
             while not self._waiting and not running and not self._is_over:
@@ -218,7 +218,7 @@ class DeviceWork:
             return number, case
 
     def _late_case(self, place: int, pace: _Pace) -> tuple[tuple[int, Any] | None, float | None]:
-        """Return the case that blocks the results if it is overdue on another device; else the seconds until it may be."""
+        """Return the case whose result is yielded next if it is overdue on another device; else the seconds until it may be."""
         begun, patience = self._begun.get(self._wanted), pace.patience(self._depth)
         if begun is None or place in begun.places or len(begun.places) != 1 or patience is None:
             return None, None
@@ -235,7 +235,7 @@ class DeviceWork:
             for number, _ in again:
                 if number in self._begun:
                     self._begun[number].places.discard(place)
-            # cases also in flight on another device stay there
+            # do not repeat cases that are also in flight on another device
             again = [
                 (number, case) for number, case in again if number in self._begun and not self._begun[number].places
             ]

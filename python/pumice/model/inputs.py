@@ -34,7 +34,7 @@ class Generated(NamedTuple):
 
     @property
     def note(self) -> str:
-        """A description of the chosen sizes and how to override them; "" if there are none."""
+        """A description of the chosen sizes and how to override them; "" if no size was chosen."""
         if not self.made_up:
             return ""
         sizes = ", ".join(f"{plain(name)} = {size}" for name, size in self.made_up.items())
@@ -45,7 +45,9 @@ class Generated(NamedTuple):
 
 
 def drawn(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
-    """Return random values for an input, given only its type, and a description. `shapes`: of all inputs, by name."""
+    """Return random values for an input, drawn by its type alone, and a description. shapes: the shapes of all inputs,
+    by name.
+    """
     shape = shapes[value.name]
     if value.dtype.kind in "biu":
         return random.integers(0, 2, shape).astype(value.dtype), "0 and 1 at random"
@@ -55,7 +57,8 @@ def drawn(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tup
 def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Generated:
     """Return random inputs by name, the same at every call.
 
-    sizes: by dimension name, or by input and axis, as in "x[1]", for an unnamed dimension. Raise InputError.
+    sizes: keyed by dimension name, or by input and axis, as in "x[1]", for an unnamed dimension. Raise InputError for
+    an unknown dimension, or if an input would be too large.
     """
     _check_tensors(model)
     known = list(dict.fromkeys(name for value in model.inputs for name in _open_sizes(value) if name))
@@ -63,7 +66,7 @@ def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Gen
         if name not in known:
             raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
     random = np.random.default_rng(_SEED)
-    chosen = dict(sizes)  # by name, so that equal names get equal sizes
+    chosen = dict(sizes)  # keyed by dimension name, so that equal names get equal sizes
     shapes = {value.name: _shape(value, chosen) for value in model.inputs}
     pairs = {value.name: draw(value, shapes, random) for value in model.inputs}
     made_up = {name: size for name, size in chosen.items() if name not in sizes}
@@ -101,7 +104,8 @@ def _shape(value: ModelValue, chosen: dict[str, int]) -> tuple[int, ...]:
 def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
     """Read inputs from NAME=FILE, or from FILE for a single input or an .npz with all inputs.
 
-    image_options: options of load_image, which require an image among the files. Raise InputError, OSError.
+    image_options: options of load_image, which require an image among the files. Raise InputError if an input is
+    missing or passed twice or if a file is invalid, OSError if a file is unreadable.
     """
     _check_tensors(model)
     if image_options and not any(_is_picture(entry) for entry in given):
@@ -126,7 +130,7 @@ def _input(model: Model, name: str) -> ModelValue:
 
 
 def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
-    """Return an input's name and path; no name for an .npz with several inputs."""
+    """Split NAME=FILE into the input's name and the path; the name is "" for an .npz with several inputs."""
     for name in names:
         if entry.startswith(f"{name}="):
             return name, entry[len(name) + 1 :]

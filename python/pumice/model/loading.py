@@ -66,7 +66,7 @@ def load(
 ) -> Model | ParallelModel:
     """Load an ONNX model. Unsupported nodes are all listed before anything runs.
 
-    devices: None for the device of `context`; this returns a Model. "all", or a list of device names or contexts,
+    devices: None returns a Model on the device of `context`. "all", or a list of device names or contexts,
     returns a ParallelModel: calls divide their rows among the devices, and map() gives each device the next case. "all"
     skips software drivers if there is another device. For `source`, the other arguments and errors see Model. Raise
     BindingError (K4) if both a context and devices are given, or for an option that only a single device supports.

@@ -43,7 +43,7 @@ else:
     from ..base import lazy_typing as npt
 
 _OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # may clash with input names
-_MOST_SIGNATURES = 256  # validated signatures (argument shapes and dtypes) that are remembered
+_MOST_SIGNATURES = 256  # number of validated signatures (argument shapes and dtypes) to remember
 
 
 class Model:
@@ -70,10 +70,10 @@ class Model:
     index that only the device knows (those known to the host are always rejected). Every call then waits, run_async included, and the host
     drives all control flow: use it for debugging.
     operators: elementwise operators from `pumice.operator()` for nodes that pumice does not know. Model.source is then the file with a
-    function for each, so `validate` and `reduce` handle them too. Raise what `pumice.operator()` raises.
+    function for each, so `validate` and `reduce` handle them too. Raise the errors of `pumice.operator()`.
     kernels: kernels of user operators by name, "my.domain::Op": from `pumice.kernel_operator()`, or a Kernel or GLSL source whose output
-    has the shape and dtype of its first input. Raise what that raises, and GraphError naming node and kernel if a rule or the kernel does
-    not fit a node, at loading or at the first call with such sizes.
+    has the shape and dtype of its first input. Raise the errors of `kernel_operator()`, and GraphError naming node and kernel if a rule or
+    the kernel does not fit a node, at loading or at the first call with such sizes.
     tuned: use the fastest kernel variants for matmuls and convolutions that Model.tune() or `pumice tune` stored for this device and
     driver; report() marks such steps. False: the engine's own choices. A dict: variant names by kind of step, as in Model.tune(). report()
     names a variant that a step cannot use; unknown kinds are ignored, because a later call may have such steps.
@@ -110,11 +110,11 @@ class Model:
         self._options: dict[str, Any] = {**wanted, **own}
         self.kernel_table, self.name = made.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
-        self.precision = policy.precision  # of all nodes except those that the policy puts in fp32
-        self.policy = dict(policy.entries)  # as given; only "default" for a name
-        self.float32_nodes = made.float32_nodes  # nodes, as in report(), that the policy puts in fp32
+        self.precision = policy.precision  # precision of all nodes except those that the policy puts in fp32
+        self.policy = dict(policy.entries)  # the policy's entries; only "default" if the precision was a name
+        self.float32_nodes = made.float32_nodes  # names, as in report(), of the nodes that the policy puts in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, made.fuse, deterministic
-        # Measured variants by kind of step, used if a step supports them; None: none.
+        # Measured variants by kind of step, used if a step supports them; None: the engine's own choices.
         self.step_variants = made.variants
         self.context = made.context
         self._program: Program | None = made.program
@@ -203,7 +203,7 @@ class Model:
         """Run the model once, like a call, and return the seconds it took instead of the results.
 
         The first run with new input shapes binds them and builds kernels, which some drivers compile at first dispatch;
-        later runs skip this. Raise what a call raises.
+        later runs skip this. Raise the errors of a call.
         """
         begin = time.perf_counter()
         self(*arrays, loop_timeout=loop_timeout, **by_name)  # type: ignore[arg-type]
@@ -244,7 +244,7 @@ class Model:
     # ---- arguments
 
     def _option(self, name: str, value: Any, by_name: dict[str, Any], default: Any = None) -> Any:
-        """Return an option of a call. If an input has that name, it gets the value, and the option its default."""
+        """Return an option of a call. If an input has the same name, the input receives the value and the option keeps its default."""
         if name not in self._option_inputs or value is default:
             return value
         by_name[name] = value
@@ -260,14 +260,14 @@ class Model:
 
     @cached_property
     def _kept_strings(self) -> KeptStrings | None:
-        """The strings of the model and of all calls of _kept_arguments(); None for a model without strings."""
+        """The strings in the model and in all calls to _kept_arguments(); None for a model without strings."""
         from ..base.string_table import KeptStrings, StringTable
 
         strings, values = self._string_values
         return KeptStrings(StringTable(strings), values) if values else None
 
     def _kept_arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """Return the same as arguments(), with strings as indices into _kept_strings."""
+        """Like arguments(), but return strings as indices into _kept_strings."""
         strings = self._kept_strings or (self._packing.call_strings() if self._packing else None)
         return self._arguments(arrays, by_name, strings)
 
@@ -294,7 +294,7 @@ class Model:
         return given
 
     def named(self, /, *arrays: Any, **by_name: Any) -> dict[str, Any]:
-        """Return the inputs by name, unconverted. Raise BindingError for a missing or surplus one."""
+        """Return the inputs by name, unconverted. Raise BindingError for a missing or surplus input."""
         names = (value.name for value in (*self.inputs, *self.overridable))
         return dict(zip(names, self._arranged(arrays, by_name), strict=True))
 
@@ -364,14 +364,14 @@ class Model:
 
     @property
     def device(self) -> DeviceInfo:
-        """The device that the model is compiled for."""
+        """The device for which the model is compiled."""
         return self.context.info
 
     @property
     def seed(self) -> int | None:
         """The seed of the model's random numbers: as given, or drawn from the system; None without random numbers.
 
-        Models of the same file and seed generate the same numbers on any device, run by run; successive runs of one
+        Models loaded from the same file with the same seed generate the same numbers on any device, run by run; successive runs of one
         model differ. Nodes with their own `seed` do not use this one.
         """
         return self._random.seed if self._random else None
@@ -382,7 +382,7 @@ class Model:
         return str(self._random or "")
 
     def report(self) -> ModelReport:
-        """Return a report that shows for every node which kernel and precision run it, and why.
+        """Return a report that shows, for every node, which kernel runs it in which precision, and why.
 
         It also counts the nodes before and after fusion.
         """
@@ -409,12 +409,12 @@ class Model:
         """Benchmark the kernel variants available to the model's matmuls and convolutions, and store the results on
         disk.
 
-        arrays, by_name: inputs as for a call; results are used for their sizes, and for other sizes of the same class.
+        arrays, by_name: inputs as for a call; the results apply to their sizes, and to other sizes of the same class.
         runs: executions of each variant; the best one counts. again: measure known variants again. progress: show a
         progress bar on a terminal or in a notebook. A variant whose results differ from the engine's own choice by more
         than rounding is rejected. Models loaded afterwards on this device and driver use the fastest variants (see
         `tuned` of Model); this one is unchanged.
-        Raise what a call raises, InputError for runs below 1, UnsupportedError for control flow, for host sync points,
+        Raise the errors of a call, InputError for runs below 1, UnsupportedError for control flow, for host sync points,
         and for a queue without timestamps.
         """
         from .step_tuning import tuned_steps
@@ -434,10 +434,9 @@ class Model:
         part: ModelProto | None = None,
         tuned: bool | Mapping[str, str] | None = None,
     ) -> Model:
-        """Load the model again, by default on the same context and at the same precision.
+        """Reload the model, by default on the same context and at the same precision.
 
-        part: a model derived from this one, whose weights may be in the same files. tuned: as for loading. Raise what
-        loading raises.
+        part: a model derived from this one, whose weights may be in the same files. tuned: as in load(). Raise the errors of load().
         """
         options = self._options if tuned is None else {**self._options, "tuned": tuned}
         return Model(

@@ -18,11 +18,11 @@ Digests: TypeAlias = "tuple[tuple[str, str], ...]"  # SHA-256 by file name; "" f
 
 
 class ModelKey(NamedTuple):
-    """What a model is opened from: equal keys share one model."""
+    """Everything that determines an opened model: predictors with equal keys share one model."""
 
     source: str | bytes  # an absolute path, or the file's bytes
-    digests: Digests  # of all its files; empty if they are not checked
-    state: tuple[FileState, ...]  # of all its files, when the first predictor opened the model
+    digests: Digests  # digests of all the model's files; empty if they are not checked
+    state: tuple[FileState, ...]  # state of all the model's files when the first predictor opened it
     folder: str | None
     device: str | int
     precision: str  # repr() of the precision
@@ -41,7 +41,8 @@ class OpenedModel:
     def model(self) -> Model:
         """Return the model, loading it if needed.
 
-        Raise whatever loading raises, GraphError for a different file, InputError for a file changed since then.
+        Raise whatever loading raises, GraphError if a file differs from the pickled digest, InputError if a file has changed since the
+        model was opened.
         """
         with self._lock:
             if self._model is None or self._model.context.closed:
@@ -87,13 +88,13 @@ def check_digests(source: str | bytes, folder: str | None, expected: Digests) ->
 
 
 class _Process:
-    """What this process has open; a forked child starts empty."""
+    """The contexts and models that this process has open; a forked child starts with none."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.contexts: WeakValueDictionary[str | int, Context] = WeakValueDictionary()
         self.models: WeakValueDictionary[ModelKey, OpenedModel] = WeakValueDictionary()
-        self.kept: OpenedModel | None = None  # of the last unpickled predictor
+        self.kept: OpenedModel | None = None  # the model of the most recently unpickled predictor
 
     def forget(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -104,8 +105,8 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def shared_context(device: str | int) -> Context:
-    """Return the process's shared context of a device; for "", the default context if it exists, else a context of the
-    device that it would choose.
+    """Return the process's shared context on a device; for "", the default context if it exists, else a context on the device that it would
+    choose.
     """
     with _process.lock:
         if device == "" and (made := made_default_context()) is not None:
@@ -117,7 +118,7 @@ def shared_context(device: str | int) -> Context:
 
 
 def opened_model(key: ModelKey, precision: Any, folder: Folder | None, options: dict[str, Any]) -> OpenedModel:
-    """Return the process's model of a key; it is loaded on first use."""
+    """Return the process's model for a key; it is loaded on first use."""
     with _process.lock:
         opened = _process.models.get(key)
         if opened is None:
@@ -126,6 +127,6 @@ def opened_model(key: ModelKey, precision: Any, folder: Folder | None, options: 
 
 
 def keep(opened: OpenedModel | None) -> None:
-    """Keep a model open without a predictor, replacing the previously kept one; None: keep none."""
+    """Keep a model open without a predictor, in place of the one kept before; None: keep none."""
     with _process.lock:
         _process.kept = opened

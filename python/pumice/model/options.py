@@ -48,7 +48,9 @@ class OnePrecision:
 
 
 def chosen_policy(given: Any) -> Policy | OnePrecision:
-    """Return the policy given by `precision`, see policy_of(). Per-node policies are imported only if needed."""
+    """Return the policy that the argument `precision` describes, see policy_of(). The module for per-node policies is
+    imported only if needed.
+    """
     if isinstance(given, str) and not given.endswith(".json"):
         return OnePrecision(given)
     from .policy import policy_of
@@ -61,7 +63,7 @@ def refuse_unknown(
 ) -> None:
     """Raise BindingError (K4) for keyword arguments that are not in `known`.
 
-    `hints` explain by name what to use instead; None: the hints for a model on one device.
+    hints: keyword -> what to use instead; None: the hints for a model on one device.
     """
     for name, value in given.items():
         if name in known:
@@ -81,7 +83,7 @@ def _hint(name: str, value: Any) -> str:
 
 
 def listed(value: Any, kind: str) -> bool | list[str]:
-    """Return an argument that is True, False, or a list of names. Raise BindingError (K4) for anything else."""
+    """Check an argument that is True, False, or a list of names. Raise BindingError (K4) for anything else."""
     if isinstance(value, bool):
         return value
     names = list(value) if isinstance(value, list | tuple | set | frozenset) else None
@@ -92,9 +94,10 @@ def listed(value: Any, kind: str) -> bool | list[str]:
 
 
 def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
-    """Return the variants given by `tuned`; None for the engine's own choices. Raise what `chosen` raises.
+    """Return the variants that the argument `tuned` selects; None for the engine's own choices. Raise the errors of
+    `chosen`.
 
-    If nothing was ever measured, the reader of measurements is not imported.
+    If nothing was ever measured, the module that reads measurements is not imported.
     """
     if tuned is True:
         cache = cache_directory()
@@ -106,7 +109,7 @@ def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVa
 
 
 def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None]:
-    """Return a progress bar for a load; None if it would not be shown, for example without a terminal."""
+    """Return a progress bar for loading; None if it would not be shown, for example without a terminal."""
     if not wanted or not (at_terminal() or "ipykernel" in sys.modules):
         return nullcontext()
     from ..base.progress import Progress
@@ -116,7 +119,7 @@ def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None
 
 
 def kernel_table(kernels: Any) -> KernelTable:
-    """Return the kernel table given by `kernels`. Raise what `pumice.kernel_operator()` raises."""
+    """Return the kernel table for the argument `kernels`. Raise the errors of `pumice.kernel_operator()`."""
     from ..importer.kernel_operator import KernelTable
 
     return kernels if isinstance(kernels, KernelTable) else KernelTable(kernels)

@@ -28,13 +28,13 @@ _HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists
 def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
     """Return contexts by device name: "all" means every visible device, but software drivers only if there is no other.
 
-    Otherwise a list or tuple of names, indices and contexts. A device listed twice gets two contexts. Raise
-    DeviceError, InputError for invalid arguments.
+    Otherwise `devices` is a list or tuple of names, indices and contexts. A device listed twice gets two contexts. Raise DeviceError if a
+    device does not exist or cannot be opened, InputError for other invalid arguments.
     """
     if isinstance(devices, str) and devices == "all":
         found = listed_devices()
         hardware = [one for one in found if one.kind != "software"]
-        return [Context(one.index) for one in hardware or found] or [Context()]  # raises with the reason
+        return [Context(one.index) for one in hardware or found] or [Context()]  # raises if there is no device
     if not isinstance(devices, list | tuple):
         given = repr(devices) if isinstance(devices, str | int) else type(devices).__name__
         raise InputError(f"devices: 'all' or a list of devices expected; given {given}")
@@ -59,9 +59,8 @@ class ParallelModel:
     """A model loaded on several devices, for calls whose rows are independent and for map(). A context manager.
 
     Created by `load(..., devices=...)`. One thread per device takes the next work item when it is free, so a slower
-    device does less. An idle device repeats an overdue case of another one; the first result counts, and report()
-    mentions it. If a device is lost, the others repeat its work; `lost` and the logger "pumice" report it. Its methods
-    are thread-safe.
+    device does less. If a case is overdue on one device, an idle device repeats it; the first result counts, and report() mentions it. If a
+    device is lost, the others repeat its work; `lost` and the logger "pumice" report it. Its methods are thread-safe.
 
     deterministic=True makes every run on one device bitwise reproducible. Which device gets a work item depends on
     which is free, and lost devices change the division of rows. Different devices or drivers round differently, so
@@ -93,16 +92,16 @@ class ParallelModel:
         self._late: Counter[int] = Counter()  # cases repeated because this device was overdue, by device index
         self._left: dict[
             int, threading.Thread
-        ] = {}  # threads still waiting for a device although their result is no longer needed
+        ] = {}  # threads that still wait for a device although their result is no longer needed
         self.lost: list[LostDevice] = []  # devices lost so far, each listed once
 
     def __call__(self, /, *arrays: Any, **by_name: Any) -> Any:
-        """Divide the rows among the devices, run the model and return all results in the form of Model's call.
+        """Divide the rows among the devices, run the model and return all results as a Model does.
 
-        Rows are the first axis of each output, and of each input whose first axis has no fixed size. Takes only
-        inputs, no loop_timeout and no out. Raise BindingError for inputs that do not fit and for a model or an output
+        Rows are the first axis of each output, and of each input whose first axis has no fixed size. The arguments are inputs only: no
+        loop_timeout and no out. Raise BindingError for inputs that do not fit and for a model or an output
         without rows, before anything runs if the file shows it; InputError if the row count is not a multiple of the
-        file's fixed number; DeviceLostError if no device is left; GraphError and IndexRangeError as Model's call does.
+        file's fixed number; DeviceLostError if no device is left; GraphError and IndexRangeError as a Model does.
         """
         model = self._alive()[0][1]
         layout = layout_of(model)

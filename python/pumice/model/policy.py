@@ -65,7 +65,7 @@ class Policy:
         return len(self.entries) == 1
 
     def float32_nodes(self) -> Float32Nodes | None:
-        """Return a collector of the policy's float32 nodes; None if all nodes have one precision."""
+        """Return a collector of the policy's float32 nodes; None if all nodes have the same precision."""
         if self.is_plain:
             return None
         from ..importer.build.float32_nodes import Float32Nodes
@@ -96,14 +96,14 @@ class Policy:
             )
 
 
-@functools.cache  # few loads have a per-node policy, and compiling the patterns takes as long as importing a module
+@functools.cache  # on demand: few models have a per-node policy, and compiling the patterns takes as long as importing a module
 def _parts() -> tuple[re.Pattern[str], ...]:
-    """Return patterns of names derived from a file's node: parts of a function, and nodes of a rewritten operator."""
+    """Return patterns for names derived from a file's node: nodes of an expanded function or of a rewritten operator."""
     return re.compile(r"(.+) \([^()/]+\)/[^/]+"), re.compile(r"(.+)/[A-Za-z]\w*\.\d+")
 
 
 def _with_origins(names: dict[str, None]) -> list[str]:
-    """Return the names, and the names of the file's nodes from which they are derived."""
+    """Return the names, plus the names of the file's nodes from which they are derived."""
     found = list(names)
     for name in found:
         for part in _parts():
@@ -113,7 +113,7 @@ def _with_origins(names: dict[str, None]) -> list[str]:
 
 
 def policy_of(given: Any) -> Policy:
-    """Return the policy given by `precision`: a name, a mapping, or the path of a JSON file with one.
+    """Return the policy that `precision` describes: a name, a mapping, or the path of a JSON file that contains a mapping.
 
     Raise BindingError (K5) for another type, InputError for an invalid policy, OSError for an unreadable file.
     """

@@ -20,7 +20,7 @@ class ModelReport(list[dict[str, str]]):
     """One row per node: node, op, kernel, precision, note, added, fusion. As text, a table below the device and node
     counts.
 
-    warnings: declarations of the file that do not hold. Kernels, views and host computations are those of the last
+    warnings: declarations in the file that do not hold. Kernels, views and host computations are those of the last
     call; before the first call, only what is independent of shapes is known.
     """
 
@@ -41,7 +41,7 @@ class ModelReport(list[dict[str, str]]):
 
     @property
     def fused(self) -> dict[str, int]:
-        """Number of nodes fused by each fusion, keyed by its name in `pumice.fusions()`."""
+        """Number of nodes merged by each fusion, keyed by the fusion's name in `pumice.fusions()`."""
         return dict(Counter(row["fusion"] for row in self if row["fusion"]).most_common())
 
     def _noted(self, notes: tuple[str, ...]) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .model import Model
     from .values import ModelValue
 
-MOST_IN_FLIGHT = 8  # executions of a program with the same shapes
+MOST_IN_FLIGHT = 8  # maximum concurrent executions of a program with the same shapes
 MOST_NOTED = 16  # maximum recorded pairs of model and shapes
 
 # Calls whose memory a profile shows: (id of the model, argument shapes) -> (model, arguments). None: not recording.
@@ -48,14 +48,14 @@ def end_noting() -> list[tuple[Model, tuple[Any, ...]]]:
 
 
 class Outputs(tuple[Array, ...]):
-    """Several results in graph order: by position, by name (`y["logits"]`), and as an attribute if the name is an identifier."""
+    """Several results in graph order, accessible by position, by name (`y["logits"]`), and as attributes if the name is an identifier."""
 
     __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
     def named(names: tuple[str, ...]) -> type[Outputs]:
-        """Return the class of results with these names."""
+        """Return the subclass of Outputs for results with these names."""
         return type("Outputs", (Outputs,), {"__slots__": (), "_fields": names})
 
     @overload
@@ -117,13 +117,13 @@ class ModelRun:
         return self._run.cold
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the run has finished; timeout in seconds. Raise TimeoutError, DeviceLostError."""
+        """Wait until the run has finished; timeout in seconds. Raise TimeoutError if it expires, DeviceLostError if the device is lost."""
         self._run.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait, and return what a call of the model would have returned; timeout in seconds.
+        """Wait, and return what a call to the model would have returned; timeout in seconds.
 
-        Raise TimeoutError, DeviceLostError.
+        Raise TimeoutError if the timeout expires, DeviceLostError if the device is lost.
         """
         return self._model._results(self._run.result(timeout), self._strings)
 
@@ -162,23 +162,23 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
             goes_on = goes_on and start()  # keeps the device busy while the caller uses the result
             yield result
     finally:
-        for run in started:  # dropped runs must finish before later executions reuse their memory
+        for run in started:  # abandoned runs must finish before later executions reuse their memory
             if isinstance(run, ModelRun):
                 with contextlib.suppress(Error):
                     run.wait()
 
 
 def start_case(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
-    """Start one case: an array, a tuple of arguments or a dict of them by name. Raise what Model.run_async raises."""
+    """Start one case: an array, a tuple of arguments or a dict of them by name. Raise the errors of Model.run_async."""
     if isinstance(case, Mapping):
-        case = tuple(model.named(**case).values())  # all of its names are inputs
+        case = tuple(model.named(**case).values())  # all keys are input names
     return model.run_async(*(case if isinstance(case, tuple) else (case,)), loop_timeout=loop_timeout)
 
 
 def targets_of(values: list[ModelValue], out: Any, packed: bool) -> list[Array | None]:
     """Return the caller's result arrays by output: one array for the only output, or arrays by name.
 
-    Raise BindingError.
+    Raise BindingError if `out` has unknown names or anything but arrays, or if the model has packed values.
     """
     names = [value.name for value in values]
     if not isinstance(out, Mapping):

@@ -41,7 +41,7 @@ class TunedStep(NamedTuple):
     variants: tuple[StepVariant, ...]
 
     def seconds(self, variant: str) -> float | None:
-        """Return the best time of a variant."""
+        """Return the best time of a variant in seconds."""
         return next((one.seconds for one in self.variants if one.variant == variant), None)
 
     @property
@@ -54,8 +54,8 @@ class TunedStep(NamedTuple):
 class StepTuning:
     """The result of Model.tune().
 
-    model: its name. steps: kinds of steps with several variants. measured: number of variants measured by this call;
-    the others were known. before, after: device seconds of all dispatches with the engine's own choices and with the
+    model: its name. steps: kinds of steps with several variants. measured: number of variants measured by this call; the others had stored
+    results. before, after: device seconds of all dispatches with the engine's own choices and with the
     variants chosen now, both measured by this call.
     """
 
@@ -134,7 +134,7 @@ class _Kind:
 
 
 def tuned_steps(model: Model, arrays: tuple[Array, ...], runs: int, shown: tuple[bool, bool]) -> StepTuning:
-    """Measure unknown variants and choose the best; see Model.tune. shown: (again, progress)."""
+    """Measure variants without stored results and choose the best; see Model.tune. shown: (again, progress)."""
     if operator.index(runs) < 1:
         raise InputError(f"Model.tune: runs: expected a number from 1 on, given {runs}")
     search = _Search(model, arrays, runs)
@@ -146,7 +146,7 @@ def tuned_steps(model: Model, arrays: tuple[Array, ...], runs: int, shown: tuple
 
 
 class _Search:
-    """One call of Model.tune. All kinds of steps are tried together: a trial is a program in which each uses its next variant."""
+    """One call to Model.tune. All kinds of steps are tried together: a trial is a program in which each kind uses its next variant."""
 
     def __init__(self, model: Model, arrays: tuple[Array, ...], runs: int) -> None:
         self._model, self._arrays, self._runs = model, arrays, runs
@@ -224,7 +224,7 @@ class _Search:
         return [min(times) for times in zip(*every, strict=True)]
 
     def _keep(self, kind: _Kind, record: Record, **found: Any) -> None:
-        if found.get("seconds") == 0:  # below the clock's resolution: nothing is known
+        if found.get("seconds") == 0:  # below the clock's resolution, so the time is unknown
             return
         made = record._replace(**found)
         kind.known[made.config["variant"]] = made
@@ -242,7 +242,7 @@ class _Search:
         """Measure the variants and store the correct ones. Return the failed kinds, each with the reason."""
         try:
             model = self._model.loaded_again(tuned=StepVariants.listing(tried))
-        except OutOfMemoryError:  # there may be enough memory another time, so it is no verdict on the variants
+        except OutOfMemoryError:  # do not reject the variants: there may be enough memory another time
             raise
         except Error as error:
             return dict.fromkeys(tried, f"is not built: {str(error).splitlines()[0]}")
@@ -287,7 +287,7 @@ class _Search:
             exact = array.dtype.kind in "biu"
             expected = self._tensors.get(name)
             said = "" if expected is None else difference(tensor, array, expected, 0.0 if exact else allowed)
-            if said:  # each kind of the node's steps is then tried by itself
+            if said:  # each of the node's kinds is then tried by itself
                 found |= {one: f"is wrong: {said}" for one in nodes[node] if one not in found}
         return found
 
@@ -315,6 +315,6 @@ class _Search:
 
 
 def _of_steps(dispatches: list[DispatchTime], steps: list[dict[str, Any]]) -> list[float]:
-    """Return the seconds of a plan's steps. Copies to and from memory that is not host-visible are not steps."""
+    """Return the seconds per step of a plan, skipping dispatches that copy to or from memory that is not host-visible."""
     found = iter(dispatches)
     return [next(one.seconds for one in found if one.label == step["label"]) for step in steps]

@@ -13,13 +13,14 @@ from ..base.errors import binding_error
 if TYPE_CHECKING:
     from ..device.tuning_store import Record
 
-_GAIN = 0.98  # a variant must be below this fraction of the time of the engine's own choice: less is noise
+# A variant must be faster than this fraction of the time of the engine's own choice; smaller gains are noise.
+_GAIN = 0.98
 _DEMAND = "compared with the engine's own choice"
 _read: dict[str, tuple[int, dict[str, str]]] = {}  # folder -> (mtime, best variants)
 
 
 class StepVariants(dict[str, str]):
-    """Variants by kind of step. lists: whether the program's plan lists every variant of each step."""
+    """Maps each kind of step to a variant. lists: whether the program's plan lists every variant of each step."""
 
     lists = False
 
@@ -32,7 +33,7 @@ class StepVariants(dict[str, str]):
 
 
 def blank(info: DeviceInfo, kind: str, variant: str, own: str) -> Record:
-    """Return an empty record of a variant. own: the engine's choice."""
+    """Return an empty record for a variant. own: the engine's choice."""
     from .._pumice import sha256
     from ..device.tuning_store import Record, device_name, driver_name
 
@@ -59,7 +60,7 @@ def measured_variants(context: Context) -> dict[str, str]:
     """
     cache = cache_directory()
     if not cache or not os.path.isdir(os.path.join(cache, "tuning")):
-        return {}  # nothing was ever measured here, so the store's modules are not needed
+        return {}  # nothing was ever measured on this machine, so the store's modules need not be imported
     from ..device.tuning_store import records_beside, store_folder
 
     sample = blank(context.info, "", "", "")
@@ -77,7 +78,7 @@ def measured_variants(context: Context) -> dict[str, str]:
 
 
 def best_variants(records: list[Record]) -> dict[str, str]:
-    """Return the fastest variant of each kind of step that has one faster than the engine's own choice."""
+    """Return the fastest variant for each kind of step, if it is faster than the engine's own choice."""
     kinds: dict[str, list[Record]] = {}
     for one in records:
         if one.seconds is not None and isinstance(one.config.get("variant"), str):
@@ -92,7 +93,10 @@ def best_variants(records: list[Record]) -> dict[str, str]:
 
 
 def chosen(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
-    """Return the variants to load a model with; None: the engine's own choices. Raise BindingError for other types."""
+    """Return the variants with which to load a model; None: the engine's own choices.
+
+    Raise BindingError for other types of `tuned`.
+    """
     if isinstance(tuned, StepVariants):
         return tuned
     if isinstance(tuned, bool):

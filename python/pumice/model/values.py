@@ -28,13 +28,13 @@ def sizes_text(shape: Sequence[int | str | None]) -> str:
 
 
 def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
-    """Return whether a shape matches `wanted`, in which sizes that are not integers match anything."""
+    """Return whether a shape matches `wanted`; non-integer sizes in `wanted` match any size."""
     return len(shape) == len(wanted) and all(
         not isinstance(size, int) or size == given for given, size in zip(shape, wanted, strict=True)
     )
 
 
-# Ways to rearrange an array: the code, and the source of each resulting axis (None: a new one).
+# Ways to rearrange an array: the code, and the source axis of each result axis (None: a new axis).
 _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ("[None]", (None, 0)),
     ("[None]", (None, 0, 1)),
@@ -53,7 +53,7 @@ _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
 
 
 def rearrangement(name: str, shape: Sequence[int], wanted: Sequence[int | str | None]) -> str:
-    """Return a hint at a likely mistake, a missing batch axis or swapped channel order; "" if neither fits."""
+    """Return a hint about a likely mistake, a missing batch axis or swapped channel order; "" if neither fits."""
     for text, axes in _REARRANGEMENTS:
         drops = text == "[0]"
         rank = len(axes) + 1 if drops else sum(axis is not None for axis in axes)
@@ -85,14 +85,14 @@ class ModelValue(NamedTuple):
         return f"{name}: {dtype}{'[...]' if self.shape is None else printable(sizes_text(self.shape))}"
 
 
-Declared = tuple[list[str], list[ModelValue]]  # the model's names of its inputs or outputs, and the program's tensors
+Declared = tuple[list[str], list[ModelValue]]  # the model's input or output names, and the program's tensors
 
 
 class Packing:
     """Maps sequences, optional values and strings of a model to the program's tensors; also supplies the random state,
     a program's last input.
 
-    Inputs and outputs are given by the model's names, with the program's tensors in the same order.
+    Inputs and outputs are pairs of the model's names and the program's tensors in the same order.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Packing:
         )
 
     def call_strings(self) -> "CallStrings":
-        """Return the strings of one call, for its arguments and results."""
+        """Return a string table for the arguments and results of one call."""
         from ..base.string_table import CallStrings, StringTable
 
         if self._table is None:
@@ -136,7 +136,7 @@ class Packing:
         return (*parts, self.random.next()) if self.random else tuple(parts)
 
     def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the program's tensors, by name, for outputs that are sequences or optional values."""
+        """Return the program's tensors, by name, for values of outputs that are sequences or optional values."""
         made: dict[str, Array] = {}
         for kind, expected in zip(self._results, self.outputs, strict=True):
             if kind.compound and expected.name in values:
@@ -144,7 +144,7 @@ class Packing:
         return made
 
     def gathered(self, results: tuple[Array, ...], strings: "CallStrings") -> tuple[Any, ...]:
-        """Return the model's outputs from the program's: arrays, lists for sequences, None for absent optional values."""
+        """Build the model's outputs from the program's: arrays, lists for sequences, None for absent optional values."""
         left = iter(results)
         made: list[Any] = []
         for kind, expected in zip(self._results, self.outputs, strict=True):
@@ -171,7 +171,7 @@ def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
 
 
 def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], list[ModelValue]]:
-    """Return the kind and type of each value of the model, found by the names of the program's tensors."""
+    """Return the kind and type of each of the model's values, derived from the names of the program's tensors."""
     known = {tensor.name: tensor for tensor in tensors}
     kinds = []
     values = []

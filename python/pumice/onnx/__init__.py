@@ -1,4 +1,4 @@
-"""ONNX models as the engine's Graphs."""
+"""Import ONNX models as the engine's Graphs."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ def _array(value: Any) -> Any:
 
 
 def _refuse_options(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise UnsupportedError for unknown options; the interface accepts any keyword."""
+    """Raise UnsupportedError for unknown options, because the backend interface accepts any keyword."""
     if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in given if name not in known]:
         raise unsupported_error(f"{what} of pumice.onnx.backend", unknown)
 
 
 def _context(device: str) -> Context:
-    """Return the context of a device name: the default one for "CPU" and "VULKAN", index 1 of devices() for "VULKAN:1"."""
+    """Return the context for a device name: the default one for "CPU" and "VULKAN", index 1 of devices() for "VULKAN:1"."""
     number = device.partition(":")[2]
     return Context(int(number)) if number and not device.startswith("CPU") else default_context()
 
@@ -54,7 +54,7 @@ class PumiceBackendRep(BackendRep):
         """Run the model.
 
         inputs: arrays or TensorProtos as a sequence in graph order, a mapping by name, or the single input. options:
-        loop_timeout, as for a call of a Model. Return a named tuple in graph order. Raise whatever calling a Model
+        loop_timeout, as for a call to a Model. Return a named tuple in graph order. Raise whatever calling a Model
         raises.
         """
         _refuse_options("run", options, {"loop_timeout"})
@@ -93,7 +93,7 @@ class PumiceBackend(Backend):
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:
-        """Call prepare() and run(), splitting the options between them. Raise what they raise."""
+        """Call prepare() and run(), splitting the options between them. Raise their errors."""
         running = {name: options.pop(name) for name in ("loop_timeout",) if name in options}
         return cls.prepare(model, device, **options).run(inputs, **running)
 
@@ -108,7 +108,7 @@ class PumiceBackend(Backend):
     ) -> tuple[Any, ...]:
         """Run one node on arrays. outputs_info: dtypes and shapes of the outputs, if known.
 
-        options: opset_version, by default the latest supported, and those of run_model(). Raise what that raises.
+        options: opset_version, by default the latest supported, and the options of run_model(). Raise the errors of run_model().
         """
         import numpy as np
         from onnx import helper

@@ -1,1 +1,1 @@
-"""The parts of the pytest plugin; hooks and fixtures are in `pumice.pytest_plugin`."""
+"""Implementation of the pytest plugin; its hooks and fixtures are in `pumice.pytest_plugin`."""

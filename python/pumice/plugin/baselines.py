@@ -1,4 +1,4 @@
-"""Golden baselines: stored measurements of a validation with which later runs are compared."""
+"""Golden baselines: stored measurements from a validation, with which later runs are compared."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SCHEMA = 2
 _ROUNDS = 10  # timing rounds, alternating model and reference kernel; the fastest of each counts
 _LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model gets fewer rounds, within this time limit
 _BATCH_SECONDS = 0.005  # duration of each batch, the same for model and reference, so that a busy host slows both alike
-_TRIALS = 3  # a time counts as slower only if this many measurements agree
-# The reference kernel does constant work without the engine's operators, so changes of these do not affect it. It runs
-# long enough to reflect a GPU's clocks, which would take a software driver a second.
-_THREADS, _STEPS = {True: 1 << 14, False: 1 << 18}, {True: 256, False: 4096}  # by whether the device is software
+_TRIALS = 3  # a model counts as slower only if this many measurements agree
+# The reference kernel does constant work without the engine's operators, so changes to them do not affect it. It runs
+# long enough to reflect a GPU's clocks; on a software driver, that much work would take a second.
+_THREADS, _STEPS = {True: 1 << 14, False: 1 << 18}, {True: 256, False: 4096}  # key: whether the device is software
 _REFERENCE = """
 layout(binding = 0) buffer X { float x[]; };
 layout(push_constant) uniform Parameters { int steps; };
@@ -45,7 +45,7 @@ void main() {
 
 
 class BaselineError(AssertionError):
-    """A validation is worse than its golden baseline, in an output's error, in dispatches or in time."""
+    """Raised if a validation is worse than its golden baseline in an output's error, in dispatches or in time."""
 
 
 def driver_of(info: DeviceInfo) -> str:
@@ -54,7 +54,7 @@ def driver_of(info: DeviceInfo) -> str:
 
 
 def file_of(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -> Path:
-    """Return the file of a test's baseline. The cell label is removed from the test id, so single-cell runs use the same file."""
+    """Return the path of a test's baseline. The cell label is removed from the test id, so that single-cell runs use the same file."""
     for part in (f"[{cell.label}]", f"{cell.label}-", f"-{cell.label}"):
         test = test.replace(part, "")
     digest = hashlib.sha256(f"{test}\n{model}".encode()).hexdigest()[:8]
@@ -75,7 +75,7 @@ def outputs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
 
 
 def digest_of_model(model: Model) -> str:
-    """Return one SHA-256 over all files of a model: the model file or bytes, and its external weights."""
+    """Return one SHA-256 over all of a model's files: the model file or bytes, and its external weights."""
     source = portable(model.source)
     own = [] if isinstance(source, str) else [("", sha256(source))]
     return hashlib.sha256(repr([*own, *model_digests(source, model.folder)]).encode()).hexdigest()
@@ -105,7 +105,7 @@ def digests_of(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
 
 
 def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
-    """Return the number of dispatches of a call; None if the program is not a single list."""
+    """Return the number of dispatches in a call; None if the program is not a single command list."""
     try:
         return len(model.program.plan([list(array.shape) for array in arrays]))
     except UnsupportedError:
@@ -121,7 +121,7 @@ def _seconds(call: Callable[[], Any], calls: int) -> float:
 
 
 class Clock:
-    """Times calls of a model relative to a reference kernel."""
+    """Times calls to a model relative to a reference kernel."""
 
     def __init__(self, context: Context) -> None:
         software = context.info.kind == "software"
@@ -136,7 +136,7 @@ class Clock:
         """Return the seconds of a call and of the reference kernel (minimum over several batches), and their ratio."""
         calls = (lambda: model(*arrays), self._reference)
         for call in calls:
-            call()  # compiles the kernels
+            call()  # the first call compiles the kernels
         once = [_seconds(call, 3) for call in calls]
         batches = [max(1, round(max(*once, _BATCH_SECONDS) / seconds)) for seconds in once]
         pairs, best = list(zip(calls, batches, strict=True)), [float("inf")] * 2
@@ -148,7 +148,7 @@ class Clock:
         return {"seconds": best[0], "reference_seconds": best[1], "time_ratio": best[0] / best[1]}
 
     def least(self, model: Model, arrays: Sequence[Array], enough: float) -> dict[str, float]:
-        """Return the lowest-ratio measurement of several; stop early once the ratio is low enough."""
+        """Return the measurement with the lowest ratio out of several; stop early once the ratio is at most `enough`."""
         best = self.measure(model, arrays)
         for _ in range(_TRIALS - 1):
             if best["time_ratio"] <= enough:
@@ -188,7 +188,7 @@ def entry(
 
 
 def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
-    """Return the baseline of this driver version, else the latest of this driver, else None. Raise InputError."""
+    """Return the baseline for this driver version, else the latest for this driver, else None. Raise InputError for an invalid file."""
     try:
         given = json.loads(path.read_text())
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
 
 
 def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
-    """Return a sentence with both numbers for everything that exceeds its baseline by more than its factor."""
+    """Return a sentence with both values for each measurement that exceeds its baseline by more than the allowed factor."""
     found = []
     if now["model_sha256"] != then["model_sha256"] and not _same_results(now, then):
         now_hash, then_hash = now["model_sha256"][:12], then["model_sha256"][:12]
@@ -235,12 +235,12 @@ def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str,
 
 
 def _same_results(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
-    """Return whether outputs are bitwise equal for equal inputs: then only names or documentation in a file differ."""
+    """Return whether equal inputs gave bitwise equal outputs; any difference is then in names or documentation in the file."""
     return all(now[key] == then[key] for key in ("inputs_sha256", "outputs_sha256"))
 
 
 def changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for harmless differences from the baseline: other inputs, or other bits of an output."""
+    """Return a sentence about each harmless difference from the baseline: other inputs, or other bits in an output."""
     if now["inputs_sha256"] != then["inputs_sha256"]:
         return ["the inputs are not those of the baseline, so that the bits of the outputs are not compared"]
     if now["model_sha256"] != then["model_sha256"]:
@@ -259,7 +259,9 @@ def _exceeds(number: float | None, limit: float) -> bool:
 
 
 def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
-    """Return file contents with these new baselines, {"path": ..., "test": ..., "entry": ...}; other drivers' entries are kept."""
+    """Return the new file contents, path -> content, for these baselines, {"path": ..., "test": ..., "entry": ...}; other drivers' entries
+    stay.
+    """
     files: dict[Path, dict[str, Any]] = {}
     for one in made:
         path, new = Path(one["path"]), one["entry"]

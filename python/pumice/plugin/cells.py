@@ -15,11 +15,11 @@ _GPUS = ("discrete", "integrated", "virtual")
 
 
 class Place(NamedTuple):
-    """A device of the matrix: its name for Context ("": the default device), and its info if known in advance."""
+    """A device in the matrix: its name for Context ("": the default device), and its info if known in advance."""
 
     device: str
     info: DeviceInfo | None
-    note: str = ""  # why it was chosen, if it is not the requested one
+    note: str = ""  # why this device was chosen, if it is not the requested one
 
 
 class Cell(NamedTuple):
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 def kind_of(info: DeviceInfo) -> str:
-    """Return the kind of a device, with an unmistakable text for software drivers."""
+    """Return the kind of a device, with an unmistakable label for software drivers."""
     return SOFTWARE if info.kind == "software" else info.kind
 
 
@@ -82,7 +82,7 @@ def _of_name(name: str, infos: Sequence[DeviceInfo], software: bool, alone: bool
 
 
 def places(asked: str | None, software: bool, infos: Sequence[DeviceInfo] | None = None) -> list[Place]:
-    """Return the requested devices, without duplicates. `infos`: by default the system's devices. Raise UsageError."""
+    """Return the requested devices, without duplicates. `infos`: by default the system's devices. Raise UsageError for an empty name."""
     if not asked:
         return [Place("", None)]
     infos = devices() if infos is None else infos

@@ -1,4 +1,4 @@
-"""Collect folders of models with stored inputs and outputs as tests."""
+"""Collect models with stored inputs and outputs from folders as tests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ROOTS = pytest.StashKey[frozenset[Path]]()
 
 
 def add_folders(config: pytest.Config) -> None:
-    """Record the model folders. Folders given on the command line are searched, and those of the configuration if the
-    command line names no tests; other folders only when pytest visits them. Raise UsageError for a path that is not a
-    folder.
+    """Record the model folders. Folders on the command line are searched, as are those in the configuration if the
+    command line names no tests; other folders are searched only when pytest visits them. Raise UsageError for a path
+    that is not a folder.
     """
     named = [config.invocation_params.dir / folder for folder in config.getoption("--pumice-models") or ()]
     listed = [Path(folder) for folder in config.getini("pumice_models")]
@@ -58,7 +58,7 @@ class ModelFile(pytest.File):
 
 
 class StoredResultError(AssertionError):
-    """A stored result differs from the reference, against which the device's results are judged as well."""
+    """Raised if a stored result differs from the reference, against which the device's results are checked, too."""
 
 
 class ModelItem(pytest.Item):
@@ -68,7 +68,8 @@ class ModelItem(pytest.Item):
         super().__init__(**options)
         self.stash[CELL] = cell
         self.cell = cell
-        self.lines: list[str] = []  # differences from stored results if the device's results are right
+        # Differences from stored results; they do not fail the test if the device's results are right.
+        self.lines: list[str] = []
 
     def runtest(self) -> None:
         """Run the validation. Raise ValidationError, BaselineError, StoredResultError, and whatever loading raises."""

@@ -31,10 +31,10 @@ class Expectation(NamedTuple):
     device: str = "*"
     precision: str = "*"
     reason: str = ""
-    where: str = ""  # the file or marker that defines it
+    where: str = ""  # the file or marker that defines the expectation
 
     def applies(self, test: str, cell: Cell, info: DeviceInfo | None) -> bool:
-        """Return whether it applies to this test, matched by its full or shortened id: no folders, no file, no parameters."""
+        """Return whether the expectation applies to this test. Patterns match the full id, or one without folders, file or parameters."""
         return self.names(test) and fits(self, cell, info)
 
     def names(self, test: str) -> bool:
@@ -71,7 +71,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _comparisons(wanted: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Parse text such as ">=22.3, <25" into operators and numbers; empty for a pattern. Raise UsageError."""
+    """Parse text such as ">=22.3, <25" into operators and numbers; empty for a pattern. Raise UsageError for malformed comparisons."""
     if not wanted.strip().startswith(("<", ">", "=", "!")):
         return []
     found = [_COMPARISON.fullmatch(part.strip()) for part in wanted.split(",")]
@@ -118,7 +118,7 @@ def _parsed(path: Path) -> Any:
 
 
 def read(path: Path) -> list[Expectation]:
-    """Read the expectations of a file: {"expectations": [{"test": ..., "expect": ..., ...}]}. Raise UsageError."""
+    """Read the expectations of a file: {"expectations": [{"test": ..., "expect": ..., ...}]}. Raise UsageError if it is invalid."""
     try:
         given = _parsed(path)
     except (OSError, ValueError) as error:
@@ -130,7 +130,7 @@ def read(path: Path) -> list[Expectation]:
 
 
 def marked(item: pytest.Item) -> list[Expectation]:
-    """Return the expectations of a test's markers, the closest last. Raise UsageError."""
+    """Return the expectations from a test's markers, the closest marker last. Raise UsageError for an invalid marker."""
     found = []
     for mark in reversed(list(item.iter_markers("pumice_expect"))):
         where = f"{item.nodeid}: marker pumice_expect"
@@ -143,7 +143,7 @@ def marked(item: pytest.Item) -> list[Expectation]:
 def expected(
     item: pytest.Item, cell: Cell, info: DeviceInfo | None, listed: Sequence[Expectation]
 ) -> Expectation | None:
-    """Return the expectation of a test: the last one that applies."""
+    """Return the expectation for a test: the last one that applies."""
     applying = [one for one in listed if one.applies(item.nodeid, cell, info)]
     return applying[-1] if applying else None
 

@@ -33,7 +33,7 @@ def is_cell_process(config: pytest.Config) -> bool:
 
 
 def configure(config: pytest.Config) -> None:
-    """Register the plugin for this process's role: none, starting cell processes, or sending reports."""
+    """Register the plugin for this process's role: starting cell processes, sending reports, or neither."""
     if is_cell_process(config):
         config.pluginmanager.register(Sender(config), "pumice-sender")
     elif config.getoption("--pumice-isolate"):
@@ -108,7 +108,7 @@ class CellProcess:
         self.cell = cell
         self._tests = tests
         self.begun = ""  # the last test that started
-        self.death = ""  # how the process ended, if before its tests
+        self.death = ""  # how the process ended, if it ended before all its tests had run
         self._folder = tempfile.TemporaryDirectory(prefix="pumice-cell-")
         folder = Path(self._folder.name)
         self._pipe, given = os.pipe()
@@ -137,7 +137,7 @@ class CellProcess:
         return self._events.pop(test, [])
 
     def is_finished(self, test: str) -> bool:
-        """Return whether the test ended before the process did."""
+        """Return whether the test finished before the process ended."""
         return test in self._finished
 
     def _read(self) -> None:
@@ -216,13 +216,13 @@ class Isolation:
         return self.process
 
     def pytest_sessionfinish(self) -> None:
-        """Stop the process at the end of the session, for whatever reason it ends."""
+        """Stop the process at the end of the session, regardless of how the session ends."""
         if self.process is not None:
             self.process.finish()
 
 
 def _report_of(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
-    """Restore a report after transfer: JSON has lists in place of the tuples of skip reasons, locations and properties."""
+    """Restore a report from JSON, which has lists in place of the tuples for skip reasons, locations and properties."""
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     if isinstance(report.longrepr, list):
         path, line, reason = report.longrepr
@@ -235,7 +235,7 @@ def _report_of(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport
 
 
 def _reports_of_death(item: pytest.Item, process: CellProcess) -> list[pytest.TestReport]:
-    """Return a failure for the test during which the process died, and for each test that did not run."""
+    """Return failure reports for the test during which the process died, and for each test that did not run."""
     label = process.cell.label
     if process.begun == item.nodeid:
         text = f"the process of {label} {process.death} during this test\n{process.last_words}"

@@ -11,7 +11,7 @@ from .._pumice import Context
 
 
 class LeakError(AssertionError):
-    """A test left device memory allocated."""
+    """Raised if a test left device memory allocated."""
 
 
 class _Counts(NamedTuple):

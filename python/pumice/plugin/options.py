@@ -28,7 +28,7 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def precisions(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of precisions. Raise ArgumentTypeError."""
+    """Parse a comma-separated list of precisions. Raise ArgumentTypeError for an unknown precision."""
     names = listed(text)
     for name in names:
         if name not in PRECISIONS:
@@ -37,7 +37,7 @@ def precisions(text: str) -> tuple[str, ...]:
 
 
 def factors(text: str) -> dict[str, float]:
-    """Parse the allowed factors over the baseline, "error=2,time=1.5". Raise ArgumentTypeError."""
+    """Parse the allowed factors over the baseline, "error=2,time=1.5". Raise ArgumentTypeError for an unknown name or a factor below 1."""
     made = dict(DEFAULT_FACTORS)
     for part in listed(text):
         name, _, number = part.partition("=")
@@ -94,7 +94,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def _add_judging(add: Callable[..., None]) -> None:
-    """Add the options for judging results."""
+    """Add the options that control how results are checked."""
     add(
         "--pumice-accuracy",
         metavar="X",

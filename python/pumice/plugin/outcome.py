@@ -1,4 +1,4 @@
-"""Outcomes of the tests of cells: properties, expectations, and the output at the end of the run."""
+"""Outcomes of the tests in each cell: properties, expectations, and the output at the end of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _ONLY = ("device", "driver", "precision")
 
 
 class Outcomes:
-    """The plugin's hooks around tests. Isolated-cell and xdist processes write nothing; they send their reports on."""
+    """The plugin's hooks around tests. Isolated-cell and xdist processes write nothing, because the main process
+    receives their reports.
+    """
 
     def __init__(self, config: pytest.Config, sends: bool) -> None:
         self.config = config
@@ -68,7 +70,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """Add properties and findings to the report, and apply the expectation."""
+        """Add properties and findings to the test's report, and apply the expectation."""
         cell = cell_of(item)
         if cell is not None:
             add_properties(item, cell)
@@ -90,7 +92,7 @@ class Outcomes:
             run.lose(cell, item.nodeid)
         failed = report.failed
         listed = list(self.expectations)
-        with contextlib.suppress(pytest.UsageError):  # it has already failed the test in its setup
+        with contextlib.suppress(pytest.UsageError):  # an invalid marker has already failed the test in its setup
             listed[:0] = expectations.marked(item)
         expected = expectations.expected(item, cell, run.info(cell.place), listed)
         state = expectations.apply(report, expected, self.strict) if expected else ""
@@ -101,7 +103,7 @@ class Outcomes:
         found = found_of(item) if report.when == "call" else Found()
         reason = expected.reason or expected.where if expected else ""
         shown = {"test": item.nodeid, "cell": cell.label, "outcome": report.outcome, "state": state, "reason": reason}
-        # JSON-compatible, so the data reaches the main process from isolated cells and from xdist.
+        # The data is JSON-compatible, because isolated cells and xdist send it to the main process.
         carried: Any = report
         carried.pumice = {**shown, "records": found.records, "baselines": found.baselines, "notes": found.notes}
 
@@ -148,7 +150,7 @@ class Outcomes:
             self.lines.append(f"{len(files)} baselines written to {path_option(self.config, 'baseline')}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print a line per cell, and the notes that the counts do not show."""
+        """Print a line per cell, and the notes that pytest's counts do not show."""
         lines = [*self._cells(), *self._states(), *(note for one in self.told for note in one["notes"]), *self.lines]
         if lines:
             terminalreporter.write_sep("=", "pumice")
@@ -184,7 +186,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def _is_loss(error: BaseException | None) -> bool:
-    """Return whether a lost device is the error, or among its causes."""
+    """Return whether the error, or one of its causes, is a lost device."""
     while error is not None:
         if isinstance(error, DeviceLostError):
             return True

@@ -59,14 +59,14 @@ class Run:
         self._current = place.device
 
     def context(self, place: Place) -> Context:
-        """Return the context of a device, the default context while its tests run. Raise DeviceError."""
+        """Return the context of a device, which is the default context while its tests run. Raise DeviceError if it cannot be opened."""
         self.use(place)
         context = default_context()
         self._contexts[place.device] = context
         return context
 
     def info(self, place: Place) -> DeviceInfo | None:
-        """Return the device's info if known so far."""
+        """Return the device's info; None if it is not known yet."""
         context = self._contexts.get(place.device)
         return context.info if context is not None and not context.closed else place.info
 

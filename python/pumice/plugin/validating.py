@@ -30,7 +30,10 @@ class Validator:
         self.cell = cell
 
     def __call__(self, model: Model | Source, cases: Iterable[Case], **options: Any) -> ValidationReport:
-        """Return the report of a successful validation. Raise what `validate` raises, ValidationError, BaselineError."""
+        """Return the report of a successful validation.
+
+        Raise the errors of `validate`, ValidationError if a result is not proved right, BaselineError if one is worse than its baseline.
+        """
         __tracebackhide__ = True
         return self.judge(model, cases, options)
 
@@ -41,7 +44,7 @@ class Validator:
         options: dict[str, Any],
         complete: Callable[[ValidationReport], None] | None = None,
     ) -> ValidationReport:
-        """Validate and record; `complete` adds to the report before it is recorded. Raise what a call raises."""
+        """Validate and record the report; `complete` adds to the report before that. Raise the errors of a call."""
         __tracebackhide__ = True
         for name in ("context", "precision"):
             if name in options:
@@ -61,7 +64,7 @@ class Validator:
         return report
 
     def _check_baseline(self, model: Model | Source, case: Case, record: dict[str, Any], context: Context) -> None:
-        """Record the baseline, or compare with it."""
+        """Record the case's baseline, or compare the case with its baseline."""
         config = self.item.config
         folder = path_option(config, "baseline")
         if folder is None:

@@ -1,4 +1,4 @@
-"""Comparison of two profiles."""
+"""Compare two profiles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """Total after / total before over the rows that both have; None if there are none."""
+        """Total after / total before over the rows that both profiles have; None if there are none."""
         both = [one for one in self.changes if one.before is not None and one.after is not None]
         before = sum(one.before or 0 for one in both)
         return sum(one.after or 0 for one in both) / before if before else None

@@ -21,7 +21,7 @@ _MOST_NAMED = 12  # maximum number of labelled tensors in the plot
 class ArenaTensor(NamedTuple):
     """A tensor in temporary memory: arena bytes from `begin` to `end`, live from wave `first` to wave `last`.
 
-    node: of the first dispatch that writes it. A wave is a group of dispatches that may run concurrently; scratch
+    node: name of the node whose dispatch writes it first. A wave is a group of dispatches that may run concurrently; scratch
     memory of a node has the node's name.
     """
 
@@ -42,7 +42,7 @@ class MemoryMap:
     """The result of `memory_map()`.
 
     tensors: in order of creation. arena_bytes: size of temporary memory.
-    lower_bound_bytes: the minimum for these lifetimes. persistent_bytes: weights. waves: their number.
+    lower_bound_bytes: the minimum size for these lifetimes. persistent_bytes: size of the weights. waves: number of waves.
     nodes: the nodes of each wave.
     peak_bytes: the maximum live memory, in wave `peak_wave`. Slices of one tensor that are written separately (for a
     Concat) count once.
@@ -79,8 +79,8 @@ class MemoryMap:
         }
 
     def plot(self, axes: Any = None) -> Any:
-        """Plot arena offsets against waves with matplotlib, with the peak wave between two lines. Return the axes;
-        raise UnsupportedError.
+        """Plot arena offsets against waves with matplotlib, with the peak wave between two lines. Return the axes; raise UnsupportedError
+        without matplotlib.
         """
         if axes is None:
             try:
@@ -107,7 +107,7 @@ class MemoryMap:
         return [(plain(one.name), plain(one.node), f"{one.bytes:,}", f"{one.first} to {one.last}") for one in peak]
 
     def summary(self) -> str:
-        """Return one sentence with peak, arena and weights."""
+        """Return one sentence with the sizes of the peak, the arena and the weights."""
         nodes = ", ".join(map(plain, self.nodes[self.peak_wave])) if self.nodes else "nothing"
         return (
             f"{plain(self.name)}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
@@ -147,7 +147,7 @@ def memory_map(model: Model, /, *arrays: Any, **by_name: Any) -> MemoryMap:
 
 
 def maps_of(calls: Sequence[tuple[Model, tuple[Array, ...]]]) -> tuple[MemoryMap, ...]:
-    """Return the maps of models called with these arguments, skipping closed models and those with several arenas."""
+    """Return the memory maps for calls, skipping closed models and models with several arenas."""
     found = []
     for model, given in calls:
         with contextlib.suppress(Error):
@@ -173,7 +173,7 @@ def _map_of(model: Model, given: list[Array]) -> MemoryMap:
 
 
 def _keep(made: dict[tuple[str, int, int], ArenaTensor], operand: dict[str, Any], node: str, wave: int) -> None:
-    """Record an operand of a dispatch: a new tensor, or an extended lifetime."""
+    """Record an operand of a dispatch: add a new tensor, or extend a known tensor's lifetime."""
     name, begin, end = operand["value"] or f"scratch of {node}", operand["begin"], operand["end"]
     known = made.get((name, begin, end))
     made[name, begin, end] = (

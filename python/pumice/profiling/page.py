@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 _WIDTH, _LANE, _ARENA = 960, 26, 240
-_MOST_BARS = 4000  # maximum bars in a plot; a page shows the first ones and the number omitted
+_MOST_BARS = 4000  # maximum bars in a plot; a page shows the first bars and the number of omitted ones
 _HEADS = ("name", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 

@@ -82,7 +82,7 @@ class Peaks(NamedTuple):
         return self._asdict()
 
     def share_text(self, row: Row) -> str:
-        """Return a row's fraction of the closest peak: "71% memory", "38% fp32"; "" if there is none."""
+        """Return a row's throughput as a fraction of the peak that it is closest to: "71% memory", "38% fp32"; "" if unknown."""
         shares = {"memory": row.bytes_per_second / self.bytes_per_second}
         shares |= {name: row.flop_per_second / speed for name, speed in self.flop_per_second.items() if name == "fp32"}
         name, share = max(shares.items(), key=lambda one: one[1])
@@ -90,9 +90,9 @@ class Peaks(NamedTuple):
 
 
 def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
-    """Return the peaks of a device, from the cache by device and driver, or measured now, which takes some seconds.
+    """Return the peaks of a device from the cache, keyed by device and driver, or measure them, which takes some seconds.
 
-    context: its device; None: the default context's. again: measure even if cached. Without a cache (PUMICE_NO_CACHE)
+    context: a context on the device; None: the default context. again: measure even if cached. Without a cache (PUMICE_NO_CACHE)
     every call measures. Raise UnsupportedError for a queue without timestamps.
     """
     context = context or default_context()
@@ -128,7 +128,7 @@ def _read(info: DeviceInfo) -> Peaks | None:
 
 
 def _best_seconds(context: Context, record: Callable[[CommandList], None]) -> float:
-    """Return the minimum device time over several executions of a list."""
+    """Return the minimum device time over several executions of a command list."""
     commands = CommandList(context)
     record(commands)
     commands.commit(timing=True)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 _MOST_KERNELS = 15
-_COLOURS = ("tab:gray", "tab:blue", "tab:orange")  # of host, executions and nodes
+_COLOURS = ("tab:gray", "tab:blue", "tab:orange")  # colours of the host, execution and node lanes
 
 
 def plot(profile: Profile, kind: str, axes: Any) -> Any:
-    """Draw a "timeline", a "roofline", the top "kernels" or the "memory". Raise InputError, UnsupportedError."""
+    """Draw a "timeline", a "roofline", the top "kernels" or the "memory"; raise the errors of Profile.plot."""
     drawings = {"timeline": _timeline, "roofline": _roofline, "kernels": _kernels, "memory": _memory}
     if kind not in drawings:
         raise InputError(f"Profile.plot: kind: expected one of {', '.join(drawings)}, given {kind!r}")

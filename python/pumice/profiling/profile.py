@@ -1,4 +1,4 @@
-"""`pumice.profile()`: where the time goes in a block of code, on the device and on the host."""
+"""`pumice.profile()`: measure where a block of code spends its time, on the device and on the host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("execution", "node", "dispatch")
 GROUPS = ("node", "kernel", "dispatch")
-_EVERY = 32  # makes node timestamps cost about a fiftieth of stamping every execution
+_EVERY = 32  # with this, node timestamps cost about 1/50 of stamping every execution
 _HEADS = ("", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 
@@ -33,11 +33,10 @@ def profile(level: str = "node", every: int | None = None) -> Profile:
 
     level: "execution" stamps whole submissions, "node" wherever the next dispatch belongs to another node, "dispatch"
     every dispatch, which serialises dispatches that could overlap.
-    every: of the executions of each recorded list, stamp the first and then every n-th at this level, the others as a
-    whole; None: 32 at level "node", where timestamps would cost a third of a small model's time on a GPU, and 1 at
-    level "dispatch". An execution in which a kernel runs for the first time is always stamped at this level. While a
-    profile is active, the host waits after each submission of a recording for the previous submission: loops that run
-    entirely on the device are slower than without it.
+    every: for each recorded command list, stamp the first and then every n-th execution at this level, and the others as a whole; None: 32
+    at level "node", where timestamps would cost a third of a small model's time on a GPU, and 1 at level "dispatch". An execution in which
+    a kernel runs for the first time is always stamped at this level. While a profile is active, the host waits after each submission of a
+    recording for the previous submission: loops that run entirely on the device are slower than without it.
     Raise InputError for an unknown level, and if `every` is not a positive integer or is given at level "execution";
     StateError on entry if another profile is active.
     """
@@ -57,7 +56,7 @@ class Profile:
     start.
     executions: all submissions with their spans. host: host spans: calls, waits, transfers, bindings, compilations,
     cache hits. memory: a MemoryMap for up to 16 pairs of model and shapes called in the block, if the program is one
-    list of dispatches. lost: executions without timestamps, because their context was closed in the block, their device
+    list of dispatches. lost: number of executions without timestamps, because their context was closed in the block, their device
     was lost, or its queue has none. Host and device clocks are not read together: the device clock is aligned so that
     no execution starts before its submission; the offset includes the shortest launch latency.
     """
@@ -124,7 +123,7 @@ class Profile:
 
     @property
     def gap_seconds(self) -> float:
-        """Time between executions in which the device is idle."""
+        """Total time between executions during which the device is idle."""
         gaps, last = 0.0, dict[int, float]()
         for one in self.executions:
             if (before := last.get(one.context)) is not None:
@@ -171,7 +170,7 @@ class Profile:
         return sorted(rows, key=lambda row: -row[2])
 
     def summary(self) -> str:
-        """Return one sentence with device time, barriers, gaps, and the block's host time."""
+        """Return one sentence with the device time, barriers, gaps, and the block's host time."""
         self._complete()
         parts = (self.device_seconds, self.barrier_seconds, self.gap_seconds, self.seconds)
         device, barriers, gaps, host = (f"{one * 1e6:,.1f} us" for one in parts)
@@ -219,18 +218,18 @@ class Profile:
         }
 
     def save_json(self, path: Path) -> None:
-        """Write as_dict() to a file. Raise OSError."""
+        """Write as_dict() to a JSON file. Raise OSError if it cannot be written."""
         write_whole(path, json.dumps(self.as_dict()))
 
     def save_trace(self, path: Path) -> None:
-        """Write a trace in Chrome's JSON format, for ui.perfetto.dev or chrome://tracing. Raise OSError."""
+        """Write a trace in Chrome's JSON format, for ui.perfetto.dev or chrome://tracing. Raise OSError if it cannot be written."""
         from .trace import trace_of
 
         self._complete()
         write_whole(path, json.dumps(trace_of(self)))
 
     def save_html(self, path: Path, title: str = "pumice profile") -> None:
-        """Write one self-contained HTML page. Raise OSError."""
+        """Write one self-contained HTML page. Raise OSError if it cannot be written."""
         from .page import page
 
         write_whole(path, page(self, title))

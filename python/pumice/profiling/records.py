@@ -1,4 +1,4 @@
-"""Components of a profile: device executions, host spans, and rows that sum them."""
+"""The data of a profile: device executions, host spans, and rows that sum the device's spans."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _TICK = 1e-9  # seconds per tick of the engine's clocks
 class HostSpan(NamedTuple):
     """A span of host time.
 
-    kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "plan" inside it, "compile",
-    "shader from memory", "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end:
+    kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "plan" (inside "bind"),
+    "compile", "shader from memory", "shader from disk", "pipeline", "record", "submit", or "user" (from
+    `Profile.span`). begin, end:
     seconds since the start of the block. bytes: number of bytes moved.
     """
 
@@ -25,17 +26,18 @@ class HostSpan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Duration."""
+        """Duration of the span."""
         return self.end - self.begin
 
 
 class DeviceSpan(NamedTuple):
     """Consecutive dispatches of one execution between two timestamps.
 
-    node: the name of the node or kernel; "" for a whole execution. kernel: names of the kernels. dispatches: their
-    number.
-    before: the preceding timestamp; ready: after the preceding barrier, if any; end: when all of it is done. Seconds
-    since the start of the block, see `Profile`. read_bytes, written_bytes: of the bound ranges, each counted once.
+    node: the name of the node or kernel; "" for a whole execution. kernel: names of the kernels. dispatches: number of
+    dispatches.
+    before: the preceding timestamp; ready: the time after the preceding barrier, if any; end: the time when all
+    dispatches are done. All are seconds since the start of the block, see `Profile`. read_bytes, written_bytes: sizes
+    of the bound ranges, each counted once.
     flop: floating-point operations of the node, credited to its longest span; 0 if unknown. execution: index of the
     execution in the profile.
     """
@@ -55,18 +57,18 @@ class DeviceSpan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Time of the dispatches without the barrier."""
+        """Time of the dispatches, without the preceding barrier."""
         return self.end - self.ready
 
     @property
     def barrier_seconds(self) -> float:
-        """Time of the barrier before them."""
+        """Time of the barrier before the dispatches."""
         return self.ready - self.before
 
 
 class Execution(NamedTuple):
-    """One submission. submitted, begin, end: seconds since the start of the block. cold: a kernel ran for the first
-    time.
+    """One submission. submitted, begin, end: seconds since the start of the block. cold: whether a kernel ran for the
+    first time.
 
     context: id of the context; device: the device's name. recording: id of the executed list. fine: whether it has
     spans at the profile's level; an execution stamped as a whole has none, see `profile`.
@@ -84,15 +86,15 @@ class Execution(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Device time."""
+        """Device time of the execution."""
         return self.end - self.begin
 
 
 class Row(NamedTuple):
     """The spans of one node, kernel or dispatch, summed over all executions.
 
-    spans: their number; measured: how many were stamped; the others are estimated from these. seconds: without
-    barrier_seconds. share: fraction of the device time.
+    spans: number of spans; measured: how many of them were stamped; the others are estimated from these. seconds:
+    device time without barrier_seconds. share: fraction of the device time.
     """
 
     name: str
@@ -108,7 +110,7 @@ class Row(NamedTuple):
 
     @property
     def bytes_per_second(self) -> float:
-        """Bandwidth if each bound range is moved once."""
+        """Bandwidth, assuming that each bound range is moved once."""
         return (self.read_bytes + self.written_bytes) / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -154,13 +156,13 @@ def _execution(number: int, run: Mapping[str, Any], offset: float, start: int) -
 
 
 def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
-    """Return each span with its operations; a node's operations are credited to its longest span."""
+    """Return each span with its floating-point operations; a node's operations are credited to its longest span."""
     dispatches = run["dispatches"]
     longest: dict[str, tuple[float, int]] = {}
     flops: dict[int, int] = {}
     for i, (first, last, _, ready, end) in enumerate(run["spans"]):
         nodes = {dispatches[k]["node"]: dispatches[k]["flop"] for k in range(first, last + 1)}
-        if len(nodes) > 1:  # a whole execution: all of its nodes
+        if len(nodes) > 1:  # the span is a whole execution with all its nodes
             flops[i] = sum(nodes.values())
             continue
         (node,) = nodes

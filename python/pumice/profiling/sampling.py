@@ -2,7 +2,7 @@
 
 A timestamp costs about 2 us on GPUs, because it waits for all earlier work: a list of 40 nodes takes 1.5 times as long
 with a timestamp around each. At level "node" a profile therefore stamps the nodes of the first and every 32nd execution
-of each recording; the others have two timestamps around the whole. Comparing the two kinds gives the cost of the
+of each recording; the others have only two timestamps, around the whole execution. Comparing the two kinds gives the cost of the
 timestamps between nodes, which is subtracted from the nodes' times.
 """
 
@@ -16,7 +16,7 @@ from .records import DeviceSpan, Execution, Row
 
 
 class Weighted(NamedTuple):
-    """A span that represents `weight` spans of its recording. seconds, barrier_seconds: of one, without timestamp cost."""
+    """A span that represents `weight` spans of its recording. seconds, barrier_seconds: times of one such span, without timestamp cost."""
 
     span: DeviceSpan
     weight: float
@@ -49,7 +49,7 @@ def _of_recording(executions: Sequence[Execution]) -> Iterable[Weighted]:
     spans = [(span, *_without_stamp(span, stamp if i else 0.0)) for one in samples for i, span in enumerate(one.spans)]
     inside = sum(seconds + barrier for _, seconds, barrier in spans)
     weight = len(others) / len(samples) if samples else 0.0
-    # Part of a timestamp's cost overlaps with work: the nodes share the remaining difference between the two kinds.
+    # Part of a timestamp's cost overlaps with work, so the remaining difference between the two kinds is distributed over the nodes.
     scale = sum(one.seconds for one in others) / (weight * inside) if weight * inside > 0 else 1.0
     return made + [Weighted(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans]
 
@@ -57,14 +57,14 @@ def _of_recording(executions: Sequence[Execution]) -> Iterable[Weighted]:
 def stamp_seconds(executions: Sequence[Execution]) -> float:
     """Return the cost of a timestamp between nodes: the extra time of finely stamped executions, per such timestamp.
 
-    0.0 unless both kinds exist and the fine ones take longer. Uses medians, without executions of cold kernels.
+    0.0 unless both kinds exist and the fine ones take longer. Uses medians over executions without cold kernels.
     """
     warm = [one for one in executions if not one.cold]
     fine, whole = ([one for one in warm if one.fine is kind] for kind in (True, False))
     if not fine or not whole:
         return 0.0
     more = median(one.seconds for one in fine) - median(one.seconds for one in whole)
-    stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # the last one is in both kinds
+    stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # both kinds have the last timestamp
     return max(more, 0.0) / stamps if stamps > 0 else 0.0
 
 
@@ -74,7 +74,7 @@ def _without_stamp(span: DeviceSpan, stamp: float) -> tuple[float, float]:
 
 
 def rows_of(spans: Iterable[Weighted], by: str, whole: float) -> list[Row]:
-    """Return rows by "node", "kernel", or one per "dispatch" of a list; the longest first. whole: total seconds."""
+    """Return rows by "node", by "kernel", or one per "dispatch" of a list; the longest first. whole: total seconds."""
     groups: dict[Any, list[Weighted]] = {}
     places: dict[int, int] = {}
     for one in spans:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 _HOST = 1  # process id of the host spans; devices follow
-_UNIT = 1e6  # times in a trace are microseconds
+_UNIT = 1e6  # trace units per second: times in a trace are microseconds
 
 
 def trace_of(profile: Profile) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Text generation from an exported model folder: `Generator(folder)("Once there was")`. Requires the tokenizers package, `pumice[text]`."""
+"""Text generation from an exported model folder: `Generator(folder)("Once there was")`. Requires the package tokenizers, `pumice[text]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KV caches, inputs and outputs of a rewritten decoder."""
+"""Describe the KV caches, inputs and outputs of a rewritten decoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Scales(NamedTuple):
     """The scales of an int8 cache, one per row and head: [batch, heads, capacity]."""
 
     name: str
-    output: str  # output with the updated scales, or only the new rows' scales if `is_apart`
+    output: str  # name of the output with the updated scales, or with only the new rows' scales if the recipe's is_apart is set
     dtype: str
 
 
@@ -23,8 +23,8 @@ class Cache(NamedTuple):
     """A KV cache tensor of the decoder: [batch, heads, capacity, head_size]."""
 
     name: str
-    output: str  # output with the updated cache, or only the new rows if `is_apart`
-    dtype: str  # storage dtype of the elements
+    output: str  # name of the output with the updated cache, or with only the new rows if the recipe's is_apart is set
+    dtype: str  # storage dtype of the cache's elements
     heads: int
     size: int
     scales: Scales | None = None  # set for int8 caches
@@ -44,15 +44,15 @@ class RoomyRecipe(NamedTuple):
     logits: str
     is_apart: bool
 
-    is_single: bool  # only supports batch size 1
+    is_single: bool  # whether only batch size 1 is supported
 
     @property
     def scales(self) -> list[Scales]:
-        """The scales of all int8 caches, in cache order."""
+        """The scales of all int8 caches, in the order of the caches."""
         return [one.scales for one in self.caches if one.scales is not None]
 
     def shapes(self, batch: int, rows: int, wanted: int, room: int) -> list[list[int]]:
-        """Return the shapes of all inputs, in order."""
+        """Return the shapes of all inputs, in order. rows: new tokens per sequence. wanted: requested positions. room: cache capacity."""
         scales = [[batch, one.heads, room] for one in self.caches if one.scales is not None]
         return [
             [batch, rows],
@@ -64,7 +64,7 @@ class RoomyRecipe(NamedTuple):
 
 
 def own_precision(recipe: Recipe, folder: Folder) -> str:
-    """Return the precision a model was exported in: fp16 if its caches are float16, else fp32."""
+    """Return the precision in which a model was exported: fp16 if its caches are float16, else fp32."""
     caches = layer_names(names_of(recipe, folder).past, {value.name for value in recipe.inputs})
     dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}
     return "fp16" if "float16" in dtypes else "fp32"

@@ -54,7 +54,7 @@ class ChatTemplate:
             raise FolderError(self._file, _FIELD, what) from None
 
     def text(self, messages: Sequence[Message], answer: bool, variables: Mapping[str, Any]) -> str:
-        """Return the messages as a prompt; answer: append the start of the assistant's turn.
+        """Render the messages as a prompt; answer: append the start of the assistant's turn.
         Raise InputError for invalid messages or messages that the template rejects, FolderError if the template fails.
         """
         checked = _checked(messages)
@@ -62,7 +62,7 @@ class ChatTemplate:
             return self._by_roles(checked)
         from . import sandbox
 
-        # As in transformers, so that a template can test for tools or documents without `is defined`.
+        # Always defined, as in transformers, so that a template can test for tools or documents without `is defined`.
         absent = {"tools": None, "documents": None}
         given = {**absent, **self._special, **variables, "messages": checked, "add_generation_prompt": answer}
         try:
@@ -117,7 +117,7 @@ def _source(path: str) -> str:
 
 
 def _named_sources(settings: Settings | None) -> dict[str, str]:
-    """Return the templates of the settings by name; a single unnamed template is the default."""
+    """Return the templates in the settings by name; a single unnamed template is named "default"."""
     value = None if settings is None else settings.values.get(_FIELD)
     if value is None:
         return {}
@@ -136,7 +136,7 @@ def _named_sources(settings: Settings | None) -> dict[str, str]:
 
 
 def _special_tokens(settings: Settings | None) -> dict[str, str]:
-    """Return the special tokens as strings; the file stores each as a string or as an object with `content`."""
+    """Return the special tokens as strings; the file stores each token as a string or as an object with `content`."""
     found = {}
     for name, value in ({} if settings is None else settings.values).items():
         text = value.get("content") if isinstance(value, dict) else value
@@ -152,7 +152,7 @@ def _as_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON in the format models were trained on: without HTML escapes. Same arguments as transformers' filter."""
+    """Return JSON in the format on which models were trained: without HTML escapes. The arguments are those of transformers' filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -26,7 +26,7 @@ from ..base.element_types import Array
 from ..device.kernel import Kernel
 from .caches import PAST, WANTED, Cache, RoomyRecipe
 
-SLOTS = 64  # most tokens per sequence that the device may be ahead of the host
+SLOTS = 64  # maximum tokens per sequence that the device may be ahead of the host
 _SETTING = np.dtype(
     [
         ("temperature", "<f4"),
@@ -39,7 +39,8 @@ _SETTING = np.dtype(
     ]
 )
 _BUCKETS = (8, 32, 128, 512, 2048)  # prefill chunk sizes, in tokens
-_STRETCHES, _LEAST_STRETCH = 128, 1024  # top-k search: workgroups per sequence, minimum vocabulary entries of each
+# top-k search: maximum workgroups per sequence, minimum vocabulary entries per workgroup
+_STRETCHES, _LEAST_STRETCH = 128, 1024
 Way = Literal["greedy", "drawn"]  # sampling mode: argmax for every sequence, or by each sequence's parameters
 _FEW = 128  # chunks below this size hardly get faster
 
@@ -60,7 +61,7 @@ def _text(name: str) -> str:
 
 
 def _seen_twice(context: Context, first: TensorDesc, second: TensorDesc) -> tuple[Tensor, Tensor]:
-    """Return two tensors of equal size aliasing one new buffer: the program's view and the kernel's view."""
+    """Return two tensors that alias one new buffer: the program's view, and the kernel's view with another dtype or shape."""
     memory = Buffer(context, max(first.bytes, 16))
     return Tensor(first, memory), Tensor(second, memory)
 
@@ -71,9 +72,9 @@ class Caches:
     def __init__(self, context: Context, caches: Sequence[Cache], batch: int, room: int) -> None:
         self.batch, self.room = batch, room
         self.tensors: list[Tensor] = []
-        # int8 caches viewed as uint32; other caches as they are.
+        # The copy kernel's views: int8 caches as uint32, other caches unchanged.
         self.words: list[Tensor] = []
-        self.scales: list[Tensor] = []  # of int8 caches
+        self.scales: list[Tensor] = []  # scales of the int8 caches
         for one in caches:
             self._add(context, one)
         for tensor in (*self.words, *self.scales):
@@ -138,7 +139,7 @@ class Words:
         self._arena = None
 
     def chooser(self, wanted: int) -> Words:
-        """Return the sampling state for `wanted` positions of one sequence; itself for one position."""
+        """Return the sampling state for `wanted` positions of one sequence; this object itself if `wanted` is 1."""
         if wanted == 1:
             return self
         if wanted not in self._choosers:
@@ -170,7 +171,7 @@ class Device:
 
     @functools.cached_property
     def greedy(self) -> Kernel:
-        """Select the argmax token, in one dispatch."""
+        """The kernel that selects the argmax token in one dispatch."""
         return self._kernel_of_choice("likeliest", {"TAKES": 1, **self._word_macros()}, "greedy")
 
     @functools.cached_property
@@ -230,7 +231,7 @@ class Device:
         choose: Way | None,
         profile: bool = False,
     ) -> Recorded:
-        """Record a run of the input_ids and requested positions in `inputs`, which appends its rows to the caches.
+        """Record a run of the decoder that appends its rows to the caches. inputs: tensors with the input_ids and the requested positions.
 
         choose: how to sample the next token, or one token per requested position of a single sequence; None: do not sample. profile: time
         each dispatch.
@@ -301,7 +302,7 @@ class Device:
 
 
 def settings_of(choices: Sequence[Choice], firsts: Sequence[int]) -> Array:
-    """Return the sampling kernel's settings as bytes. firsts: prompt length of each sequence."""
+    """Return the sampling kernel's settings as bytes. firsts: the prompt length of each sequence."""
     made = np.zeros(len(choices), _SETTING)
     for one, choice, first in zip(made, choices, firsts, strict=True):
         one["temperature"], one["top_p"], one["penalty"] = choice.temperature, choice.top_p, choice.penalty
@@ -312,7 +313,7 @@ def settings_of(choices: Sequence[Choice], firsts: Sequence[int]) -> Array:
 
 
 def seen_of(tokens: Sequence[Sequence[int]], words: int) -> Array:
-    """Return a bitmask over the vocabulary of each sequence's tokens."""
+    """Return, for each sequence, a bitmask over the vocabulary with the sequence's tokens set."""
     seen = np.zeros((len(tokens), (words + 31) // 32), np.uint32)
     for row, given in zip(seen, tokens, strict=True):
         places = np.unique(np.array(given, np.int64))

@@ -1,4 +1,4 @@
-"""Errors of a model folder, of a prompt, and of the model's context length."""
+"""Errors in a model folder, and for prompts beyond the model's context length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from ..base.errors import InputError
 
 
 class FolderError(InputError):
-    """Raised if a model folder lacks something or has unexpected contents. `file` names the file, `field` the entry."""
+    """Raised if a model folder is incomplete or has unexpected contents. `file` names the file, `field` the entry in
+    it.
+    """
 
     def __init__(self, file: str, field: str, message: str) -> None:
         super().__init__(f"{file}: {field}: {message}" if field else f"{file}: {message}")
@@ -15,7 +17,7 @@ class FolderError(InputError):
 
 
 class ContextError(InputError):
-    """Raised if a prompt and the text so far exceed the model's context: `tokens` tokens, limit `most`."""
+    """Raised if a prompt and the text so far exceed the model's context. `tokens`: their length; `most`: the limit."""
 
     def __init__(self, message: str, tokens: int, most: int) -> None:
         super().__init__(message)

@@ -20,7 +20,7 @@ _FOREIGN = {"is_encoder_decoder": "an encoder beside the decoder", "use_cache_br
 
 @dataclass(frozen=True)
 class Names:
-    """Names of the model's inputs and outputs. Cache names have %d for the layer index."""
+    """Names of the model's inputs and outputs. Cache names contain %d in place of the layer index."""
 
     words: str = "input_ids"
     mask: str = "attention_mask"
@@ -34,8 +34,9 @@ class Names:
 class Folder:
     """The folder's description of its model.
 
-    settings: name of the settings file. ends: end-of-text token ids. context: the model's context length, None if unknown. search: sampling
-    parameters that the folder suggests; not applied by default. templates: prompt template of each role, with {Content} as the placeholder.
+    settings: name of the settings file. ends: ids of end-of-text tokens. context: the model's context length, None if unknown. search:
+    sampling parameters that the folder suggests; they are not applied by default. templates: prompt template of each role, with {Content}
+    as the placeholder.
     """
 
     path: str
@@ -58,7 +59,7 @@ class Settings:
         self.values = _read_object(folder, name)
 
     def part(self, name: str, required: bool = False) -> Settings:
-        """Return the object in a field; an empty one if absent."""
+        """Return the settings nested in a field; empty settings if the field is absent."""
         made = object.__new__(Settings)
         made.name, made.values = self.name, self.get(name, dict, {}, required)
         return made
@@ -75,7 +76,7 @@ class Settings:
         return value
 
     def count(self, *names: str, most: int = 1 << 31) -> int | None:
-        """Return the first of these fields that is present, a number from 1 to `most`."""
+        """Return the first of these fields that is present; it must be an integer from 1 to `most`."""
         for name in names:
             if (value := self.get(name, int)) is not None:
                 if not 1 <= value <= most:
@@ -84,7 +85,7 @@ class Settings:
         return None
 
     def tokens(self, name: str) -> tuple[int, ...]:
-        """Return a field that holds a token id or a list of them."""
+        """Return the token ids in a field, which is a token id or a list of them."""
         value = self.values.get(name)
         given = [] if value is None else value if isinstance(value, list) else [value]
         if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 1 << 31 for one in given):

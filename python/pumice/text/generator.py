@@ -1,4 +1,4 @@
-"""Text generation from a model folder: Generator, and Session for multi-turn use."""
+"""Generate text with a model folder: Generator, and Session for multi-turn use."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _whole(name: str, value: Any, least: int, most: int, what: str) -> int:
 
 @dataclass(frozen=True)
 class Asked:
-    """Generation options as passed by the caller: see Generator."""
+    """Generation options as passed by the caller; Generator describes them."""
 
     max_tokens: int = 128
     temperature: float = 0.0
@@ -137,10 +137,10 @@ def _with_start(tokens: list[int], generator: Generator) -> list[int]:
 
 
 class Session:
-    """A multi-turn text whose KV cache is kept between turns.
+    """A multi-turn text that keeps its KV cache between turns.
 
-    Options of `stream` and calls: see Generator. Use a session in one thread at a time. If a turn is interrupted, the tokens emitted so far
-    stay in the text, and the session can continue. A context manager.
+    The options of `stream` and of calls are described in Generator. Use a session in one thread at a time. If a turn is interrupted, the
+    tokens emitted so far stay in the text, and the session can continue. A context manager.
     """
 
     def __init__(self, generator: Generator, rows: Rows) -> None:
@@ -159,7 +159,7 @@ class Session:
 
     @property
     def timing(self) -> Timing:
-        """The timing of the last turn."""
+        """Timing of the last turn."""
         return self._rows.timing
 
     @property
@@ -272,7 +272,7 @@ def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
 
 
 def _speculated(rows: Rows, options: Options, most: int, proposer: Proposer) -> Iterator[list[int]]:
-    """Yield the tokens of each verification run, possibly several."""
+    """Yield the tokens that each verification run accepts, possibly several at once."""
     try:
         yield from rows.speculated(options.choices[0], most, proposer, options.width)
     finally:
@@ -285,21 +285,22 @@ class Generator:
     folder: contains genai_config.json or config.json, the model with its weights, and tokenizer.json. context: the default context if
     omitted. precision: storage type of floats, "fp32", "fp16" or "bf16"; by default fp16 if the model's caches are float16, else fp32.
     cache: storage type of the KV cache. "int8", with a scale per row and head, needs half the memory of float16; each key and value is off
-    by at most half its row's scale, 1/254 of the row's maximum, plus the scale's own rounding (docs/text.md, "Use an int8 KV cache"). The
-    default is the type of the precision.
+    by at most half its row's scale, 1/254 of the row's maximum, plus the scale's own rounding (docs/text.md, "Use an int8 KV cache"). By
+    default the caches have the type of the precision.
 
-    Options of calls:
-    max_tokens: maximum number of new tokens. temperature: 0 selects the most likely token, otherwise tokens are sampled from softmax(logits
+    Options for calls:
+    max_tokens: maximum number of new tokens. temperature: 0 selects the most likely token; otherwise tokens are sampled from softmax(logits
     / temperature). top_k: sample from the k most likely tokens, including ties with the k-th. top_p: sample from the smallest set of most
     likely tokens with this total probability. repetition_penalty: divides positive logits of tokens already in the text and multiplies
     negative ones. seed: 0 to 2**64 - 1, one for all texts or one per text; a token depends on the seed, its position and its text, not on
     the rest of the batch. None: seeded from the system. stop: strings that end generation; excluded from the result. choose: a callable
-    that gets the logits, float [vocab_size], and the tokens so far, and returns the next token; replaces all sampling options. speculate:
-    the source of draft tokens for speculative decoding, verified several per run: "ngram" (prompt lookup), or a smaller Generator with the
-    same vocabulary. A draft token is accepted if it equals the token that would be sampled, so the text is the same; if two logits differ
-    only by the kernels' rounding, either may be chosen. width: maximum draft tokens per run, 1 to 15, default 3.
+    that receives the logits, float [vocab_size], and the tokens so far, and returns the next token; it replaces all sampling options.
+    speculate: the source of draft tokens for speculative decoding, verified several per run: "ngram" (prompt lookup), or a smaller
+    Generator with the same vocabulary. A draft token is accepted if it equals the token that would be sampled, so the text is the same; if
+    two logits differ only by the kernels' rounding, either may be chosen. width: maximum draft tokens per run, 1 to 15, default 3.
 
-    Raise FolderError naming the invalid or missing file and field, UnsupportedError, GraphError, DeviceError.
+    Raise FolderError naming the invalid or missing file and field, UnsupportedError or GraphError if the model cannot be loaded,
+    DeviceError if there is no usable device.
     """
 
     def __init__(
@@ -322,11 +323,11 @@ class Generator:
         program = graph.compile(self.context, self.precision)
         self.context_length = self.folder.context
         self._device: Device | None = Device(self.context, program, roomy, self._words_of(program, roomy))
-        self.timing = Timing(0, 0.0, 0, 0.0)  # of the last call
+        self.timing = Timing(0, 0.0, 0, 0.0)  # timing of the last call
         forward_log()
 
     def _words_of(self, program: Program, roomy: RoomyRecipe) -> int:
-        """Return the model's vocabulary size. Raise FolderError if it does not fit the tokenizer."""
+        """Return the model's vocabulary size. Raise FolderError if it does not match the tokenizer."""
         (shape,) = (value.shape for value in program.outputs if value.name == roomy.logits)
         if shape is None or not shape[-1]:
             desc = program.compiled(roomy.shapes(1, 1, 1, 1)).outputs[0].desc
@@ -411,7 +412,10 @@ class Generator:
         return Session(self, Rows(self.device, 1, self.context_length))
 
     def logits(self, text: str | Sequence[int]) -> Array:
-        """Return the logits after each token of a text, float [tokens, vocab_size]. Raise InputError, ContextError."""
+        """Return the logits after each token of a text, float [tokens, vocab_size].
+
+        Raise InputError for an invalid prompt, ContextError if it is too long.
+        """
         tokens = _with_start(self.encoded(text), self)
         rows = Rows(self.device, 1, self.context_length)
         rows.tokens[0] = tokens

@@ -2,8 +2,8 @@
 
 A run of S tokens after `past` tokens sees caches of `capacity - S` rows, of which the last `past` are in use, as in a left-padded batch.
 The model's masks, biases and positions depend only on lengths, so they are evaluated on the host for several lengths with and without
-padding (`length_probes`). Values computed from tokens are tracked node by node: attention must mask padding and later tokens. Anything not
-understood is rejected.
+padding (`length_probes`). Values computed from tokens are tracked node by node: attention must mask padding and later tokens. Any other
+pattern is rejected.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MOVES = ("Transpose", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Split", "Sl
 class Keyed(NamedTuple):
     """A value with a key axis, which a layer computes from tokens.
 
-    kind: "rows" of K or V (finite in the padding), "scores", or "weights" (zero where masked). hides_later, hides_padding: whether scores
-    of later tokens or padding are masked. is_shifted: scores are correct up to a constant per row, which Softmax ignores.
+    kind: "rows" (of K or V, finite in the padding), "scores", or "weights" (zero if masked). hides_later, hides_padding: whether the scores
+    of later tokens or of padding are masked. is_shifted: scores are correct up to a constant per row, which Softmax ignores.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Unclear(Exception):
 
 
 class Attended:
-    """Track what a decoder computes from tokens. Raise Unclear for the first node that cannot be verified."""
+    """Tracks the values that a decoder computes from tokens. Raise Unclear for the first node that cannot be verified."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Attended:
         self.keyed: dict[str, Keyed] = {}
         self.unmasked: list[tuple[NodeRecipe, Sizes]] = []  # nodes whose padding scores must be masked
 
-    # ---- dependencies of values
+    # ---- dependencies between values
 
     def _dependents(self, names: set[str]) -> set[str]:
         found = set(names)
@@ -198,7 +198,7 @@ class Attended:
         return made._replace(hides_later=hidden[0], hides_padding=hidden[1])
 
     def _keeps_shift(self, node: NodeRecipe) -> bool:
-        """Return whether scores known up to a constant per row stay so; the other operand of Where may only mask."""
+        """Return whether a node keeps scores correct up to a constant per row; the other operand of Where may only mask."""
         if node.op != "Where":
             return node.op in ("Add", "Sub", "Cast", "Identity")
         others = [name for name in node.inputs[1:] if name not in self.keyed]
@@ -208,7 +208,7 @@ class Attended:
         )
 
     def _rows_or_weights(self, node: NodeRecipe, made: Keyed) -> Keyed:
-        """Check that rows stay finite in the padding and masked weights stay zero."""
+        """Check that rows stay finite in the padding, and that masked weights stay zero."""
         if made.kind == "rows" and node.op in ("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Tanh"):
             for name in self._length_inputs(node):
                 if not all(np.isfinite(self._elements(name, run)).all() for run, _ in self.checks.pairs):
@@ -268,7 +268,9 @@ class Attended:
         return found[0], found[1]
 
     def _branch(self, name: str, which: int, run: Probe) -> Array:
-        """Return the elements of a branch; for scores from tokens, -inf if masked in region `which` (0: later tokens, 1: padding)."""
+        """Return the elements of a Where branch; for scores from tokens, -inf if they are masked in region `which` (0: later tokens, 1:
+        padding).
+        """
         if name in self.keyed:
             one = self.keyed[name]
             return np.array(-np.inf if (one.hides_later, one.hides_padding)[which] else 0.0)
@@ -315,7 +317,9 @@ class Attended:
         return axis - len(sizes) if axis >= 0 else axis
 
     def _check_cut(self, node: NodeRecipe, made: Keyed) -> None:
-        """Check that Concat only appends a constant number of columns and Slice only removes trailing ones, so key offsets stay."""
+        """Check that Concat only appends a constant number of columns and Slice only removes trailing columns, so that key offsets do not
+        change.
+        """
         if node.op == "Concat":
             sizes = self.sizes[self._first_keyed(node)]
             if self._axis_in(node, sizes) != made.axis:
@@ -403,7 +407,7 @@ class Attended:
             raise Unclear(node, "its result has an axis of keys")
 
     def _attend(self, node: NodeRecipe) -> None:
-        """Check ONNX's Attention with a mask for padding and later tokens."""
+        """Check that ONNX's Attention has a mask for padding and later tokens."""
         query, keys, values, mask, *others = [*node.inputs, "", "", "", ""][:7]
         if node.attributes.get("is_causal") or any(others):
             raise Unclear(node, "expected a mask alone for what it hides (no is_causal, no past, no nonpad_kv_seqlen)")
@@ -423,7 +427,7 @@ def _as_scores(mask: Array) -> Array:
 
 
 def _count(sizes: Sizes) -> tuple[int, ...]:
-    """Return the element counts in three runs, to compare products of sizes."""
+    """Return the element count in each of three runs, for comparing products of sizes."""
     probes = Probe(5, 3), Probe(11, 3), Probe(5, 7)
     return tuple(int(np.prod([size.at(probe) for size in sizes])) for probe in probes)
 

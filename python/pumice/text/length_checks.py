@@ -23,7 +23,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(sizes: Sizes) -> Layout | None:
-    """Return the query and key axes of a value; None if there are several, or other axes that depend on the lengths."""
+    """Return the query and key axes of a value; None if it has several of a kind, or other axes that depend on the lengths."""
     keys = [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
     rows = [i - len(sizes) for i, size in enumerate(sizes) if size.per_row and not size.per_past]
     if len(keys) > 1 or len(rows) > 1 or any(sizes[i] != KEYS for i in keys) or any(sizes[i] != ROWS for i in rows):
@@ -32,7 +32,7 @@ def layout_of(sizes: Sizes) -> Layout | None:
 
 
 class LengthChecks:
-    """Compare values that depend only on lengths between runs with and without padding."""
+    """Compares values that depend only on lengths between runs with and without padding."""
 
     def __init__(self, values: LengthValues, sizes: Mapping[str, Sizes], context: int | None) -> None:
         self.values, self.sizes, self.pairs = values, sizes, probes_of(context)
@@ -49,7 +49,7 @@ class LengthChecks:
         return self._found[key]
 
     def aligned(self, name: str, layout: Layout, run: Probe, true: Probe) -> tuple[Array, Array, Array]:
-        """Return the elements of both runs for the same rows and keys, and a mask of the keys each row may attend to."""
+        """Return the elements of both runs for the same rows and keys, and a mask of the keys to which each row may attend."""
         made, expected = self.values.at(run)[name], self.values.at(true)[name]
         if layout.keys:
             made = made.take(range(run.padding, run.capacity), layout.keys)
@@ -99,7 +99,7 @@ def _along(values: Array, axis: int, rank: int) -> Array:
 
 
 def _is_later(run: Probe, layout: Layout, rank: int, with_padding: bool = False) -> Array:
-    """Return a mask of the keys after each row. with_padding: for all keys of the caches."""
+    """Return a mask of the keys that come after each row. with_padding: include the keys in the padding."""
     if not layout.rows:
         return np.zeros([1] * rank, bool)
     keys = np.arange(-run.padding if with_padding else 0, run.total)

@@ -1,4 +1,4 @@
-"""Evaluate values of a decoder that depend only on lengths (masks, biases, positions) on the host, for chosen lengths.
+"""Evaluate a decoder's values that depend only on lengths (masks, biases, positions) on the host, for chosen lengths.
 Shapes come from the engine's shape inference, elements from onnx's reference implementation.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from .folder import Names
 
-SHIFT = "pumice.padding"  # int64, number of unused rows on the left of the caches
-_MAX_ELEMENTS = 1 << 27  # limit for values evaluated on the host
+SHIFT = "pumice.padding"  # name of an int64 input: the number of unused rows on the left of the caches
+_MAX_ELEMENTS = 1 << 27  # maximum elements of a value that the host evaluates
 
 
 class Probe(NamedTuple):
@@ -33,7 +33,7 @@ class Probe(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of tokens, including this run's."""
+        """The number of tokens, including this run's tokens."""
         return self.past + self.rows
 
     @property
@@ -58,7 +58,7 @@ class Size(NamedTuple):
     per_row: int
 
     def at(self, probe: Probe) -> int:
-        """Return the size in a run; its padding counts as past."""
+        """Return the size in a run, counting the run's padding as past."""
         return self.base + self.per_past * (probe.past + probe.padding) + self.per_row * probe.rows
 
 
@@ -83,7 +83,7 @@ class DecoderSizes:
         self._drop_others(self._shapes(longest), longest)
 
     def _drop_others(self, shapes: Mapping[str, Sequence[int] | None], probe: Probe) -> None:
-        """Forget sizes that are not linear in the lengths."""
+        """Remove sizes that are not linear in the lengths."""
         for name, sizes in [*self.sizes.items()]:
             shape = shapes.get(name)
             if shape is None or [size.at(probe) for size in sizes] != [*shape]:
@@ -114,7 +114,7 @@ def _size(first: int, more_past: int, more_rows: int, past: int, rows: int) -> S
 
 
 class LengthValues:
-    """Evaluate values that depend only on lengths, for any run."""
+    """Evaluates values that depend only on lengths, for any run."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class LengthValues:
     ) -> None:
         self._longest = longest_of(context)
         self._names, self._sizes, self._wanted, self._from_tokens = names, sizes, [*wanted], from_tokens
-        self._shapes: list[NodeRecipe] = []  # Shape and Size nodes, computed here
+        self._shapes: list[NodeRecipe] = []  # Shape and Size nodes, which this class computes itself
         self._dtypes = {value.name: value.dtype for value in recipe.inputs}
         self._evaluator = self._compile(recipe)
         self._cached: dict[Probe, dict[str, Array]] = {}
@@ -179,7 +179,7 @@ class LengthValues:
                 )
 
     def at(self, probe: Probe) -> dict[str, Array]:
-        """Return the values in a run, by name."""
+        """Return the values in a run, keyed by name."""
         if probe not in self._cached:
             feeds = {name: self._input(name, probe) for name in self._inputs}
             feeds |= {node.outputs[0]: self._shape(node, probe) for node in self._shapes}
@@ -225,7 +225,7 @@ def _proto(node: NodeRecipe) -> NodeProto:
 
 
 def probes_of(context: int | None) -> list[tuple[Probe, Probe]]:
-    """Return pairs (run, unpadded run it must match): short runs checked against one full prompt, and long runs."""
+    """Return pairs (run, unpadded run that it must match): short runs, which are checked against one full prompt, and long runs."""
     limit = 4096 if context is None else context
     short = min(limit, 40)
     splits = [(0, short), (0, 3), (3, 1), (4, 4), (short // 2, short // 3), (short - 1, 1), (short - 5, 5)]
@@ -244,18 +244,18 @@ def probes_of(context: int | None) -> list[tuple[Probe, Probe]]:
 
 
 def _few_rows(short: int, limit: int) -> list[tuple[Probe, int]]:
-    """Return a one-token step after a short text for each possible cache capacity, to cover steps at any length in between."""
+    """Return a one-token step after a short text for each possible cache capacity, which covers steps at any length in between."""
     capacities = [1 << power for power in range(6, limit.bit_length()) if short < 1 << power < limit]
     return [(Probe(short - 1, 1), capacity) for capacity in [*capacities, limit] if capacity > short]
 
 
 def longest_of(context: int | None) -> Probe:
-    """Return the longest of these runs, without padding."""
+    """Return the longest run of probes_of(), without padding."""
     return max((true for _, true in probes_of(context)), key=lambda probe: probe.total)
 
 
 def needed_nodes(nodes: Sequence[NodeRecipe], outputs: Iterable[str]) -> list[NodeRecipe]:
-    """Return the nodes that these values depend on."""
+    """Return the nodes on which these values depend."""
     needed, kept = set(outputs), []
     for node in reversed(nodes):
         if not needed.isdisjoint(node.outputs):

@@ -14,12 +14,12 @@ from .left_padding import Attended, Unclear
 from .length_checks import Layout, layout_of
 from .length_probes import SHIFT, DecoderSizes, LengthValues, Probe, ProbeError, Size, longest_of, needed_nodes
 
-MASK = "pumice.mask"  # which cache rows hold tokens, bool [batch, capacity]
+MASK = "pumice.mask"  # name of the mask of cache rows that hold tokens, bool [batch, capacity]
 _PROBES = Probe(3, 2), Probe(3, 2, 2), Probe(3, 2, 5)
 
 
 class PaddingPlan(NamedTuple):
-    """Nodes of a decoder for padded caches, and constants they read. is_single: valid only for batch size 1."""
+    """A decoder's nodes for padded caches, and the constants that they read. is_single: whether the plan is valid only for batch size 1."""
 
     nodes: Sequence[NodeRecipe]
     constants: Mapping[str, ConstantRecipe]
@@ -77,7 +77,7 @@ class _Planner:
         return name
 
     def _masked(self, node: NodeRecipe, is_batch: bool) -> list[NodeRecipe]:
-        """Return the node with padding masked in its scores, the first input."""
+        """Return the node with padding masked in its first input, the scores."""
         scores, name = node.inputs[0], f"{node.outputs[0]}.visible"
         dtype = self.sizes.dtypes[scores]
         if dtype not in ("float32", "float16"):
@@ -100,7 +100,7 @@ class _Planner:
             is_table = node.op == "Slice" and node.inputs[0] not in unmoved and node.inputs[2] in attended.from_lengths
             made = self._gathered_slice(node) if is_table else [node]
             if made[0] is not node:
-                unmoved.difference_update(node.outputs)  # a slice of the result is a slice of the table, too
+                unmoved.difference_update(node.outputs)  # a slice of the result is also a slice of the table
             nodes += made
         return nodes
 
@@ -142,7 +142,7 @@ class _Planner:
         return nodes
 
     def _row_numbers(self) -> set[str]:
-        """Return values that index a mask, padded like the caches, in ScatterND, GatherND and Gather."""
+        """Return the values by which ScatterND, GatherND or Gather index a mask that is padded like the caches."""
         masks, found = {self.names.mask}, set()
         for node in self.recipe.nodes:
             if not masks.isdisjoint(node.inputs):
@@ -169,10 +169,10 @@ class _Planner:
         return [
             *nodes,
             NodeRecipe("Max", name, [less, zero], [name], {}),
-        ]  # other positions may be out of range in padding
+        ]  # positions in the padding may be out of range for other uses
 
     def _moved_positions(self) -> dict[str, tuple[int, Array]]:
-        """Return the first values that grow with the padding: the factor, and their unpadded elements."""
+        """Return the first values on each path that grow with the padding: name -> (multiple of padding, unpadded elements)."""
         recipe = self.recipe._replace(constants={**self.recipe.constants, **self.constants})
         attended = Attended(recipe, self.names, self.joins, self.sizes, self.context)
         found = [node for node in self.recipe.nodes if node.outputs and node.outputs[0] in attended.from_lengths]
@@ -200,7 +200,7 @@ def _is_one(steps: ConstantRecipe | None) -> bool:
 
 
 def _times_padding(values: LengthValues, name: str, layout: Layout | None) -> int:
-    """Return the multiple of the padding that is added to each element; 0 if it is not an integer."""
+    """Return the integer multiple of the padding by which all elements grow; 0 if there is none."""
     assert layout is not None
     true, *others = _PROBES
     found = set()

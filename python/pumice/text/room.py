@@ -33,7 +33,7 @@ INT8 = "int8"  # values -127 to 127 times a scale per row
 
 
 class _Rewriter:
-    """The nodes, inputs and outputs of a decoder during rewriting."""
+    """The nodes, inputs and outputs of a decoder while it is rewritten."""
 
     places, seen = "pumice.places", "pumice.seen"  # position_ids [batch, seq]; total lengths including this run [batch]
 
@@ -46,7 +46,7 @@ class _Rewriter:
         self.inputs = {value.name: value for value in recipe.inputs}
         self.makers = {name: node for node in self.nodes for name in node.outputs if name}
         self.front: list[NodeRecipe] = []  # nodes that compute masks and positions
-        self.renamed: dict[str, str] = {}  # replacement of each replaced value
+        self.renamed: dict[str, str] = {}  # replaced value -> its replacement
         self.pairs = self._pairs()
         self.is_single = False
 
@@ -54,7 +54,7 @@ class _Rewriter:
         return FolderError(self.file, field, message)
 
     def _pairs(self) -> dict[str, str]:
-        """Return the cache outputs by input. Raise FolderError if there are none, or the counts differ."""
+        """Return input cache -> output cache. Raise FolderError if there are none, or if the counts differ."""
         outputs = {value.name for value in self.recipe.outputs}
         past, present = (layer_names(given, known) for given, known in self._patterns(outputs))
         if not past:
@@ -128,7 +128,7 @@ class _Rewriter:
             raise self.refuse(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
 
     def with_scales(self, node: NodeRecipe) -> NodeRecipe:
-        """Return the node with scales for its int8 caches."""
+        """Return the node with inputs and outputs for the scales of its int8 caches."""
         inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
         if any(inputs[12:]):
             raise self.refuse(node.name, "expected GroupQueryAttention without scales or norms, given some")
@@ -154,7 +154,7 @@ class _Rewriter:
         return maker
 
     def as_stored(self, cache: Cache) -> Cache:
-        """Return the cache stored in the precision's type, or int8; the program converts it to the model's float type."""
+        """Return the cache as stored: in the precision's type or int8, which the program converts to the model's float type."""
         if self.in_int8:
             return self.as_int8(cache)
         if not self.grouped_nodes():
@@ -189,7 +189,8 @@ class _Rewriter:
         ]
 
     def round_rows(self, cache: Cache, made: Cache, scales: Scales) -> None:
-        """Quantise the new rows and join their dequantised values with the cache: a run sees its own rows as later runs will.
+        """Quantise the new rows and concatenate their dequantised values with the cache, so a run sees its own rows as later runs will see
+        them.
 
         A GroupQueryAttention on an int8 cache of just the new rows quantises them as its keys and values.
         """
@@ -212,7 +213,7 @@ class _Rewriter:
     def in_use_joined(self, joined: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
         """Return the node that replaces a Concat of a cache and new rows; its result is left-padded with zeros.
 
-        A mask hides padding with weights of zero, so padding must be finite.
+        The mask gives padding a weight of zero, so the padding itself must be finite.
         """
         return NodeRecipe("JoinedRows", joined.name, [*inputs, PAST, *scales], joined.outputs, {}, "pumice")
 
@@ -307,7 +308,7 @@ class _Rewriter:
         self.replace_input(self.names.mask, self.cast("mask.cast", filled, self.inputs[self.names.mask].dtype))
 
     def filled_rows(self, caches: str, rows: str, column: str) -> str:
-        """Add the mask of cache rows that hold tokens, [batch, capacity]: the first, or after a Concat the last."""
+        """Add the mask of cache rows that hold tokens, [batch, capacity]: the first rows, or the last rows after a Concat."""
         capacity = self.count("room.size", caches, 2)
         room, used = self.numbers("room", capacity), self.add("Add", "used", column, rows)
         if self.grouped_nodes():
@@ -343,7 +344,7 @@ class _Rewriter:
         return None
 
     def before_norm(self, product: NodeRecipe) -> NodeRecipe:
-        """Return the row normalisation read only by the MatMul; the MatMul if there is none."""
+        """Return the row normalisation that only the MatMul reads; the MatMul itself if there is none."""
         made = product.inputs[0]
         norm = self.makers.get(made)
         if norm is None or norm.op not in _NORMS or norm.attributes.get("axis", -1) not in (-1, 2):
@@ -355,7 +356,7 @@ class _Rewriter:
         return norm if is_alone and norm.outputs[0] == made else product
 
     def pick_rows(self) -> None:
-        """Limit the last MatMul to the requested positions if it is found; otherwise select them from its result."""
+        """Limit the last MatMul to the requested positions if it is found; otherwise select the positions from the logits."""
         indices = "pumice.wanted.column"
         column = NodeRecipe("Unsqueeze", indices, [WANTED, self.constant("last", np.array([2]))], [indices], {})
         self.front.append(column)
@@ -382,7 +383,7 @@ class _Rewriter:
     # ---- result
 
     def kept_nodes(self, outputs: set[str]) -> list[NodeRecipe]:
-        """Return the nodes that an output depends on, with renamed inputs."""
+        """Return the nodes on which an output depends, with renamed inputs."""
         needed, kept = set(outputs), []
         for node in reversed([*self.front, *self.nodes]):
             if not needed.intersection(node.outputs):
@@ -393,7 +394,7 @@ class _Rewriter:
         return kept[::-1]
 
     def check_lengths(self, outputs: list[str]) -> None:
-        """Reject nodes that read a mask's elements, or the length (now the capacity) of a mask or cache."""
+        """Raise FolderError for nodes that read a mask's elements, or the length of a mask or cache, which is now the capacity."""
         live = needed_nodes([*self.front, *self.nodes], outputs)
         axes = {self.names.mask: 1, **dict.fromkeys([*self.pairs, *self.pairs.values()], 2)}
         for node in live:

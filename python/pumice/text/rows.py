@@ -18,7 +18,7 @@ from .errors import ContextError
 if TYPE_CHECKING:
     from .speculation import Proposer
 
-_AHEAD = 4  # decode steps submitted ahead of the one the host reads
+_AHEAD = 4  # decode steps submitted ahead of the step that the host reads
 _LEAST_ROOM = 64
 _FIRST_ROOM = 512  # maximum extra capacity allocated with a prompt
 _NO_NUMBER = 0xFFFFFFFF  # sampling kernel's result if no logit is finite
@@ -53,11 +53,11 @@ class Prompt(NamedTuple):
 
 
 class Rows:
-    """The texts of a batch. `tokens`: all tokens of each text; the caches hold the first `cached` of them."""
+    """The texts in a batch. `tokens`: all tokens of each text, of which the caches hold the first `cached`."""
 
     def __init__(self, device: Device, batch: int, context: int | None, said: str | None = None) -> None:
         self.device, self.context = device, context
-        self._said = said  # name of the text in errors; None: its index
+        self._said = said  # what error messages call the text; None: its index
         self.tokens: list[list[int]] = [[] for _ in range(batch)]
         self.cached = [0] * batch
         self.words: Words = device.new_words(batch)
@@ -66,7 +66,7 @@ class Rows:
         self._recorded: dict[tuple[int, int, Way | None], Prompt] = {}
         self._choices: dict[Way, CommandList] = {}
         self._way: Way = "greedy"
-        self._runs: int | None = None  # of a speculative turn
+        self._runs: int | None = None  # model runs in a speculative turn
         self.closed = False
         # Whether all cache rows are finite; None: unknown until the logits of the last run are checked.
         self._sound: bool | None = True
@@ -98,7 +98,7 @@ class Rows:
         return made
 
     def take_back(self, kept: int) -> None:
-        """Truncate a batch of one to its first `kept` tokens; their rows stay in the caches.
+        """Truncate the text in a batch of one to its first `kept` tokens, whose rows stay in the caches.
 
         Rows computed together with non-finite ones are recomputed: a row gives later ones zero weight, and zero times NaN is NaN. If the
         logits are finite, so are all rows, because each row attends to those before it.
@@ -124,7 +124,7 @@ class Rows:
             )
 
     def make_room(self, rows: int) -> Caches:
-        """Return exclusively owned caches of at least this capacity. Raise OutOfMemoryError, leaving the state unchanged."""
+        """Return exclusively owned caches of at least this capacity. Raise OutOfMemoryError, with unchanged state, if they do not fit."""
         caches = self.caches
         if caches is not None and caches.room >= rows and caches.users == 1:
             return caches
@@ -136,7 +136,7 @@ class Rows:
         else:
             made = self.device.grown(caches, max(room, caches.room), max(self.cached))
         self._recorded.clear()
-        self.caches = made  # set immediately, so that `cached` matches the caches if interrupted
+        self.caches = made  # set immediately, so that `cached` matches the caches even after an interruption
         if caches is not None:
             caches.users -= 1
         return made
@@ -144,7 +144,7 @@ class Rows:
     # ---- runs
 
     def _prompt(self, rows: int, wanted: int, choose: Way | None) -> Prompt:
-        """Return the recorded run of `rows` tokens that computes the first `wanted` requested positions."""
+        """Return the recorded run of `rows` tokens that computes the logits of `wanted` positions."""
         assert self.caches is not None
         key = rows, wanted, choose
         if key not in self._recorded:
@@ -159,13 +159,13 @@ class Rows:
             recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
             if recorded.arena is not None:
                 self._drop_others(recorded.arena)
-            if places is not words.first:  # before it is stored: an error here leaves no partial recording
+            if places is not words.first:  # upload before storing the recording, so that an error leaves no partial one
                 places.upload(np.tile(np.arange(wanted, dtype=np.int64), (batch, 1)))
             self._recorded[key] = Prompt(recorded, ids, places)
         return self._recorded[key]
 
     def _drop_others(self, arena: Buffer) -> None:
-        """Drop recordings that use a smaller arena; they are recorded again when needed."""
+        """Drop recordings that use another, smaller arena; they are recorded again when needed."""
         others = [key for key, one in self._recorded.items() if one.recorded.arena not in (None, arena)]
         for key in others:
             del self._recorded[key]
@@ -188,7 +188,7 @@ class Rows:
         return lacking
 
     def _read_for(self, more: int) -> int:
-        """Prefill the tokens, with cache capacity for about as many more; the caches may still grow later."""
+        """Prefill the missing tokens, with cache capacity for about `more` further tokens; the caches may still grow later."""
         longest = max(map(len, self.tokens))
         rows = longest + min(more, _FIRST_ROOM)
         self.make_room(rows if self.context is None else max(min(rows, self.context), longest))
@@ -209,20 +209,20 @@ class Rows:
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
 
     def _words_of(self, tokens: Sequence[int], rows: int) -> Array:
-        """Return the tokens as input_ids, padded with the last one: another token's keys might not be finite."""
+        """Return the tokens as input_ids, padded by repeating the last one, because another token's keys might not be finite."""
         made = np.zeros(rows, self.device.roomy.words_dtype)
         made[: len(tokens)] = tokens
         made[len(tokens) :] = tokens[-1:] or 0
         return made
 
     def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int]) -> Submission:
-        """Run these input_ids; `starts` are the cache lengths before them."""
+        """Run these input_ids; `starts` are the cache lengths before the run."""
         prompt.ids.upload(ids)
         self.words.past.upload(np.array(starts, np.int64))
         return prompt.recorded.run()
 
     def all_logits(self, tokens: Sequence[int]) -> Array:
-        """Return the logits after each token, [tokens, vocab_size], for an empty batch of one."""
+        """Return the logits after each token, [tokens, vocab_size]. Only for a batch of one without tokens."""
         caches = self.make_room(len(tokens))
         rows = bucket_of(len(tokens), caches.room)
         found = np.empty((len(tokens), self.device.words), self.words.logits.desc.dtype)
@@ -361,7 +361,7 @@ class Rows:
         right = 0
         while right < len(proposed) and is_wide and chosen[right] == proposed[right]:
             right += 1
-        if is_wide and chosen[right] == _NO_NUMBER:  # a draft token may have caused it
+        if is_wide and chosen[right] == _NO_NUMBER:  # a draft token may have caused the non-finite logits
             return self._checked(seen, [], width, first, more)
         return chosen[: right + 1]
 

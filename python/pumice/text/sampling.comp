@@ -10,15 +10,15 @@ layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [batc
 layout(push_constant) uniform Parameters { uint words, images, stretches, slots, advance; };
 #include "taking.glsl"
 
-const uint kBins = kInvocations;  // values of a byte
+const uint kBins = kInvocations;  // one bin per byte value
 const uint kKept = 1024u;         // candidates cached in shared memory
 shared uint highs[kBins], lows[kBins];
 shared uvec2 scanned[kInvocations];
 shared uint found[3];
-shared uint ends[kInvocations];  // inclusive prefix sum of candidates per chunk
+shared uint ends[kInvocations];  // inclusive prefix sum of the candidate counts per chunk
 shared uint kept_words[kKept];
 shared float kept_scores[kKept];
-uint count;  // candidates of the sequence
+uint count;  // number of candidates in the sequence
 
 // Philox 2x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 uint random_bits(uvec2 counter, uint key) {
@@ -31,7 +31,7 @@ uint random_bits(uvec2 counter, uint key) {
   return counter.x;
 }
 
-// Sums of weights as (high, low) pairs with kLow low bits and carry.
+// Arithmetic on sums of weights, which are (high, low) pairs with kLow low bits.
 uvec2 added(uvec2 a, uvec2 b) {
   const uint low = a.y + b.y;
   return uvec2(a.x + b.x + (low >> kLow), low & kLowMask);
@@ -40,7 +40,7 @@ uvec2 less_by(uvec2 a, uvec2 b) { return uvec2(a.x - b.x - (a.y < b.y ? 1u : 0u)
 bool is_less(uvec2 a, uvec2 b) { return a.x < b.x || (a.x == b.x && a.y < b.y); }
 float number_of(uvec2 sum) { return float(sum.x) * float(1u << kLow) + float(sum.y); }
 
-// Inclusive prefix sum over the invocations, into `scanned`.
+// Writes the inclusive prefix sum over the invocations to `scanned`.
 void scan(uvec2 own) {
   barrier();  // earlier reads of `scanned` are done
   scanned[lane] = own;
@@ -62,7 +62,7 @@ void read_candidates() {
   count = ends[stretches - 1u];
 }
 
-// Returns candidate i of the sequence.
+// Returns the sequence's i-th candidate.
 uint candidate(uint i) {
   uint low = 0u, high = stretches - 1u;  // binary search for the first chunk that ends after i
   while (low < high) {

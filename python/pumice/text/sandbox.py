@@ -18,14 +18,14 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_CHARACTERS = 1 << 24  # of one value, including nested values
-MAX_PRODUCED = 1 << 28  # characters of all values a template creates
-MAX_STEPS = 1 << 22  # loop iterations, branches and calls
+MAX_CHARACTERS = 1 << 24  # maximum size of one value, including nested values
+MAX_PRODUCED = 1 << 28  # maximum total characters of all values that a template creates
+MAX_STEPS = 1 << 22  # maximum number of loop iterations, branches and calls
 MAX_SECONDS = 10.0
 _MAX_NUMBER = 1_000_000  # largest integer argument, such as a width, count or indent
 _MAX_BITS = 1 << 14  # largest integer result
 _ITEM = 32  # size charged per list element, in characters: visiting it takes time too
-_WIDE = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # a format width above _MAX_NUMBER, or one taken from an argument
+_WIDE = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # a format width above _MAX_NUMBER, or a width passed as an argument
 # Filters and methods whose result can grow with the product of their argument lengths.
 _PRODUCTS = frozenset({"replace", "join", "indent", "wordwrap", "expandtabs", "tojson", "translate", "xmlattr"})
 
@@ -95,7 +95,7 @@ def _measured(value: Any) -> Any:
 
 
 def _check_call(name: str, values: list[Any]) -> None:
-    """Raise LimitError if a call could produce too much. values: the object it works on, then its arguments."""
+    """Raise LimitError if the result of a call could be too large. values: the object on which it is called, then its arguments."""
     for one in values[1:]:
         if isinstance(one, int) and abs(one) > _MAX_NUMBER and name != "safe_range":  # safe_range has its own limit
             raise LimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")
@@ -114,7 +114,7 @@ def _power_bits(base: Any, exponent: Any) -> int:
 
 
 class _LimitedCode(CodeGenerator):
-    """Generate code that counts steps and measures the values it creates."""
+    """Generates template code that counts its steps and measures the values that it creates."""
 
     def blockvisit(self, body: Iterable[nodes.Node], frame: Frame) -> None:
         self.writeline("environment.step()")
@@ -188,7 +188,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function or method of a value, within the limits."""
-        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps methods such as str.format
         owner = getattr(method, "__self__", None)
         _check_call(getattr(method, "__name__", ""), [owner, *args, *kwargs.values()])
         return _measured(super().call(__context, __obj, *args, **kwargs))

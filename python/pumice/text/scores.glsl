@@ -6,10 +6,10 @@ const uint kWhole = 27u, kLow = 14u;  // log2 of the top token's weight; low bit
 const uint kLowMask = (1u << kLow) - 1u;
 
 struct Setting {
-  float temperature;  // 0: greedy
-  float top_p;        // total probability kept
+  float temperature;  // 0 selects the argmax
+  float top_p;        // total probability of the tokens kept
   float penalty;      // divides positive scores of earlier tokens, multiplies negative ones
-  uint top_k;         // tokens kept; 0: all
+  uint top_k;         // number of tokens kept; 0 keeps all
   uvec2 seed;
   uint first;         // prompt length
   uint unused;
@@ -29,10 +29,10 @@ uint key_of(float x) {
 
 float float_of(uint key) { return uintBitsToFloat((key >> 31) != 0u ? key & 0x7fffffffu : ~key); }
 
-// Tokens per chunk; the last chunk may have fewer.
+// Returns the number of tokens per chunk; the last chunk may have fewer.
 uint stretch_words() { return (words + stretches - 1u) / stretches; }
 
-// Fixed-point softmax weight relative to the top token, whose weight is 2^27.
+// Returns the fixed-point softmax weight relative to the top token, whose weight is 2^27.
 uint weight_of(float score, float top) { return uint(exp((score - top) / setting.temperature) * float(1u << kWhole)); }
 
 float score_of(uint word) {

@@ -14,7 +14,7 @@ _AXES = {f"pumice.axes.{'.'.join(map(str, one))}": one for one in ([0, 2, 3], [0
 
 
 def names_of(recipe: Recipe, folder: Folder) -> Names:
-    """Return the folder's names, or optimum's names for combined KV caches if the model has those."""
+    """Return the folder's names, or optimum's names for combined KV caches if the model has inputs with these names."""
     known = {value.name for value in recipe.inputs}
     if layer_names(folder.names.past, known) or not layer_names((_PAST,), known):
         return folder.names
@@ -48,7 +48,7 @@ def _with_head(nodes: list[NodeRecipe], past: str, present: str) -> list[NodeRec
             made += _shape(node)
         elif node.op == "Concat" and node.inputs[0] == past and node.outputs[0] == present and len(node.inputs) == 2:
             rows, joined = f"{present}.rows", f"{present}.joined"
-            axis = 2 if node.attributes.get("axis") in (1, -2) else 0  # 0: rejected later
+            axis = 2 if node.attributes.get("axis") in (1, -2) else 0  # a Concat on axis 0 is rejected later
             made.append(NodeRecipe("Unsqueeze", rows, [node.inputs[1], "pumice.head"], [rows], {}))
             made.append(node._replace(inputs=[past, rows], attributes={"axis": axis}))
             made.append(NodeRecipe("Squeeze", joined, [present, "pumice.head"], [joined], {}))
@@ -59,13 +59,13 @@ def _with_head(nodes: list[NodeRecipe], past: str, present: str) -> list[NodeRec
 
 
 def _shape(node: NodeRecipe) -> list[NodeRecipe]:
-    """Return the nodes that replace a Shape; they produce the sizes without the new head axis."""
+    """Return the nodes that replace a Shape and produce the sizes without the new head axis."""
     name, whole = node.outputs[0], f"{node.outputs[0]}.whole"
     first = NodeRecipe("Shape", whole, node.inputs, [whole], {})
     return [first, NodeRecipe("Gather", node.name, [whole, _axes(node)], [name], {})]
 
 
 def _axes(node: NodeRecipe) -> str:
-    """Return the name of the constant with the axes that a Shape reads."""
+    """Return the name of the constant with the axes whose sizes a Shape returns."""
     start, end = int(number(node, "start", 0)), int(number(node, "end", 3))
     return "pumice.axes." + ".".join(str((0, 2, 3)[i]) for i in range(3)[slice(start, end)])

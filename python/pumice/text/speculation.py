@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .generator import Generator
 
 NGRAM = "ngram"
-MOST_WIDTH = 15  # draft tokens per run: with the last token, the most rows that the few-row kernels support
+MOST_WIDTH = 15  # maximum draft tokens per run; with the last token, this is the row limit of the small-M GEMM kernels
 _GRAMS = (4, 3, 2)  # n-gram lengths, longest first
 
 
@@ -26,11 +26,11 @@ class Proposer(Protocol):
 
 
 class NGrams:
-    """Propose the tokens that followed the most recent earlier occurrence of the text's last n-gram."""
+    """Proposes the tokens that followed the most recent earlier occurrence of the text's last n-gram."""
 
     def __init__(self) -> None:
-        self._known = 1  # end positions below this are indexed
-        self._places: dict[tuple[int, ...], int] = {}  # n-gram to the position after its last occurrence
+        self._known = 1  # n-grams that end before this position are indexed
+        self._places: dict[tuple[int, ...], int] = {}  # n-gram -> position after its last occurrence
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         self._note(tokens)
@@ -53,11 +53,11 @@ class NGrams:
 
 
 class Draft:
-    """Propose the continuation of a draft model, sampled with the same parameters."""
+    """Proposes a draft model's continuation, sampled with the same parameters."""
 
     def __init__(self, rows: Rows, choice: Choice) -> None:
         self._rows, self._choice = rows, choice
-        self._known = 0  # verified tokens at the start of the draft's tokens
+        self._known = 0  # number of verified tokens at the start of the draft's tokens
         self._seen = Seen([], rows.device.words)
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -81,7 +81,7 @@ class Draft:
 
 
 def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
-    """Raise InputError for an invalid `speculate`, or a width without it. is_draft: speculate is a Generator."""
+    """Raise InputError for an invalid `speculate`, or if `width` is passed without it. is_draft: whether speculate is a Generator."""
     if speculate is None:
         if width is not None:
             raise InputError(f"width: expected it beside speculate alone, given {width!r:.100}")
@@ -99,7 +99,7 @@ def check_decoder(speculate: Generator | str, device: Device) -> None:
 
 
 def proposer_of(speculate: Generator | str, choice: Choice, device: Device) -> Proposer:
-    """Return the proposer for a decoder. Raise the errors of check_decoder."""
+    """Return the source of draft tokens for a decoder. Raise the errors of check_decoder."""
     check_decoder(speculate, device)
     if isinstance(speculate, str):
         return NGrams()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _UNFINISHED = "\ufffd"  # decoded in place of an incomplete character
-_LONGEST = 500  # maximum length of an error reason
-_LOOK_BACK = 6  # preceding tokens that a token's text may depend on
+_LONGEST = 500  # maximum length of the reason quoted in an error message
+_LOOK_BACK = 6  # number of preceding tokens on which a token's text may depend
 
 
 def _tokenizer_of(folder: Folder) -> Tokenizer:
@@ -29,7 +29,7 @@ def _tokenizer_of(folder: Folder) -> Tokenizer:
 
 @contextlib.contextmanager
 def _checked(what: str) -> Iterator[None]:
-    """Raise FolderError in place of the package's errors: Exception itself, or BaseException for a panic in its Rust code."""
+    """Raise FolderError in place of the package's errors, which are plain Exceptions, or BaseExceptions for a panic in its Rust code."""
     try:
         yield
     except FolderError:
@@ -66,19 +66,19 @@ class Tokens:
 
 class Pieces:
     """A streaming detokenizer: pieces are whole characters and concatenate to the text.
-    stop: strings that end the text; a possible prefix of one is withheld until it is ruled out.
+    stop: strings that end the text; text that may be the beginning of a stop string is withheld until that is ruled out.
     """
 
     def __init__(self, tokens: Tokens, stop: Sequence[str] = ()) -> None:
         self._tokens = tokens
         self._stop = tuple(stop)
         self._all: list[int] = []
-        self._begin = self._shown = 0  # start of the decoding window, and tokens whose text is emitted
+        self._begin = self._shown = 0  # start of the decoding window, and number of tokens whose text has been emitted
         self._held = ""
         self.stopped = False  # whether a stop string was found
 
     def add(self, token: int) -> str:
-        """Return the text that is now final, "" if the character is incomplete."""
+        """Add a token and return the text that is now final; "" if its last character is incomplete."""
         self._all.append(token)
         before = self._tokens.decode(self._all[self._begin : self._shown])
         after = self._tokens.decode(self._all[self._begin :])
@@ -98,7 +98,7 @@ class Pieces:
             self._begin = begin
 
     def end(self) -> str:
-        """Return the withheld text once no more tokens come."""
+        """Return the withheld text at the end of the tokens."""
         if self.stopped:
             return ""
         before = self._tokens.decode(self._all[self._begin : self._shown])
@@ -108,7 +108,7 @@ class Pieces:
         return last if self.stopped else last + held
 
     def _passed(self, text: str) -> str:
-        """Return the withheld and new text up to a stop string or a possible prefix of one."""
+        """Return the withheld and new text up to a stop string, or up to text that may begin one."""
         text = self._held + text
         found = [place for place in (text.find(stop) for stop in self._stop) if place >= 0]
         if found:

@@ -1,4 +1,4 @@
-"""The operator catalogue: inputs, outputs and attributes of each, as objects, text, HTML and the page docs/operators.md.
+"""The operator catalogue: the inputs, outputs and attributes of each operator, as objects, text, HTML and the page docs/operators.md.
 
 Element types, attributes and ranks come from the engine; versions and summaries from the installed onnx.
 """
@@ -123,7 +123,7 @@ wrap around; int32 divided by 0 is 0.
 
 
 class OperatorSchema:
-    """One operator in the newest version that the engine knows; the importer converts older nodes to it."""
+    """One operator in the latest version that the engine knows; the importer converts older nodes to it."""
 
     levels = "versions"
 
@@ -237,7 +237,7 @@ class OperatorSchema:
 
 
 class ComposedSchema(OperatorSchema):
-    """An operator that the importer expands into others, with ONNX's inputs and outputs."""
+    """An operator that the importer expands into other operators, with ONNX's inputs and outputs."""
 
     skeleton = "composed"
     expression = ""

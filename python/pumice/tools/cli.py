@@ -40,7 +40,7 @@ _WRONG_USE = 2
 _INTERRUPTED = 130
 _TOP = 5
 _LONGEST_LINE = 1 << 14
-_LONGEST_NAME = 180  # bytes of a file name; file systems allow 255
+_LONGEST_NAME = 180  # maximum bytes of a file name; file systems allow 255
 
 
 # ---- info
@@ -182,9 +182,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
-    """Return results as arrays by name: sequence elements are numbered, absent optional values are omitted.
+    """Return the results as arrays by name: sequence elements are numbered, absent optional values are omitted.
 
-    Strings are NumPy strings.
+    Strings are returned as NumPy strings.
     """
     arrays: dict[str, Array] = {}
     for value, result in zip(model.outputs, results, strict=True):
@@ -204,7 +204,7 @@ def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
             stem += "_"
         files[name] = os.path.join(folder, f"{stem}.npy")
         with replaced(files[name]) as file:
-            # Given a real file, NumPy writes with C I/O and loses the reason of a failure.
+            # If NumPy gets a real file, it writes with C I/O and loses the reason for a failure.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
     return files
 
@@ -217,7 +217,7 @@ def _labels(path: str | None) -> list[str]:
 
 
 def _statistics(array: Array) -> dict[str, float | None]:
-    """Return minimum, maximum and mean; None for NaN and infinity, which JSON cannot represent."""
+    """Return the minimum, maximum and mean; None for NaN and infinity, which JSON cannot represent."""
     if array.size == 0 or array.dtype.kind not in "biuf":
         return {}
     wide = array.astype(np.float64)
@@ -385,14 +385,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(message: str) -> int:
-    """Print an error line by line, with control characters from file names escaped."""
+    """Print an error message line by line, with control characters from file names escaped."""
     shown = "\n".join(plain(line, _LONGEST_LINE) for line in message.split("\n"))
     print(f"pumice: error: {shown}", file=sys.stderr)
     return _WRONG_USE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0, 1 if a validation found a divergence, 2 for usage, file and device errors."""
+    """Run a command and return the exit status: 0, 1 if a validation found a divergence, 2 for usage, file and device errors."""
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)

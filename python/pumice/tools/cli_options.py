@@ -1,4 +1,4 @@
-"""Options shared by the commands on models."""
+"""Options shared by the commands that work on models."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _size(text: str) -> str | tuple[int, int]:
 
 
 def _policy(text: str) -> str:
-    """Check the path of a policy file."""
+    """Check that a policy file's path ends in .json, and return it."""
     if not text.endswith(".json"):
         raise argparse.ArgumentTypeError(f"expected a file that ends in .json, given '{text}'")
     return text
 
 
 def precision_of(arguments: argparse.Namespace) -> Any:
-    """Return the precision or policy file given by the options; fp32 by default. Raise InputError if both are given."""
+    """Return the precision or policy file that the options specify; fp32 by default. Raise InputError if both are specified."""
     if arguments.policy and arguments.precision is not None:
         raise InputError("--policy says the precision of every node: --precision does not go with it")
     return arguments.policy or arguments.precision or DEFAULT_PRECISION
@@ -53,14 +53,14 @@ def _dimension(text: str) -> tuple[str, int]:
 
 
 def positive(text: str) -> int:
-    """Parse a positive integer. Raise ArgumentTypeError."""
+    """Parse a positive integer. Raise ArgumentTypeError for other text."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
     return int(text)
 
 
 def runs(text: str) -> int:
-    """Parse a number of runs, at least 2 so that they can be compared. Raise ArgumentTypeError."""
+    """Parse a number of runs, at least 2 so that they can be compared. Raise ArgumentTypeError for other text."""
     if not text.isdigit() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"expected a number of runs from 2 on, given '{text}'")
     return int(text)

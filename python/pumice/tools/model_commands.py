@@ -1,4 +1,4 @@
-"""Helpers shared by the commands on models."""
+"""Helpers shared by the commands that work on models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_model(arguments: argparse.Namespace) -> Model:
-    """Load the model on the device and at the precision given by the options."""
+    """Load the model on the device and at the precision that the options specify."""
     from ..model.model import Model
 
     context = Context(arguments.device) if arguments.device else None
@@ -31,7 +31,9 @@ def load_model(arguments: argparse.Namespace) -> Model:
 def model_inputs(
     model: Model, arguments: argparse.Namespace, generate: Generate | None = None
 ) -> tuple[tuple[Array, ...], Generated]:
-    """Return the inputs in graph order, and which were generated; `generate`: creates inputs if none are given."""
+    """Return the inputs in graph order, and which of them were generated. generate: a function that creates inputs if
+    none are specified.
+    """
     from ..model.inputs import Generated, from_files, generated
 
     if arguments.input:
@@ -52,7 +54,7 @@ def model_inputs(
 
 @contextlib.contextmanager
 def telling(made: Generated) -> Iterator[None]:
-    """Add to an error the sizes that were filled in by default."""
+    """Append the sizes that were chosen by default to an error's message."""
     try:
         yield
     except Error as error:
@@ -75,7 +77,7 @@ def device_line(model: Model) -> str:
 
 
 def model_record(model: Model) -> dict[str, Any]:
-    """Return a JSON record of the model and its device."""
+    """Return a JSON-compatible record of the model and its device."""
     device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
     record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
     return record if model.seed is None else {**record, "seed": model.seed}

@@ -36,7 +36,7 @@ class _Failure:
 
 
 class _Assembly:
-    """The driver's disassembly of a kernel, or its SPIR-V below the reason why there is none."""
+    """The driver's disassembly of a kernel, or else its SPIR-V below the reason why there is no disassembly."""
 
     def __init__(self, kernel: Kernel) -> None:
         try:
@@ -136,7 +136,7 @@ class GlslMagics(Magics):
         spec = _pairs("--spec", options.spec, _number)
         try:
             kernel = Kernel(
-                f"\n{cell}",  # the magic's line counts too, so that messages have the cell's line numbers
+                f"\n{cell}",  # an empty line for the magic's line, so that messages have the cell's line numbers
                 namespace[options.context] if options.context else None,
                 name=options.name,
                 macros=macros,
@@ -174,7 +174,7 @@ class GlslMagics(Magics):
         namespace = self.shell.user_ns
         return {
             str(one.arg): eval(compile(ast.Expression(one.value), option, "eval"), namespace) for one in tree.keywords
-        }  # evaluated like a cell
+        }  # the text is evaluated like a cell
 
     def _profile(self, kernel: Kernel, text: str) -> Profile:
         """Profile one call, after a warm-up call."""

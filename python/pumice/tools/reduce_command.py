@@ -1,4 +1,4 @@
-"""The command `pumice reduce`: find the smallest part of a model that still fails."""
+"""The command `pumice reduce`: find the smallest subgraph of a model that still fails."""
 
 from __future__ import annotations
 

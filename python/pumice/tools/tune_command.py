@@ -1,4 +1,4 @@
-"""The command `pumice tune MODEL`: measure the kernel variants that a model's steps can use."""
+"""The command `pumice tune MODEL`: benchmark the kernel variants that a model's steps can use."""
 
 from __future__ import annotations
 

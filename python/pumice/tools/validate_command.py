@@ -134,7 +134,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Run the command; return exit status 1 if anything is wrong or unproved."""
+    """Run the command; return exit status 1 if any result is wrong or unproved."""
     _check(arguments)
     precisions = arguments.precision or [None]
     several = arguments.device == _ALL or len(precisions) > 1
@@ -151,7 +151,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check the options before any work begins. Raise InputError."""
+    """Check the options before any work begins. Raise InputError for options that contradict each other or name unusable files."""
     if arguments.data and (arguments.input or arguments.dim or image_options(arguments)):
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
     precision_of(arguments)  # rejects both options together
@@ -173,7 +173,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _guarded(arguments: argparse.Namespace) -> ValidationReport:
-    """Validate one of several devices; if it cannot run the model, report it as unproved and continue."""
+    """Validate on one of several devices; if it cannot run the model, report it as unproved and continue."""
     from ..validation.report import ValidationReport
     from ..validation.rows import Finding, ValidationRow
 
@@ -227,7 +227,7 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
 
 
 def _limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
-    """Return the accuracy limit of all outputs, or limits by output."""
+    """Return the accuracy limit for all outputs, or limits by output name."""
     given: dict[str, float] = dict(arguments.accuracy)
     if "" not in given:
         return given or None
@@ -237,7 +237,7 @@ def _limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
 
 
 def _cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], Generated]:
-    """Return the cases, and which inputs were generated."""
+    """Return the test cases, and which inputs were generated."""
     from ..model.data_sets import DataSet, in_folder
     from ..model.inputs import Generated
     from ..validation.inputs import generated_inputs

@@ -1,4 +1,4 @@
-"""The torch.compile backend: runs captured graphs as pumice models on views of the tensors."""
+"""The torch.compile backend, which runs captured graphs as pumice models on views of the tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .numbers import host_function, host_nodes, key_of
 from .shared_model import SharedModel
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
-_MOST_NUMBERS = 32  # distinct int and float values to keep models for
+_MOST_NUMBERS = 32  # maximum distinct sets of int and float values for which models are kept
 _told: set[str] = set()  # logged reasons for eager runs; each is logged once per process
 
 
@@ -27,10 +27,10 @@ def backend(
 
     The graph is exported to ONNX by torch's exporter on its first call and then loaded. CPU tensors are read in place, and results are
     tensors of the memory that receives the device's results; dynamic sizes stay dynamic. CUDA tensors must be on the context's GPU. Those
-    in memory of pumice.empty(share="cuda") are read in place, others are copied there on the GPU; results are in such memory. The GPU
-    orders the model with torch's current stream, without waiting on the host. Weights are the model's constants. The model reloads when
-    torch's version counter changes: in-place under no_grad, load_state_dict, or a replaced tensor. In-place changes through `.data` or an
-    array of the same memory are not detected.
+    in memory of pumice.empty(share="cuda") are read in place, others are first copied to such memory on the GPU; results are in such
+    memory, too. The GPU orders the model with torch's current stream, without waiting on the host. Weights are the model's constants. The
+    model reloads when torch's version counter changes: in-place under no_grad, load_state_dict, or a replaced tensor. In-place changes
+    through `.data` or an array of the same memory are not detected.
     options: "fallback": True makes torch run a graph that pumice cannot run, and logs the reason once; otherwise it is rejected. "context",
     "precision", "fuse", "deterministic" and "check_indices" are as in pumice.load.
     Raise UnsupportedError at the call, listing what cannot run: operators without ONNX equivalent, graphs that write to their arguments,
@@ -60,7 +60,7 @@ class _Compiled:
         self._signature = signature
         self._options = options
         self._fallback = fallback
-        self._refusals: dict[tuple[Any, ...], str] = {}  # by the numbers of the rejected model
+        self._refusals: dict[tuple[Any, ...], str] = {}  # reason by key, for models that were rejected
         self._models: dict[tuple[Any, ...], list[Any]] = {}
         self._weights: list[tuple[int, int]] = []
         self._kept: list[Any] = []  # storage of the weights, so that their addresses are not reused
@@ -75,7 +75,7 @@ class _Compiled:
             node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
         )
         self._on_host = host_function(graph, signature.results)
-        self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call passes others
+        self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call passes other values
         self._opens_floats = not on_cuda and bool(signature.floats)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -120,10 +120,10 @@ class _Compiled:
         return self._given(arguments, results)
 
     def _key(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[int]]:
-        """Return the int and float values a model is built for, and the floats that become its inputs instead.
+        """Return the int and float values for which a model is built, and the floats that become its inputs instead.
 
-        Floats of a module (such as an epsilon) never vary and are folded. Floats that do vary become inputs if the exporter can; if an
-        operator has them as attributes, there is one model per value.
+        Floats of a module (such as an epsilon) never vary and are folded. Floats that vary become inputs if the exporter supports that; if
+        an operator has them as attributes, there is one model per value.
         """
         ints = tuple(arguments[i] for i in self._signature.free_numbers)
         floats = tuple(key_of(arguments[i]) for i in self._signature.floats)
@@ -134,7 +134,7 @@ class _Compiled:
         return (ints, floats), ()
 
     def _checked(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the results of a graph without outputs. Raise UnsupportedError if its purpose is to write to arguments."""
+        """Return the results of a graph without outputs. Raise UnsupportedError if the graph writes to its arguments."""
         if not self._is_idle:
             exported(*self._module(arguments))
             self._is_idle = True
@@ -165,7 +165,7 @@ class _Compiled:
         return _results(model(*(arrays[place] for place in places)))
 
     def _known(self, key: tuple[Any, ...]) -> list[Any]:
-        """Return the models of these numbers, and mark them as most recently used."""
+        """Return the models built for these numbers, and mark them as most recently used."""
         known = self._models.pop(key, [])
         self._models[key] = known
         if len(self._models) > _MOST_NUMBERS:
@@ -174,7 +174,7 @@ class _Compiled:
         return known
 
     def _made(self, arguments: Sequence[Any], open_floats: Sequence[int]) -> tuple[Any, list[int]]:
-        """Return a model for these arguments, and which of the graph's inputs are the model's, in order."""
+        """Return a model for these arguments, and the positions of the graph's inputs that the model has, in order."""
         names = [self._signature.parameters[i].name for i in (*self._signature.inputs, *open_floats)]
         model = loaded(*self._module(arguments, open_floats), self._options)
         return SharedModel(model) if self._on_cuda else model, [names.index(one.name) for one in model.inputs]

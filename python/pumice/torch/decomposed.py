@@ -14,7 +14,7 @@ Linear = tuple[Any, Any]  # weight and bias
 
 
 def _attention(x: Any, heads: int, into: Linear, out: Linear, masked: Any) -> Any:
-    """Return the self-attention of x; masked: True where a query must not attend to a key, broadcast to the scores."""
+    """Return the self-attention of x; masked: True where a query must not attend to a key, broadcastable to the scores."""
     batch, length, width = x.shape
     parts = torch.nn.functional.linear(x, *into).chunk(3, -1)
     q, k, v = (part.reshape(batch, length, heads, width // heads).transpose(1, 2) for part in parts)
@@ -31,11 +31,11 @@ def _masked(mask: Any, mask_type: int | None) -> Any:
     if mask is None:
         return None
     hidden = mask if mask.dtype == torch.bool else mask != 0
-    if mask_type == 0:  # queries and keys
+    if mask_type == 0:  # [queries, keys]
         return hidden
-    if mask_type == 1:  # batch and keys
+    if mask_type == 1:  # [batch, keys]
         return hidden[:, None, None, :]
-    if mask_type == 2:  # batch, heads, queries and keys
+    if mask_type == 2:  # [batch, heads, queries, keys]
         return hidden
     raise UnsupportedError(
         f"aten._transformer_encoder_layer_fwd with a mask of type {mask_type}; "

@@ -22,15 +22,15 @@ _MOST_INLINE_BYTES = 1 << 30  # half of protobuf's limit of 2 GiB; larger models
 class Parameter:
     """One argument of a captured graph.
 
-    kind: "weight" (a parameter or buffer of the module, a constant of the model), "tensor" (an input), "number" (a size or int passed along
-    with the tensors) or "float" (passed by torch as a one-element tensor). varying: dynamic axes of a tensor. is_used: whether an operator
-    on tensors depends on it.
+    kind: "weight" (a parameter or buffer of the module, which becomes a constant in the model), "tensor" (an input), "number" (a size or
+    int passed along with the tensors) or "float" (passed by torch as a one-element tensor). varying: dynamic axes of a tensor. is_used:
+    whether an operator on tensors depends on it.
     """
 
     name: str
     kind: str
     varying: tuple[int, ...] = ()
-    size_of: tuple[int, int] | None = None  # if the number is the size of an argument: its position and axis
+    size_of: tuple[int, int] | None = None  # (position, axis) of the argument whose size this number is
     is_used: bool = True
 
 
@@ -57,14 +57,14 @@ class Signature:
 
     @property
     def free_numbers(self) -> list[int]:
-        """Positions of ints that are not the size of a tensor: the model is exported once per value."""
+        """Positions of ints that are not a tensor's size: the model is exported once per value."""
         return [
             i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None and one.is_used
         ]
 
     @property
     def floats(self) -> list[int]:
-        """Positions of floats that operators on tensors depend on: constants or inputs of the model."""
+        """Positions of floats on which tensor operators depend: constants or inputs of the model."""
         return [i for i, one in enumerate(self.parameters) if one.kind == "float" and one.is_used]
 
 
@@ -175,7 +175,7 @@ def _put(root: torch.nn.Module, name: str, value: Any) -> None:
 
 
 def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signature: Signature) -> None:
-    """Copy the nodes that compute tensors; numbers that are only results are computed on the host."""
+    """Copy the nodes that compute tensors; numbers that only the results need are computed on the host."""
     skipped = host_nodes(graph) - used_nodes(graph)
     for node in graph.graph.nodes:
         if node.op == "output":
@@ -193,9 +193,9 @@ def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signatu
 
 
 def exported(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any]) -> Any:
-    """Return the module exported by torch.export, without parts that ONNX cannot express. Raise UnsupportedError listing problems."""
+    """Return the program from torch.export, decomposed to operators that ONNX can express. Raise UnsupportedError listing all problems."""
     axes = [signature.parameters[position].varying for position in signature.inputs]
-    axes += [()] * (len(inputs) - len(axes))  # floats
+    axes += [()] * (len(inputs) - len(axes))  # floats have no dynamic axes
     shapes = tuple(dict.fromkeys(one, torch.export.Dim.AUTO) for one in axes)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes if any(shapes) else None, strict=False)
     program = program.run_decompositions(DECOMPOSED)  # in-place writes become results of the signature

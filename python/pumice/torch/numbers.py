@@ -1,4 +1,4 @@
-"""Numbers in a captured graph: sizes, ints and floats, and results computed only from them."""
+"""Find the numbers in a captured graph: sizes, ints and floats, and results computed only from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def host_nodes(graph: Any) -> set[Any]:
 
 
 def used_nodes(graph: Any) -> set[Any]:
-    """Return the nodes that operators on tensors depend on; results do not count as uses."""
+    """Return the nodes on which tensor operators depend; results do not count as uses."""
     on_host = host_nodes(graph)
     used: set[Any] = set()
     for node in reversed(graph.graph.nodes):
@@ -65,7 +65,7 @@ def host_function(graph: Any, kinds: Sequence[Any]) -> Callable[..., tuple[Any, 
 
 
 def key_of(value: Any) -> Any:
-    """Return a dictionary key of a number: floats by bits, because -0.0 equals 0.0 and NaN equals nothing."""
+    """Return a dictionary key for a number; floats are keyed by bits, because -0.0 equals 0.0 and NaN equals nothing."""
     if isinstance(value, torch.Tensor):
         return float(value.item()).hex()
     return value

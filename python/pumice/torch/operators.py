@@ -1,4 +1,4 @@
-"""Kernels as custom operators of torch."""
+"""Wrap kernels as custom operators for torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..device.sharing import Order
 from .arrays import array_of_tensor
 from .sharing import current_stream, dtype_name, not_shared, pool_of, shared_tensor_of
 
-# An output: the name of the input whose shape and dtype it has, or a callable from the inputs to (shape, torch.dtype).
+# The type of an output: the name of an input with the same shape and dtype, or a callable from the inputs to (shape, torch.dtype).
 Output = str | Callable[..., tuple[Sequence[Any], Any]]
 
 
@@ -24,8 +24,8 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
     name: "namespace::operator", as for torch.library.custom_op. inputs: the kernel's read-only arrays, in argument order. outputs: the
     arrays that the kernel fills, each with the name of an input of the same shape and dtype, or a callable from the inputs to its shape and
     torch.dtype. One output is returned as a tensor, several as a tuple. The kernel runs one invocation per element of the first output.
-    Non-contiguous tensors are copied first. CUDA tensors must be in memory of pumice.empty(share="cuda"), and so are the results: nothing
-    is copied, and the GPU orders the kernel with torch's current stream, without waiting on the host.
+    Non-contiguous tensors are copied first. CUDA tensors must be in memory from pumice.empty(share="cuda"), and the results are in such
+    memory, too: nothing is copied, and the GPU orders the kernel with torch's current stream, without waiting on the host.
     The operator raises the errors of the kernel's call, UnsupportedError for a tensor that is not strided, is in unshared CUDA memory or
     requires a gradient, and torch's NotImplementedError for a tensor on another device. It has no gradient; use register_autograd of the
     result to add one.
@@ -69,7 +69,7 @@ class _Operator:
         ]
 
     def refuse_gradients(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Reject gradients; torch calls this if one is requested."""
+        """Reject gradients. torch calls this function if a gradient is requested."""
         raise needs_gradient(next(name for name, one in zip(self._inputs, inputs, strict=True) if one.requires_grad))
 
     def fake(self, *tensors: Any) -> Any:
@@ -112,7 +112,8 @@ class _Operator:
 
 
 def _no_gradient(ctx: Any, *gradients: Any) -> Any:
-    raise UnsupportedError("an operator of a kernel has no gradient")  # the forward pass was rejected before
+    # normally not reached: the forward pass is rejected first
+    raise UnsupportedError("an operator of a kernel has no gradient")
 
 
 def _one_or_all(results: list[Any]) -> Any:

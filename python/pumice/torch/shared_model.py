@@ -1,4 +1,4 @@
-"""A model for torch.cuda tensors: recorded once on memory shared with CUDA, then replayed."""
+"""Run a model on torch.cuda tensors: record it once on memory shared with CUDA, then replay it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..device.sharing import Order, cuda_side, empty_shared
 from ..model.model import Model
 from .sharing import current_stream, dtype_name, shared_tensor_of, view_of
 
-_MOST_RECORDINGS = 16  # per model; each holds the memory of its results
+_MOST_RECORDINGS = 16  # recordings per model; each keeps the memory of its results allocated
 
 
 class _Recording:
-    """The model's dispatches recorded for specific buffers. stages: staging views of copied inputs, by index."""
+    """The model's dispatches recorded for specific buffers. stages: input index -> torch view of the staging buffer, for copied inputs."""
 
     def __init__(self, key: Any, commands: CommandList, stages: dict[int, Any], results: list[Tensor]) -> None:
         self.key, self.commands, self.stages, self.results = key, commands, stages, results
@@ -31,10 +31,10 @@ class _Recording:
 
 
 class SharedModel:
-    """A model on torch.cuda tensors. Inputs outside shared memory are copied there on the GPU; results are in shared memory."""
+    """A model on torch.cuda tensors. Inputs outside shared memory are copied into it on the GPU; results are in shared memory."""
 
     def __init__(self, model: Model) -> None:
-        """Raise UnsupportedError for a model with host sync points."""
+        """Raise UnsupportedError for a model with control flow, host sync points or check_indices."""
         self._model, self._program = model, model.program
         if self._program.has_control_flow:
             raise UnsupportedError(
@@ -55,7 +55,7 @@ class SharedModel:
         self._model.close()
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
-        """Return the results, in memory shared with pumice, ordered on torch's current stream. Does not wait on the host.
+        """Return the results, in memory shared with pumice, ordered on torch's current stream, without waiting on the host.
 
         Raise BindingError for an unsupported shape or dtype, UnsupportedError for a tensor on another GPU.
         """
@@ -111,9 +111,7 @@ class SharedModel:
         results = [empty_shared(slot.desc.shape, slot.desc.dtype, context) for slot in compiled.outputs if slot.desc]
         table = BindingTable(compiled)
         names = [value.name for value in (*self._program.inputs, *self._program.outputs)]
-        table.bind(
-            **dict(zip(names, (*inputs, *results), strict=True))
-        )  # weights are initialised, and bound to nothing
+        table.bind(**dict(zip(names, (*inputs, *results), strict=True)))  # weights have data already, and are not bound
         if compiled.binding_properties.temporary_bytes:
             table.bind_temporary(self._room(compiled.binding_properties.temporary_bytes))
         if compiled.binding_properties.persistent_bytes:
@@ -128,14 +126,14 @@ class SharedModel:
         return recording
 
     def _room(self, size: int) -> Buffer:
-        """Return scratch memory of the model; executions of one context share it in turn."""
+        """Return scratch memory for the model. Executions on one context run one after another, so they share it."""
         if self._arena is None or self._arena.bytes < size:
             self._arena = Buffer(self._program.context, size)
         return self._arena
 
 
 def _like(tensor: Any, name: str) -> Any:
-    """Return an array of the tensor's shape and dtype, without its elements."""
+    """Return a placeholder array with the tensor's shape and dtype, without its elements."""
     try:
         return np.broadcast_to(np.empty((), numpy_dtype(dtype_name(tensor))), tuple(tensor.shape))
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Torch tensors in memory that a context shares with CUDA, and ordering of work between torch and pumice."""
+"""Allocate torch tensors in memory that a context shares with CUDA, and order the work of torch and pumice."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _GRAIN = 512
 def ordered(stream: Any = None, context: Context | None = None) -> Order:
     """Return a context manager that runs kernels, command lists and models between torch's earlier and later work on a stream.
 
-    The GPU keeps the order without waiting on the host: a kernel called with Tensors only returns at once. Applies to submissions of the
-    calling thread. stream: a torch.cuda.Stream; None for the current stream. context: the default context if omitted. Raise
-    UnsupportedError naming what is missing, BindingError (K5) for a stream of another GPU, and StateError if nested in an order with
-    another stream.
+    The GPU keeps the order without waiting on the host: a call to a kernel with only Tensors as arguments returns at once. Applies to
+    submissions of the calling thread. stream: a torch.cuda.Stream; None for the current stream. context: the default context if omitted.
+    Raise UnsupportedError naming the missing driver, device or function, BindingError (K5) for a stream on another GPU, and StateError if
+    nested in an order with another stream.
     """
     on = checked_context(context) or default_context()
     number = cuda_side(on).primary.number
@@ -53,7 +53,7 @@ def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
     """Return the Tensor that aliases a torch.cuda tensor; None if the context does not share its memory."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         return None
-    if tensor.numel() == 0:  # has no address
+    if tensor.numel() == 0:  # an empty tensor has no address
         return empty_shared(list(tensor.shape), dtype_name(tensor), context)
     return _pumice.shared_tensor(
         context, tensor.data_ptr(), dtype_name(tensor), list(tensor.shape), list(tensor.stride())
@@ -61,7 +61,7 @@ def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
 
 
 def not_shared(tensor: Any, name: str) -> UnsupportedError:
-    """Return the error for a torch.cuda tensor in memory that is not shared."""
+    """Return the error to raise for a torch.cuda tensor in memory that is not shared."""
     return UnsupportedError(f"'{name}' lies on '{tensor.device}' in memory that pumice does not share: {_ADVICE}")
 
 
@@ -71,11 +71,11 @@ def view_of(tensor: Tensor) -> Any:
 
 
 class SharedPool:
-    """A caching allocator of shared memory: buffers dropped by torch are reused on the same stream, as torch does."""
+    """A caching allocator for shared memory: like torch's, it reuses buffers that torch has dropped on the same stream."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[tuple[int, int], list[Buffer]] = {}  # by stream and bytes
+        self._made: dict[tuple[int, int], list[Buffer]] = {}  # (stream, size in bytes) -> buffers
 
     def empty(self, shape: Sequence[int], dtype: str, context: Context, stream: int) -> tuple[Tensor, Any]:
         """Return an uninitialised Tensor and the torch.cuda tensor that aliases it; its memory is in use until the latter is dropped."""
@@ -93,7 +93,7 @@ class SharedPool:
         with self._lock:
             idle = self._trimmed()
             known.append(made)
-        del idle  # outside the lock: CUDA waits for its work when it frees memory
+        del idle  # outside the lock, because CUDA waits for its work when it frees memory
         return tensor, view
 
     def _trimmed(self) -> list[Buffer]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SEVERAL = (SequenceValue, OptionalValue)  # values represented by several tensors
 _NARROW = ("int4", "uint4", "int2", "uint2", "float4", "float8")  # prefixes of low-bit dtypes that few kernels can read
-_OWN_KERNELS = "pumice::Kernel"  # added only by load(kernels=): in a file it could name arbitrary paths to read
+_OWN_KERNELS = "pumice::Kernel"  # only load(kernels=) may add it: in a file, it could name arbitrary paths to read
 
 _has_operator = functools.lru_cache(1024)(_pumice.has_operator)  # the engine's operator table is constant
 
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Builder:
-    """Builds engine values by name. Continues after a rejected node to report everything unsupported."""
+    """Builds engine values by name. After a rejected node it continues, in order to report everything unsupported."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Builder:
     ) -> None:
         self.recipe = recipe
         self.float32: Float32Nodes | None = outer.float32 if outer else float32
-        self.composed = composed  # operator -> function that adds such a node
+        self.composed = composed  # operator -> function that adds a node with this operator
         self.outer = outer
         self.graph = Graph(name or recipe.name)
         self.values: dict[str, Made] = {}
         self.unsupported: list[str] = outer.unsupported if outer else list(recipe.unsupported)
         self.first_error: GraphError | None = None
-        self.made: set[str] = set()  # node outputs that are not yet outputs of a subgraph
-        # graphs already built, keyed by their recipes and operands
+        self.made: set[str] = set()  # node outputs that are not yet graph outputs
+        # Subgraphs that are already built, keyed by their recipes and operands.
         self.subgraphs: dict[Any, Any] = outer.subgraphs if outer else {}
         self.constants: Mapping[str, ConstantRecipe] = recipe.constants
         if outer:
@@ -80,7 +80,7 @@ class Builder:
         return None if constant is None else array_of(constant.raw, constant.dtype, constant.shape)
 
     def derived(self, name: str, dtype: str, shape: list[int], *form: Any, raw: Callable[[], Bytes]) -> Value:
-        """Return a constant of the file in another form, shared by all nodes that need it; `raw` returns its bytes."""
+        """Return a derived form of one of the file's constants, shared by all nodes that need it. raw: returns its bytes."""
         key = (name, dtype, *shape, *form)
         if key not in self._derived:
             label = self.free_name(f"{name} as {dtype}{shape}")
@@ -130,7 +130,10 @@ class Builder:
         return value
 
     def operands(self, node: NodeRecipe, least: int, most: int) -> list[Value]:
-        """Return the inputs of a node: `least` to `most`, none omitted. Raise GraphError, Refused."""
+        """Return the inputs of a node.
+
+        Raise GraphError unless there are `least` to `most`, none omitted; Refused if one could not be built.
+        """
         if not least <= len(node.inputs) <= most or "" in node.inputs:
             expected = f"{least}" if least == most else f"{least} to {most}"
             raise graph_error("node", node.name, f"expected {expected} inputs of {node.op}, given {node.inputs}")
@@ -179,7 +182,7 @@ class Builder:
         return f"node '{path}': operator {op}{': ' if node.unsupported else ''}{node.unsupported}"
 
     def refuse(self, node: NodeRecipe, why: str) -> Refused:
-        """Record why the node cannot be built, and return the exception to raise."""
+        """Record why the node cannot be built, and return the exception that the caller raises."""
         self.unsupported.append(f"node '{self.path(node)}': operator {node.qualified_op}: {why}")
         return Refused()
 
@@ -194,10 +197,10 @@ class Builder:
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
 
     def add_plain(self, node: NodeRecipe) -> None:
-        """Add a node that maps to a single engine node. Raise GraphError, UnsupportedError, Refused."""
+        """Add a node that maps to a single engine node. Raise the errors of Graph.add, and Refused if an input could not be built."""
         if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
             value = self.values.get(node.inputs[0])
-            # Identity of a value represented by several tensors adds no node
+            # the Identity of a value that consists of several tensors adds no node
             if isinstance(value, _SEVERAL):
                 self.keep(node.outputs, (value,))
                 return
@@ -228,7 +231,7 @@ class Builder:
         self.made.update(names)
 
     def add_nodes(self) -> None:
-        """Add the nodes of a subgraph. Raise Refused, GraphError."""
+        """Add the nodes of a subgraph. Raise the first GraphError; Refused if a node is unsupported."""
         before = len(self.unsupported)
         for node in self.recipe.nodes:
             self.add_node(node)
@@ -238,7 +241,7 @@ class Builder:
             raise Refused
 
     def made_values(self, node: NodeRecipe, name: str, kind: Kind) -> list[Value]:
-        """Return a subgraph output's parts as that kind; Identity nodes avoid inputs, constants and duplicates (rule B2.9)."""
+        """Return a subgraph output's parts as a kind. Identity nodes stand in for inputs, constants and duplicates (rule B2.9)."""
         value = self.operand(name)
         parts = parts_of(self, node, value, kind)
         if not kind.compound and name in self.made:
@@ -247,7 +250,10 @@ class Builder:
         return [self.helper(node, "Identity", part) for part in parts]
 
     def finish(self) -> Graph:
-        """Return the finished graph with its outputs. Raise UnsupportedError that lists everything unsupported, GraphError."""
+        """Set the outputs and return the graph.
+
+        Raise UnsupportedError that lists everything unsupported, GraphError if the model is invalid.
+        """
         if self.unsupported:
             raise unsupported_error(f"model '{self.recipe.name}'", list(dict.fromkeys(self.unsupported)))
         if self.first_error:
@@ -272,10 +278,10 @@ def build(
 ) -> Graph:
     """Build the engine's Graph of a recipe.
 
-    composed: operator -> function that adds such a node. progress: called with the number of nodes added and their
+    composed: operator -> function that adds a node with this operator. progress: called with the number of nodes added and their
     total.
-    float32: selects nodes of the file and collects the engine nodes built from them.
-    Raise UnsupportedError that lists everything unsupported, GraphError.
+    float32: selects nodes in the file and collects the engine nodes built from them.
+    Raise UnsupportedError that lists everything unsupported, GraphError if the model is invalid.
     """
     builder = Builder(recipe, composed, float32=float32)
     for value in recipe.inputs:

@@ -26,7 +26,7 @@ PACKED = ("data", "dims", "rows")
 
 
 class Kind(Fields):
-    """The type of a value; as text "float32", "sequence(float32)", "optional(sequence(float32))"."""
+    """The type of a value; written as "float32", "sequence(float32)", "optional(sequence(float32))"."""
 
     __slots__ = ()
     _fields = ("dtype", "sequence", "optional")
@@ -52,7 +52,7 @@ class Kind(Fields):
 
     @property
     def parts(self) -> list[tuple[str, str, list[int | None] | None]]:
-        """Name, dtype and shape of each tensor of the packed value."""
+        """(name, dtype, shape) of each tensor in the packed value."""
         element: list[tuple[str, str, list[int | None] | None]] = [("element", self.dtype, None)]
         if self.sequence:
             element = [("data", self.dtype, [None]), ("dims", "int64", [None]), ("rows", "int64", [None, 2])]
@@ -63,11 +63,11 @@ class Kind(Fields):
         return [f"{name}/{part}" if name else "" for part, _, _ in self.parts] if self.compound else [name]
 
     def joined(self, other: Kind) -> Kind:
-        """Return this kind, optional if either kind is."""
+        """Return this kind, made optional if either kind is optional."""
         return self._replace(optional=self.optional or other.optional)
 
     def packed(self, parts: Iterator[Value]) -> Made:
-        """Return the value that consists of these parts."""
+        """Build the value from its parts."""
         has = next(parts) if self.optional else True
         if not self.sequence:
             element: Value | SequenceValue = next(parts)
@@ -100,10 +100,10 @@ class SequenceValue:
         self.dtype = dtype
         self.items = items
         self._packed = packed
-        self.rank = common_rank(items) if items else None  # common rank of all tensors, if known
+        self.rank = common_rank(items) if items else None  # common rank of the items, if known
 
     def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
-        """Return the packed sequence as (data, dims, rows); the first call adds the nodes that pack it."""
+        """Return the packed sequence as (data, dims, rows). The first call adds the nodes that pack it."""
         if self._packed is None:
             made = [packed_item(builder, node, item) for item in self.items or ()]
             if not made:
@@ -197,7 +197,7 @@ def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> lis
 
 
 def packed_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
-    """Pack a sequence of arrays: all elements, all sizes, and (rank, size) of each."""
+    """Pack a sequence of arrays: all elements, all sizes, and each array's rank and element count."""
     data = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
     dims = [size for array in arrays for size in array.shape]
     rows = [[array.ndim, array.size] for array in arrays]

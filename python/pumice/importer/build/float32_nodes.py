@@ -1,4 +1,4 @@
-"""Find the engine's nodes that come from nodes of the file that must compute in float32."""
+"""Find the engine's nodes that were built from nodes in the file that must compute in float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class Float32Nodes:
     """Collects the names, as used in reports, of all engine nodes built from the selected nodes.
 
-    `wants` is called once per node of the file, with the node and its name prefixed by the enclosing graphs' names.
+    `wants` is called once per node in the file, with the node and its name, which is prefixed with the enclosing
+    graphs' names.
     """
 
     def __init__(self, wants: Callable[[NodeRecipe, str], bool]) -> None:

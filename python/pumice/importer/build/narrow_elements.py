@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..file.recipe import ConstantRecipe, NodeRecipe
     from .builder import Builder
 
-# Low-bit dtype -> (its ONNX number, a wider dtype, that dtype's ONNX number). float16 represents all these floats.
+# Low-bit dtype -> (its ONNX number, a wider dtype, that dtype's ONNX number). float16 represents all low-bit floats exactly.
 _WIDER = {
     "float8_e4m3fn": (17, "float16", 10),
     "float8_e4m3fnuz": (18, "float16", 10),
@@ -60,7 +60,7 @@ _ONLY_SHAPES = ("Shape", "Size")
 
 
 def narrow_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
-    """Return the dtype of the elements that the node moves if it is a low-bit one; else ""."""
+    """Return the dtype of the elements that the node moves if it is a low-bit dtype; else ""."""
     if node.domain or node.op not in _MOVES:
         return ""
     first = (_MOVES[node.op] or (0,))[0]
@@ -69,7 +69,7 @@ def narrow_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
 
 
 def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], names: list[str]) -> tuple[Value, ...]:
-    """Return the outputs of a node that moves low-bit elements. Raise GraphError, UnsupportedError."""
+    """Add a node that moves low-bit elements and return its outputs. Raise the errors of Graph.add."""
     dtype = narrow_dtype(node, inputs)
     number, wide, wide_number = _WIDER[dtype]
     if (folded := _folded(builder, node, dtype)) is not None:
@@ -115,7 +115,7 @@ def _folded(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
         codes = array_of(given.raw, dtype, given.shape)
         order = integers(node, "perm") or [*range(codes.ndim)][::-1]
         if sorted(order) != [*range(codes.ndim)]:
-            return None  # the engine rejects it
+            return None  # the engine rejects the node
         turned = np.ascontiguousarray(np.transpose(codes, order).view(np.uint8))
         return builder.graph.constant_bytes(
             packed_codes(turned, BITS[dtype]), dtype, list(turned.shape), node.outputs[0]

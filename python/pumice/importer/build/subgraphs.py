@@ -19,7 +19,10 @@ SINGLE = np.array([1])  # the shape of conditions and counts in the engine's con
 
 
 def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
-    """Return the subgraphs in these attributes. Raise GraphError if one is missing, Refused if they are unsupported."""
+    """Return the subgraphs in a node's attributes.
+
+    Raise GraphError if one is missing, Refused if one is unsupported.
+    """
     recipes = []
     reasons = []
     for attribute in attributes:
@@ -35,7 +38,9 @@ def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[R
 
 
 def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
-    """Return everything unsupported in a subgraph. Nothing is built, because its outer-scope values may not exist."""
+    """Return all unsupported features in a subgraph. The subgraph is not built, because its outer-scope values may not
+    exist.
+    """
     reasons = [f"graph '{path}': {reason}" for reason in recipe.unsupported]
     for node in recipe.nodes:
         if reason := builder.unsupported_node(node, f"{path}/{node.name}"):
@@ -46,13 +51,13 @@ def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
 
 
 def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Made]:
-    """Return the outer-scope values that subgraphs use, except constants, which they hold themselves."""
+    """Return the outer-scope values that subgraphs use, except constants, which each subgraph contains itself."""
     names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
     return {name: builder.operand(name) for name in names if name not in builder.constants}
 
 
 def inner_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe) -> Builder:
-    """Return a Builder for a node's subgraph in this role."""
+    """Return a Builder for a node's subgraph. role: such as "then" or "body", for the graph's name."""
     return Builder(recipe, builder.composed, f"{builder.path(node)}.{role}", builder)
 
 
@@ -78,7 +83,7 @@ def add_captured(inner: Builder, values: dict[str, Made]) -> None:
 
 
 def signature(values: dict[str, Made]) -> tuple[Any, ...]:
-    """Return names, kinds and shapes of captured values: subgraphs with equal signatures are built once."""
+    """Return the names, kinds and shapes of captured values: a subgraph is built only once for equal signatures."""
     return tuple(
         (name, str(kind_of(value)), *((leaf.dtype, leaf.shape) for leaf in leaves(value)))
         for name, value in values.items()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INT64 = 7  # TensorProto.DataType
 FIXED_ROOM = "pumice.fixed_room"  # attribute of GroupQueryAttention for a static KV cache: see _begin
-INT8_CACHE = "pumice.int8_cache"  # attribute that goes with FIXED_ROOM: see _grouped_in_int8
+INT8_CACHE = "pumice.int8_cache"  # attribute that accompanies FIXED_ROOM for int8 caches: see _grouped_in_int8
 _ZERO, _ONE = np.array(0), np.array(1)
 _FIRST, _SECOND, _LAST = np.array([0]), np.array([1]), np.array([-1])
 _MERGED = np.array([0, 0, -1])  # the shape [batch, seq, heads * head_size]
@@ -57,7 +57,7 @@ class _Attention:
                 raise self.refuse(f"{name}={self.node.attributes[name]}")
 
     def refuse_past_alone(self, *past: Value | None) -> None:
-        """Reject a past without both present outputs: ONNX Runtime then reads memory that it has not written."""
+        """Raise Refused for a past without both present outputs: ONNX Runtime then reads memory that it has not written."""
         if any(one is not None for one in past) and len([name for name in self.node.outputs[1:3] if name]) < 2:
             raise self.refuse(
                 "past_key and past_value without the outputs present_key and present_value; add both outputs"
@@ -99,7 +99,7 @@ class _Attention:
         return self.add("Slice", value, np.array([begin]), np.array([begin + size]), np.array([axis]))
 
     def places(self, count: Value) -> Value:
-        """Return 0, 1, .. as int64[count]."""
+        """Return 0, 1, ... as int64[count]."""
         return self.add("Range", _ZERO, self.add("Reshape", count, np.zeros(0, np.int64)), _ONE)
 
     def as_int64(self, value: Value) -> Value:
@@ -136,7 +136,7 @@ class _Attention:
     def _within(self, mask: Value, batch: Value, keys: Value) -> Value:
         """Return the mask of key lengths [batch], or of ends and starts [2 * batch].
 
-        Other lengths are rejected: here if known, otherwise at bind time by the nodes named after this check.
+        Masks of other lengths are rejected: here if the length is known, otherwise at bind time by nodes that are named after this check.
         """
 
         def checked(op: str, *inputs: Value | Array, **attributes: Any) -> Value:
@@ -147,7 +147,7 @@ class _Attention:
         images = self.add("Max", batch, _SECOND)  # 1 for an empty batch, for which Reshape could not infer -1
         ends = self.as_int64(mask)
         rows = checked("Reshape", ends, self.add("Concat", _LAST, images, axis=0))
-        # negative if there are more than two rows, which ConstantOfShape rejects
+        # negative if there are more than two rows; ConstantOfShape then rejects it
         missing = self.add("Sub", np.array([2]), self.length(rows, 0))
         zeros = checked("ConstantOfShape", self.add("Concat", missing, images, axis=0), value=np.array([0]))
         begins = self.add("Gather", self.add("Concat", rows, zeros, axis=0), _SECOND, axis=0)
@@ -177,7 +177,10 @@ def _attention(it: _Attention, q: Value, k: Value, v: Value, *more: Value | None
 
 
 def _rows(it: _Attention) -> tuple[Value, Value, Value]:
-    """Return queries, keys and values, which may be packed into one input. Raise GraphError."""
+    """Return the queries, keys and values, unpacking them if they share an input.
+
+    Raise GraphError if an input is missing but not packed.
+    """
     q, k, v = it.needed(0, "queries"), it.given(1), it.given(2)
     if k is None:
         if v is not None or it.rank(q, "queries") != 5:
@@ -260,7 +263,9 @@ def _self_attention(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _window(it: _Attention, mask: Value, rows: Value, keys: Value) -> Value:
-    """Slice a mask [batch, 1, max_seq, max_seq] to [batch, rows, keys]: the last `rows` of the first `keys`."""
+    """Slice a mask [batch, 1, max_seq, max_seq] to [batch, rows, keys]: the last `rows` of the first `keys` queries, and the first `keys`
+    keys.
+    """
     begins = it.add("Concat", it.add("Sub", keys, rows), _FIRST, axis=0)
     ends = it.add("Concat", keys, keys, axis=0)
     return it.add("Squeeze", it.add("Slice", mask, begins, ends, np.array([2, 3])), _SECOND)
@@ -296,7 +301,7 @@ def _rotary(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _from(it: _Attention, first: Value, batch: Value, rows: Value) -> Value:
-    """Return positions [batch, seq] counting up from the first token's, which all sequences may share."""
+    """Return positions [batch, seq] that count up from the first token's position, which all sequences may share."""
     counted = it.add("Add", it.add("Reshape", first, np.array([-1, 1])), it.places(rows))
     return it.add("Expand", counted, it.add("Concat", batch, rows, axis=0))
 
@@ -322,7 +327,7 @@ def _grouped_rows(it: _Attention, heads: int, groups: int) -> tuple[Value, Value
 def _cache(it: _Attention, past: Value | None, now: Value, total: Value | None, first: Value) -> Value:
     """Return the updated KV cache: `now` is written into `past` at position `first` of each sequence.
 
-    The result is grown to at least `total` positions; without a total the cache keeps its capacity.
+    The result is extended to at least `total` positions; without a total the cache keeps its capacity.
     """
     if past is None:
         return now
@@ -338,7 +343,7 @@ def _cache(it: _Attention, past: Value | None, now: Value, total: Value | None, 
 def _begin(it: _Attention, rows: Value) -> tuple[Value, Value | None]:
     """Return the cache position of each sequence's first new token, and the required cache length.
 
-    For a node to which pumice.text has added FIXED_ROOM, the positions are input 5 and the cache capacity is fixed;
+    If pumice.text has added FIXED_ROOM to the node, the positions are input 5 and the cache capacity is fixed;
     input 6 is then each sequence's length including the new tokens.
     """
     if number(it.node, FIXED_ROOM, 0):
@@ -350,7 +355,7 @@ def _begin(it: _Attention, rows: Value) -> tuple[Value, Value | None]:
 
 
 def _sink(it: _Attention, heads: int) -> Value | Array | None:
-    """Return the score of the attention sink, an extra key with a zero value, as [1, heads, 1, 1]; None without a sink."""
+    """Return the score of the attention sink, which is an extra key with a zero value, as [1, heads, 1, 1]; None without a sink."""
     given = it.given(11)
     shape = np.array([1, heads, 1, 1])
     if given is not None:

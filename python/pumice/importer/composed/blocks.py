@@ -44,8 +44,7 @@ def _order_of(builder: Builder, node: NodeRecipe, sizes: tuple[int, int]) -> Arr
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Weights [N, K] of `bits`, quantised in blocks along K with a scale and an optional zero point each; order: see
-    _order_of.
+    """Weights [N, K] of `bits`, quantised in blocks along K with a scale and an optional zero point each. order: see _order_of.
 
     The engine's matrix has `stored_bits`: its kernels support 4 and 8, so 2-bit codes are widened to 4.
     """
@@ -69,7 +68,7 @@ class _Blocks:
 
     @property
     def middle(self) -> int:
-        """The default zero point: half of the range."""
+        """The default zero point, half of the code range."""
         return 1 << self.bits - 1
 
     def matrix(self, raw: Bytes) -> Bytes:
@@ -88,7 +87,7 @@ class _Blocks:
         return bool((points != np.round(points)).any() or points.min() < 0 or points.max() >= 1 << self.bits)
 
     def points(self) -> bytes:
-        """Return the zero points as codes; half of the range if they are absent or fractional."""
+        """Return the zero points as codes; half of the code range if they are absent or fractional."""
         terms = (self.columns, self.blocks)
         if self.zeros is None or self.has_fractions():
             return packed_codes(np.full(terms, self.middle, np.uint8), self.stored_bits)

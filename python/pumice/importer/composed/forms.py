@@ -1,4 +1,4 @@
-"""Translate ONNX operators, or some of their forms, that expand to several engine nodes."""
+"""Translate ONNX operators that expand to several engine nodes, in some or all of their forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INT64 = 7  # TensorProto.DataType
 
 
 def _one_hot(builder: Builder, node: NodeRecipe) -> None:
-    """OneHot: cast indices and depth of other dtypes to int64."""
+    """Translate OneHot: cast indices and depth of other dtypes to int64."""
     converted = list(node.inputs)
     for i, name in enumerate(node.inputs[:2]):
         value = builder.tensor(name)
@@ -30,7 +30,7 @@ def _one_hot(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _cast_like(builder: Builder, node: NodeRecipe) -> None:
-    """CastLike as Cast: the target type is known here, and a constant stays a constant."""
+    """Translate CastLike to Cast: the target type is known at import, and constants stay constants."""
     _, like = builder.operands(node, 2, 2)
     to = ONNX_NUMBERS.get(str(like.dtype))
     if to is None:
@@ -46,7 +46,9 @@ def _rank(builder: Builder, node: NodeRecipe, value: Value) -> int:
 
 
 def _batch_normalization(builder: Builder, node: NodeRecipe) -> None:
-    """BatchNormalization; in training mode with batch statistics, which also update the running ones."""
+    """Translate BatchNormalization; in training mode it uses batch statistics, which also update the running
+    statistics.
+    """
     if node.attributes.get("training_mode", 0) == 0:
         builder.add_plain(node)
         return
@@ -76,7 +78,7 @@ def _batch_normalization(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
-    """DeformConv as a GEMM of the weights and deformable im2col (pumice::DeformColumns)."""
+    """Translate DeformConv to a GEMM of the weights and the deformable im2col matrix (pumice::DeformColumns)."""
     helper = builder.helper
     inputs = [builder.tensor(name) if name else None for name in node.inputs[:5]] + [None] * (5 - len(node.inputs))
     x, w, offset, bias, mask = inputs

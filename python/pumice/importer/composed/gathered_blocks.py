@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 INT64 = 7  # TensorProto.DataType
 _CODES = ("uint8", "uint4", "int4")
-# Dtypes of float tables, all exactly representable in float16, and their ONNX numbers.
+# dtype of a float table -> its ONNX number. float16 represents all of them exactly.
 _FLOATS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20, "float4_e2m1fn": 23}
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A block-quantised table; shape: of the codes.
+    """A block-quantised table. shape: the shape of the codes. dtype: the dtype of the codes.
 
-    Zero points are unsigned, one per byte; those of int4, and its codes, are 8 larger than in the file. A float table
-    has no zero points; dtype: its type.
+    Zero points are unsigned, one per byte; int4 zero points and codes are 8 larger than in the file. A float table has
+    no zero points.
     """
 
     dtype: str
@@ -47,7 +47,7 @@ def _axis(node: NodeRecipe, name: str, default: int, rank: int) -> int:
 
 
 def _constant_codes(builder: Builder, node: NodeRecipe, index: int, bits: int, last: int | None = None) -> Array:
-    """Return the codes of a constant input, one per byte; `last`: number of valid codes per uint8 row."""
+    """Return the codes of a constant input, one per byte. last: number of valid codes per uint8 row."""
     given = builder.constants.get(node.inputs[index])
     if given is None:
         raise builder.refuse(node, f"input {index} that is no constant")
@@ -92,7 +92,7 @@ def _table(builder: Builder, node: NodeRecipe) -> _Table:
         )
     shape = [*data.shape[:-1], data.shape[-1] * (8 // int(bits) if data.dtype == "uint8" else 1)] if data.shape else []
     gather, quantize = (_axis(node, name, i, len(shape)) for i, name in enumerate(("gather_axis", "quantize_axis")))
-    expected, block = [*shape], block or max(shape[quantize], 1)  # 0: a float table has one block
+    expected, block = [*shape], block or max(shape[quantize], 1)  # 0: each row of a float table is a single block
     expected[quantize] = -(-expected[quantize] // block)
     if is_float and all(size in (1, other) for size, other in zip(scales.shape, expected, strict=False)):
         scales = np.broadcast_to(scales, expected)
@@ -103,7 +103,10 @@ def _table(builder: Builder, node: NodeRecipe) -> _Table:
 
 
 def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
-    """Gather codes, zero points and scales with the same indices, then dequantise. Raise Refused, GraphError."""
+    """Gather codes, zero points and scales with the same indices, then dequantise.
+
+    Raise GraphError if the node is invalid, Refused if it is unsupported.
+    """
     table = _table(builder, node)
     indices, axis = builder.tensor(node.inputs[1]), table.gather_axis
     codes, of_blocks = _gathered_codes(builder, node, table, indices), indices
@@ -116,7 +119,7 @@ def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
         if zeros is not None:
             result = builder.helper(node, "Sub", result, builder.helper(node, "CastLike", zeros, scales))
         result = builder.helper(node, "Mul", result, scales)
-    else:  # count axes after the gathered one from the end, because the indices may have any rank
+    else:  # count the axes after the gathered axis from the end, because the indices may have any rank
         along = table.quantize_axis - (len(table.shape) if table.quantize_axis > axis else 0)
         result = builder.helper(node, "DequantizeLinear", codes, scales, zeros, axis=along, block_size=table.block)
     builder.keep_results(node, result)

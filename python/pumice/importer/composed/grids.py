@@ -1,4 +1,4 @@
-"""Translate AffineGrid, because ONNX's function body squeezes away the axis of a batch of one."""
+"""Translate AffineGrid. ONNX's function body cannot be used, because it squeezes away the batch axis of size 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE, FIRST = np.array([1]), np.array([0])
 
 
 def add_affine_grid(builder: Builder, node: NodeRecipe) -> None:
-    """AffineGrid: theta [N, A, A + 1] and A + 2 sizes -> coordinates [N, ..., A] in [-1, 1], the innermost axis first."""
+    """Add AffineGrid: theta [N, A, A + 1] and A + 2 sizes -> coordinates [N, ..., A] in [-1, 1], the innermost axis first."""
     if len(node.inputs) != 2:
         raise graph_error("node", node.name, f"expected theta and sizes, given {len(node.inputs)} inputs")
     theta, sizes = (builder.tensor(name) for name in node.inputs)
@@ -44,7 +44,7 @@ def add_affine_grid(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _steps(builder: Builder, node: NodeRecipe, size: Value) -> Value:
-    """Return coordinates in [-1, 1] along an axis: element centers, or with align_corners from first to last center."""
+    """Return coordinates along an axis. [-1, 1] spans the outer edges, or with align_corners the first to the last element's center."""
     helper = builder.helper
     count = helper(node, "Reshape", size, np.zeros(0, np.int64))
     places = helper(node, "Range", np.array(0), count, np.array(1))

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 INT32, INT64 = 6, 7  # TensorProto.DataType
 _ONE = np.array([1], np.int32)
 SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
-_MOST_BUFFER_BYTES = 64 << 20  # limit for a buffer whose rows may stay unused
+_MOST_BUFFER_BYTES = 64 << 20  # size limit for a scan output buffer whose rows may stay unused
 
 Shape = tuple["int | None", ...] | None
 Sizes: TypeAlias = "tuple[int, ...] | Value"
 
 
 class Element(NamedTuple):
-    """The type of one iteration's element of a scan output."""
+    """The type of the element that one iteration adds to a scan output."""
 
     dtype: str
     shape: Shape
@@ -60,7 +60,7 @@ class State(NamedTuple):
     shape: Shape
 
     def joined(self, other: Value) -> State:
-        """Return the state keeping the sizes on which both agree, None for the others."""
+        """Return the common type of two states: sizes on which both agree, None for the others."""
         if self.shape is None or other.shape is None or len(self.shape) != len(other.shape):
             return self._replace(shape=None)
         return self._replace(shape=tuple(a if a == b else None for a, b in zip(self.shape, other.shape, strict=True)))
@@ -72,7 +72,7 @@ class Body(NamedTuple):
     inner: Builder
     states: list[Value]
     elements: list[Element]
-    made: list[Value]  # the values of `elements`
+    made: list[Value]  # the body's values for `elements`
 
 
 def _shape_of(value: Value, declared: Scanned) -> Shape:
@@ -92,10 +92,10 @@ class LoopBuilder:
         self.node = node
         self.body = body
         self.inputs: list[InputRecipe] = []  # body inputs of the states
-        self.states: list[tuple[str, str, Kind]] = []  # name of each state in the body, name of the next one, its kind
+        self.states: list[tuple[str, str, Kind]] = []  # (name of the state in the body, name of the next state, kind)
         self.initial: list[Value] = []
         self.rows: int | Value | None = None  # maximum trip count, int64[1] if computed; None if unlimited
-        self.limit: Value | Array | None = None  # the same as int32[1]
+        self.limit: Value | Array | None = None  # maximum trip count as int32[1]
         self.goes_on: Value | Array | None = None  # initial condition; None if always true
         self.number = ""  # name of the iteration number in the body
         self.number_shape = SCALAR
@@ -103,13 +103,13 @@ class LoopBuilder:
         self.slices: list[Scanned] = []
         self.sliced: list[Value] = []
         self.given: list[Scanned] = []  # scan outputs that are used
-        self.elements: list[Element] = []  # types of `given`
+        self.elements: list[Element] = []  # element types of the scan outputs in `given`
         self.sizes: list[Sizes | None] = []
-        self.keeps_shapes = False  # reject iterations that change a state's shape
-        self.certain = False  # known sizes hold for all inputs of the model
+        self.keeps_shapes = False  # whether to reject iterations that change a state's shape
+        self.certain = False  # whether known sizes hold for all inputs of the model
 
     def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
-        """Add a state, or several for a sequence or an optional value. Raise GraphError."""
+        """Add a state, or several for a sequence or an optional value. Raise GraphError if the initial value has another kind."""
         kind, declared = kind_of(initial), Kind.of(given.dtype)
         if given.dtype and (kind.sequence or declared.sequence) and kind[:2] != declared[:2]:
             expected = f"'{given.name}': expected {declared} as its body declares"
@@ -240,7 +240,7 @@ class LoopBuilder:
     def _results_in(
         self, inner: Builder, own: dict[str, Value], made: list[Value], rows: list[Value], modes: list[bool]
     ) -> list[Value]:
-        """Return the next states of the scan outputs: a buffer with one more row (mode True), or all elements flat and their shape."""
+        """Return the scan outputs' next states: a buffer with one more row (mode True), or all elements flattened and their shapes."""
         node = self.node
         following = []
         left = iter(rows)
@@ -290,7 +290,7 @@ class LoopBuilder:
         return self._expected(zeros, element)
 
     def _expected(self, rows: Value, element: Element) -> Value:
-        """Return the rows, after giving the graph their likely shape as a hint."""
+        """Return the rows, after passing their likely shape to the graph as a hint."""
         if element.shape is not None:
             count = self.rows if isinstance(self.rows, int) and self.goes_on is None else None
             self.builder.graph.expect(rows, [count, *element.shape])
@@ -311,8 +311,8 @@ class LoopBuilder:
     def _sizes(self, trial: Body) -> list[Sizes | None]:
         """Return the sizes of each element: integers if certain, else a vector computed before the loop.
 
-        They are None if only an iteration can determine them. Sizes that are equal for some input sizes of the model
-        prove nothing, as in s % 2 or min(n, s).
+        They are None if only an iteration can determine them. Sizes that agree for some of the model's input sizes prove nothing, for
+        example s % 2 or min(n, s).
         """
         if self.certain:
             return [element.known for element in self.elements]
@@ -346,18 +346,18 @@ class LoopBuilder:
                 return None
         try:
             first = builder.graph.graft(value, operands, builder.helper_name(node, "first"))
-        except GraphError:  # the nodes cannot run on these sizes, or on any that are tried
+        except GraphError:  # the nodes cannot run on these sizes, or not on any of the sizes tried
             return None
         if first.shape is None and self.elements[j].shape is None:
             return None
-        if self.elements[j].shape is None:  # only the outer graph knows which sizes are equal
+        if self.elements[j].shape is None:  # the body does not know which sizes are equal, but the outer graph may
             self.elements[j] = self.elements[j]._replace(shape=first.shape)
         return builder.helper(node, "Shape", first)
 
     def _result(
         self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value
     ) -> Value:
-        """Return the scan output in ONNX's form; the first entries of `rows` are what the loop returned for it."""
+        """Return the scan output in ONNX's form. The first entries of `rows` are the loop's results for it."""
         helper, node = self.builder.helper, self.node
         known = element.known if self.certain else None
         value = rows[0]
@@ -393,7 +393,7 @@ class LoopBuilder:
     # ---- the node
 
     def add(self, names: list[str]) -> None:
-        """Add the loop. `names`: the states' names after the loop, then the names of `given`; "" for unused results."""
+        """Add the loop. names: names of the states after the loop, then of the scan outputs in `given`; "" for unused results."""
         kinds = [kind for _, _, kind in self.states]
         self._add(
             [part for name, kind in zip(names, kinds, strict=False) for part in kind.names(name)] + names[len(kinds) :]

@@ -26,7 +26,10 @@ _MOST_TRIPS = 2**31 - 1
 
 
 def _trip_count(loop: LoopBuilder, name: str) -> None:
-    """Set the loop's rows and limit from a trip count, clamped to 0 .. 2^31 - 1. Raise GraphError."""
+    """Set the loop's rows and limit from a trip count, clamped to 0 .. 2^31 - 1.
+
+    Raise GraphError if it is not one integer.
+    """
     builder, node = loop.builder, loop.node
     array = builder.array(name)
     if array is not None:
@@ -49,7 +52,7 @@ def _passes(node: NodeRecipe) -> bool:
 
 
 def _is_always_true(builder: Builder, body: Recipe) -> bool:
-    """Return whether the body's condition provably stays true once it is."""
+    """Return whether the body's condition provably stays true once it is true."""
     name = body.outputs[0].name
     sources = {output: node.inputs[0] for node in body.nodes if _passes(node) for output in node.outputs}
     while name in sources:
@@ -61,7 +64,7 @@ def _is_always_true(builder: Builder, body: Recipe) -> bool:
 
 
 def add_loop(builder: Builder, node: NodeRecipe) -> None:
-    """Add ONNX's Loop. Raise GraphError, Refused."""
+    """Add ONNX's Loop. Raise GraphError if the body does not fit the node, Refused if an optional input is omitted."""
     (body,) = subgraphs_of(builder, node, "body")
     inputs = node.inputs + [""] * (2 - len(node.inputs))
     states = len(inputs) - 2
@@ -114,7 +117,7 @@ def _directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
 
 
 def add_scan(builder: Builder, node: NodeRecipe) -> None:
-    """Add ONNX's Scan. Raise GraphError, Refused."""
+    """Add ONNX's Scan. Raise GraphError if the body does not fit the node, Refused if an input could not be built."""
     (body,) = subgraphs_of(builder, node, "body")
     slices = node.attributes.get("num_scan_inputs")
     if not isinstance(slices, int) or not 1 <= slices <= len(node.inputs) or "" in node.inputs:
@@ -144,9 +147,10 @@ def add_scan(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
-    """Set the loop's slices, as many as the first value has. Raise GraphError.
+    """Set the loop's slices, as many as the first value has. Raise GraphError if the numbers of slices differ or are
+    too large.
 
-    For a count unknown at build time, a Reshape fails at run time if it differs or is above 2^31 - 1.
+    If a number is unknown at build time, a Reshape fails at run time if it differs or exceeds 2^31 - 1.
     """
     builder, node = loop.builder, loop.node
     lengths: list[int | None] = []

@@ -25,7 +25,7 @@ _LEAST = np.array(1e-30, np.float32)  # lower bound of the norm, to avoid divisi
 def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
     """Return a numeric attribute, or its tensor "<name>_as_tensor", as a vector; empty if absent.
 
-    Raise GraphError for anything else.
+    Raise GraphError if it is anything else.
     """
     given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor", []))
     if isinstance(given, ConstantRecipe):
@@ -36,12 +36,12 @@ def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
 
 
 def only(builder: Builder, node: NodeRecipe) -> Value:
-    """Return the single input of a node. Raise GraphError."""
+    """Return the single input of a node. Raise GraphError if it has another number of inputs."""
     return builder.operands(node, 1, 1)[0]
 
 
 def real(builder: Builder, node: NodeRecipe, value: Value) -> Value:
-    """Return the value as a float type that the engine computes in. Raise Refused for float64."""
+    """Convert the value to a float type in which the engine computes. Raise Refused for float64."""
     if value.dtype == "float64":
         raise builder.refuse(node, "float64")
     return value if "float" in value.dtype else builder.helper(node, "Cast", value, to=FLOAT)
@@ -126,7 +126,7 @@ def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
-    """LabelEncoder and CategoryMapper: look up each element among the keys and return the matching value."""
+    """Translate LabelEncoder and CategoryMapper: look up each element among the keys and return the matching value."""
     given = {}
     for role in ("keys", "values"):
         for kind, dtype in (("int64s", "int64"), ("floats", "float32"), ("tensor", "")):
@@ -199,7 +199,7 @@ def _linear_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def class_labels(builder: Builder, node: NodeRecipe, name: str) -> Array:
-    """Return the integer labels of at least two classes. Raise Refused for fewer."""
+    """Return the integer labels of the classes. Raise Refused if there are fewer than two."""
     labels = numbers(node, name, "int64")
     if labels.size < 2:
         raise builder.refuse(node, f"{labels.size} class labels")
@@ -245,7 +245,7 @@ def _trees(builder: Builder, node: NodeRecipe, ensemble: Ensemble, targets: int,
 
 
 def _as_float(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
-    """Cast scores of float64 features to float32, the output type in the first three opsets."""
+    """Cast the scores for float64 features to float32, the output type in the first three opsets."""
     return builder.helper(node, "Cast", scores, to=FLOAT) if scores.dtype == "float64" else scores
 
 
@@ -264,7 +264,9 @@ def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
-    """TreeEnsembleClassifier: if all weights belong to one of two classes, they are the second class's scores."""
+    """Translate TreeEnsembleClassifier: if all weights belong to one of two classes, they are the second class's
+    scores.
+    """
     labels = class_labels(builder, node, "classlabels_int64s")
     ensemble = ensemble_of_attributes(node, "class", _tree_dtype(builder, node))
     binary = labels.size == 2 and len(np.unique(ensemble.entries[:, 0])) == 1

@@ -1,4 +1,6 @@
-"""TfIdfVectorizer on numbers: count the occurrences of a pool's n-grams in each row, by comparisons and sums."""
+"""Translate TfIdfVectorizer on numbers: count the occurrences of a pool's n-grams in each row, with comparisons and
+sums.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def _integer(node: NodeRecipe, name: str, least: int) -> int:
 
 
 def _pool(node: NodeRecipe) -> list[Array]:
-    """Return the pool's n-grams for each n from 1 on, [grams, n]. Raise GraphError."""
+    """Return the pool's n-grams for each n from 1 on, [grams, n].
+
+    Raise GraphError if the pool is not numeric or its counts do not fit.
+    """
     pool = node.attributes.get("pool_int64s")
     starts = _integers(node, "ngram_counts")
     if not isinstance(pool, list) or not all(isinstance(one, int) for one in pool):
@@ -52,7 +57,7 @@ def _pool(node: NodeRecipe) -> list[Array]:
 def _counts(builder: Builder, node: NodeRecipe, x: Value, width: int, grams: Array, skips: int) -> Value | None:
     """Count each gram in x, [.., grams], with 0 to `skips` elements skipped between neighbours.
 
-    None if no gram fits into a row.
+    Return None if no gram fits into a row.
     """
     helper = builder.helper
     count = grams.shape[1]
@@ -73,7 +78,7 @@ def _counts(builder: Builder, node: NodeRecipe, x: Value, width: int, grams: Arr
 
 
 def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
-    """TfIdfVectorizer: counts (TF), the weights of grams that occur (IDF), or counts times weights (TFIDF)."""
+    """Add TfIdfVectorizer: counts (TF), the weights of grams that occur (IDF), or counts times weights (TFIDF)."""
     (x,) = builder.operands(node, 1, 1)
     width = x.shape[-1] if x.shape else None
     if width is None or x.shape is None or len(x.shape) not in (1, 2):
@@ -92,7 +97,7 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
         )
     helper = builder.helper
     parts: list[Value] = []
-    places = np.full(max(indices) + 1, -1)  # column of each result among the counts, or -1
+    places = np.full(max(indices) + 1, -1)  # column of each result among the counts; -1 if its gram is not counted
     factors = np.ones(max(indices) + 1, np.float32)
     factors[indices] = np.array(weights, np.float32)
     first = made = 0
@@ -105,7 +110,7 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
             places[indices[first : first + len(grams)]] = made + np.arange(len(grams))
             made += len(grams)
         first += len(grams)
-    # A last column of zeros for grams that are not counted, computed from x to get its number of rows.
+    # Append a column of zeros for grams that are not counted, computed from x so that it has x's number of rows.
     none = helper(node, "Slice", x, np.array([0]), np.array([0]), np.array([-1]))
     empty = helper(node, "ReduceSum", helper(node, "Cast", none, to=INT32), np.array([-1]), keepdims=1)
     counts = helper(node, "Concat", *parts, empty, axis=-1)

@@ -1,4 +1,4 @@
-"""ONNX random operators: nodes that read a random state, which is new for every run of a model.
+"""Translate ONNX random operators to nodes that read a random state, which is new for every run of a model.
 
 The state is four words: a key and the run number. A node's numbers are a function of the state, the node's stream
 number and the element index. A node with the attribute `seed` uses that as its key and has no stream number: two such
@@ -48,8 +48,7 @@ class RandomState:
 def _attributes(node: NodeRecipe) -> dict[str, Any]:
     """Return the attributes that make this node's numbers unique: its stream number, or its own key.
 
-    Raise GraphError.
-    """
+    Raise GraphError if the attribute `seed` is not a number."""
     seed = node.attributes.get("seed")
     if seed is None:
         return {"stream": node.attributes.get(STREAM, 0)}
@@ -64,7 +63,7 @@ def _operands(builder: Builder, node: NodeRecipe, count: int) -> tuple[list[Valu
 
 
 def _dtype(node: NodeRecipe, like: Value) -> Any:
-    """Return the ONNX number of the output dtype. Raise GraphError."""
+    """Return the ONNX number of the output dtype. Raise GraphError if the attribute is missing and the input's dtype does not fit."""
     number = node.attributes.get("dtype", _NUMBERS.get(like.dtype))
     if number is None:
         raise graph_error("node", node.name, f"attribute 'dtype': expected for an input of {like.dtype}, given none")
@@ -117,7 +116,7 @@ def _training(builder: Builder, name: str) -> bool | Value:
 
 
 def _dropout(builder: Builder, node: NodeRecipe) -> None:
-    """Dropout: in training, dropped elements are 0 and the others are scaled by 1 / (1 - ratio); else the mask is all true."""
+    """Translate Dropout: in training, dropped elements are 0 and the others are scaled by 1 / (1 - ratio); else the mask is all true."""
     if not node.inputs or not node.inputs[0]:
         raise graph_error("node", node.name, "expected an input of Dropout, given none")
     training = _training(builder, node.inputs[2] if len(node.inputs) > 2 else "")

@@ -1,4 +1,4 @@
-"""Translate ONNX operators with data-dependent output sizes: nodes that select, then NonZero, a host sync point."""
+"""Translate ONNX operators with data-dependent output sizes to nodes that select elements, then NonZero, a host sync point."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _added(
 
 
 def _unique(builder: Builder, node: NodeRecipe) -> None:
-    """Unique: sort, then start a new group at each slice that differs from its predecessor."""
+    """Translate Unique: sort, then start a new group at each slice that differs from its predecessor."""
     helper = builder.helper
     one, first, far = np.array([1]), np.array([0]), np.array([2**31])
     x, axes = _slices_first(builder, node)
@@ -68,7 +68,7 @@ def _unique(builder: Builder, node: NodeRecipe) -> None:
     groups = helper(node, "Sub", helper(node, "CumSum", helper(node, "Cast", begins, to=INT64), np.array(0)), one)
     inverse = helper(node, "ScatterElements", groups, places, groups)
     indices, counts = helper(node, "Gather", places, starts), helper(node, "Sub", ends, starts)
-    if node.attributes.get("sorted", 1) == 0:  # slices in order of first occurrence
+    if node.attributes.get("sorted", 1) == 0:  # return the slices in order of first occurrence
         order = _added(builder, node, "TopK", indices, total, outputs=2, largest=0)[1]
         indices, counts = (helper(node, "Gather", value, order) for value in (indices, counts))
         numbers = helper(node, "Range", np.array(0), helper(node, "Squeeze", total), np.array(1))
@@ -117,7 +117,7 @@ def _order(builder: Builder, node: NodeRecipe, x: Value, count: Value) -> Value:
     columns = helper(
         node, "Transpose", helper(node, "Reshape", x, helper(node, "Concat", count, size, axis=0), allowzero=1)
     )
-    # Radix sort by columns: the last column first, relying on a stable sort.
+    # Radix sort by columns, the last column first, which relies on a stable sort.
     condition, body = (Graph(f"{builder.path(node)}.{role}") for role in ("condition", "body"))
     left, _, _ = _sort_inputs(condition, columns)
     condition.output("more", condition.add("Greater", left, condition.constant(np.array([0]))))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Packed = tuple["Value", "Value", "Value"]
 SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
-_MOST_PARTS = 1 << 12  # maximum number of chunks as separate graph values; above it a loop produces them
+_MOST_PARTS = 1 << 12  # maximum number of chunks that become separate graph values; a loop produces larger numbers
 
 
 def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceValue:
@@ -33,7 +33,7 @@ def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceVal
 
 
 def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
-    """Return an index: an integer if constant, else int64[1]. Raise GraphError."""
+    """Return an index: an integer if constant, else int64[1]. Raise GraphError if a constant is not one integer."""
     array = builder.array(name)
     if array is None:
         single = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
@@ -53,7 +53,7 @@ def _from_the_start(
 ) -> Value:
     """Return a non-negative index as int64[1], checked at run time against the number of tensors.
 
-    `past`: the position after the last tensor is valid too.
+    past: whether the position after the last tensor is valid, too.
     """
     given = np.array([index]) if isinstance(index, int) else index
     return builder.helper(node, "pumice::Position", given, _length(builder, node, packed), past=int(past))
@@ -62,7 +62,7 @@ def _from_the_start(
 def _segment(
     builder: Builder, node: NodeRecipe, packed: Packed, begin: Value | Array, end: Value | Array | None
 ) -> Packed:
-    """Return the tensors of a packed sequence from `begin` to `end`, or to the last."""
+    """Return the tensors in a packed sequence from `begin` to `end`, or to the last one."""
     data, dims, rows = packed
     helper = builder.helper
 
@@ -82,7 +82,7 @@ def _segment(
 
 
 def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts: Packed) -> SequenceValue:
-    """Concatenate packed sequences; they have the rank of the tensors in `sequence`."""
+    """Concatenate packed sequences, whose tensors have the same rank as those in `sequence`."""
     data, dims, rows = (builder.helper(node, "Concat", *same, axis=0) for same in zip(*parts, strict=True))
     made = SequenceValue(sequence.dtype, None, (data, dims, rows))
     made.rank = sequence.rank
@@ -90,7 +90,7 @@ def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts:
 
 
 def _ranked(builder: Builder, value: Value, rank: int | None) -> Value:
-    """Return the value, after giving the graph its rank as a hint."""
+    """Return the value, after passing its rank to the graph as a hint."""
     if rank is not None:
         builder.graph.expect(value, [None] * rank)
     return value
@@ -356,7 +356,7 @@ def _loop(builder: Builder, node: NodeRecipe, count: Value, turn: _Turn) -> None
 
 
 def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool) -> None:
-    """SplitToSequence as a Loop: equal chunks, if the size or the axis length is known only at run time."""
+    """Translate SplitToSequence to a Loop: equal chunks, if the size or the axis length is known only at run time."""
     helper = builder.helper
     x = builder.tensor(node.inputs[0])
     split = node.inputs[1] if len(node.inputs) > 1 else ""
@@ -387,7 +387,7 @@ def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool)
 
 
 def _map(builder: Builder, node: NodeRecipe) -> None:
-    """SequenceMap as a Loop whose body reads one tensor of each sequence."""
+    """Translate SequenceMap to a Loop whose body reads one tensor from each sequence."""
     body = node.attributes.get("body")
     if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
         raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _regressor(builder: Builder, node: NodeRecipe) -> None:
-    """SVMRegressor: sum over support vectors of coefficient * kernel(vector, x), plus rho."""
+    """Translate SVMRegressor: sum over support vectors of coefficient * kernel(vector, x), plus rho."""
     x = real(builder, node, only(builder, node))
     coefficients, vectors, rho = numbers(node, "coefficients"), numbers(node, "support_vectors"), numbers(node, "rho")
     count = node.attributes.get("n_supports", 0)
@@ -46,7 +46,10 @@ def _regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array) -> Value:
-    """Return the kernel of each row and each support vector, [rows, vectors]. Raise GraphError."""
+    """Return the kernel function of each row and each support vector, [rows, vectors].
+
+    Raise GraphError for an unknown kernel or wrong size.
+    """
     width = x.shape[-1] if x.shape else None
     if width is not None and width != vectors.shape[1]:
         expected = f"vectors of {width} numbers, as x has"
@@ -77,7 +80,7 @@ def _kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array) -> Val
 
 
 def _linear(builder: Builder, node: NodeRecipe, x: Value, labels: Array) -> None:
-    """SVMClassifier without support vectors: one score per class.
+    """Translate SVMClassifier without support vectors: one score per class.
 
     With two classes, the second is chosen if the highest score is above 0, or at least 0.5 if no coefficient is
     negative; otherwise the class with the highest score.
@@ -99,7 +102,9 @@ def _linear(builder: Builder, node: NodeRecipe, x: Value, labels: Array) -> None
 
 
 def _classifier(builder: Builder, node: NodeRecipe) -> None:
-    """SVMClassifier, one-vs-one: a score per pair of classes from both classes' support vectors; most wins decide."""
+    """Translate SVMClassifier, one-vs-one: each pair of classes gets a score from both classes' support vectors; the
+    class with most wins is chosen.
+    """
     helper = builder.helper
     x = real(builder, node, only(builder, node))
     labels, counts = class_labels(builder, node, "classlabels_ints"), numbers(node, "vectors_per_class", "int64")
@@ -142,7 +147,10 @@ def _pairs(classes: int) -> list[tuple[int, int]]:
 
 
 def _scores(builder: Builder, node: NodeRecipe, x: Value, classes: int, counts: Array) -> Value:
-    """Return the pairwise scores, [rows, pairs]: above 0 for the first class of a pair. Raise GraphError."""
+    """Return the pairwise scores, [rows, pairs]: above 0 for the first class of a pair.
+
+    Raise GraphError if the attributes' sizes do not match.
+    """
     vectors, rho, coefficients = (numbers(node, name) for name in ("support_vectors", "rho", "coefficients"))
     total, pairs = int(counts.sum()), _pairs(classes)
     fits = classes == counts.size and vectors.size % total == 0 and rho.size == len(pairs)

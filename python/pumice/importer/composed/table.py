@@ -74,7 +74,7 @@ def _branches(
     return graphs, kinds
 
 
-# Loop modules are imported lazily: few models need them.
+# The modules for loops are imported lazily, because few models need them.
 
 
 def _add_loop(builder: Builder, node: NodeRecipe) -> None:

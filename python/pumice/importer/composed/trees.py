@@ -12,11 +12,11 @@ from ..file.recipe import ConstantRecipe, NodeRecipe
 
 _LEAF, _NAN_IS_TRUE = 0, 8
 _MODES = {"LEAF": 0, "BRANCH_LEQ": 1, "BRANCH_LT": 2, "BRANCH_GTE": 3, "BRANCH_GT": 4, "BRANCH_EQ": 5, "BRANCH_NEQ": 6}
-_MEMBER = 6  # set-membership mode; numeric modes are one less than those above
+_MEMBER = 6  # set-membership mode; a TreeEnsemble's numeric modes are one less than the values above
 
 
 class Ensemble(NamedTuple):
-    """The arrays of the engine node, as read by shaders/trees.comp. A number takes one 32-bit word, or two for float64."""
+    """The arrays of the engine node, as read by shaders/trees.comp. A number occupies one 32-bit word, or two for float64."""
 
     nodes: Array  # int32[n, 4 + words]: feature, mode, true child, false child, threshold bits
     entries: Array  # int32[m, 1 + words]: target, weight bits
@@ -25,7 +25,7 @@ class Ensemble(NamedTuple):
 
 
 def _words(values: Any, dtype: str) -> Array:
-    """Return the bits of numbers, int32[count, words]."""
+    """Return the bits of numbers as 32-bit words, int32[count, words]."""
     return np.asarray(values, dtype).reshape(-1, 1).view(np.int32)
 
 
@@ -69,7 +69,7 @@ def _made(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensem
 def ensemble_of_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
     """Return the trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class").
 
-    dtype: of thresholds and weights, "float32" or "float64". Raise GraphError.
+    dtype: type of thresholds and weights, "float32" or "float64". Raise GraphError if the attributes do not form trees.
     """
     modes = _list(node, "nodes_modes", np.str_)
     count = len(modes)
@@ -109,7 +109,7 @@ def ensemble_of_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
 def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
     """Return the trees of a TreeEnsemble. A set-membership test becomes a chain of equality tests.
 
-    dtype: of thresholds and weights. Raise GraphError.
+    dtype: type of thresholds and weights. Raise GraphError if the attributes do not form trees.
     """
     trees = _TensorTrees(node, dtype)
     for i in range(len(trees.modes)):
@@ -119,7 +119,7 @@ def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
 
 
 class _TensorTrees:
-    """Converts the attributes of a TreeEnsemble to rows: one per node, followed by rows for extra tests and leaves."""
+    """Converts the attributes of a TreeEnsemble to table rows: one per node, followed by rows for extra tests and leaves."""
 
     def __init__(self, node: NodeRecipe, dtype: str) -> None:
         self._node = node

@@ -29,7 +29,7 @@ _HEADS = (
 
 
 class _Reader(io.RawIOBase):
-    """A file object over bytes that copies only what is read."""
+    """A file object over bytes that copies only the bytes that are read."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = memoryview(data)

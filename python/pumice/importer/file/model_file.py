@@ -35,7 +35,7 @@ def reread(source: Source) -> Source:
 
 
 def _all_of(file: BinaryIO, what: str) -> bytes:
-    """Read all bytes to the end. Raise TypeError for text, GraphError for a device or endless data."""
+    """Read a file object to its end. Raise TypeError for text, GraphError for a device or endless data."""
     if _mode(file, stat.S_ISCHR) or _mode(file, stat.S_ISBLK):
         raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {what} of a device")
     chunks: list[bytes] = []
@@ -53,7 +53,7 @@ def _all_of(file: BinaryIO, what: str) -> bytes:
 
 
 def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
-    """Return whether an OS file is of that kind; `otherwise` for objects without a descriptor, such as in-memory files."""
+    """Return whether a file object is an OS file of a kind; `otherwise` if it has no descriptor, such as an in-memory file."""
     try:
         return is_kind(os.fstat(file.fileno()).st_mode)
     except (OSError, AttributeError):
@@ -73,7 +73,7 @@ def portable(source: Source) -> str | bytes:
 
 
 def _no_source(given: object) -> TypeError:
-    hint = getattr(given, "_no_source", "")  # set by classes that hold a model
+    hint = getattr(given, "_no_source", "")  # set by classes that contain a model
     told = f"not {type(given).__name__}{f': {hint}' if hint else ''}"
     return TypeError(f"a model is a path, bytes, a file object or a ModelProto, {told}")
 
@@ -91,7 +91,7 @@ def bytes_of(source: Source) -> int:
 def mapped(path: str | os.PathLike[str]) -> Bytes:
     """Return a file's bytes, memory-mapped; a pipe is read at once.
 
-    Raise GraphError for a device or an endless pipe, OSError.
+    Raise GraphError for a device or an endless pipe, OSError for an unreadable file.
     """
     with open(path, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode
@@ -112,7 +112,7 @@ def skeleton(data: Bytes) -> Bytes:
 
 
 class ModelFile:
-    """A model's source. Raises FileNotFoundError and other OSErrors for an unreadable path, GraphError.
+    """A model's source. Raise OSError for an unreadable path, GraphError if the source is not a model file.
 
     folder: folder of its external weights files; None for the model's own folder.
     """
@@ -122,7 +122,7 @@ class ModelFile:
         self.name = "model"
         self.data: Bytes | None = None
         self.proto: ModelProto | None = None
-        self.is_cacheable = True  # whether the recipe depends only on the skeleton
+        self.is_cacheable = True  # whether the recipe depends only on the data that the cache key covers
         self._beside: dict[str, Bytes] = {}
         source = reread(source)
         if isinstance(source, str | os.PathLike):
@@ -139,7 +139,7 @@ class ModelFile:
 
     @functools.cached_property
     def skeleton(self) -> Bytes:
-        """The file's bytes without its large tensors; see skeleton()."""
+        """The file's bytes without the data of large tensors; see skeleton()."""
         return skeleton(self.data or b"")
 
     def beside(self, location: str, tensor: str) -> Bytes:

@@ -1,4 +1,4 @@
-"""Names of the nodes of an ONNX graph."""
+"""Name the nodes in an ONNX graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def node_names(graph: GraphProto) -> list[str]:
-    """Return a unique name for each node of a graph, for reports. Names in files may be missing or repeated."""
+    """Return a unique name for each node in a graph, for reports. Names in files may be missing or repeated."""
     taken: set[str] = set()
     names = []
     for index, node in enumerate(graph.node):

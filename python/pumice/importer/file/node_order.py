@@ -9,9 +9,9 @@ from .recipe import NodeRecipe
 
 
 def in_order(nodes: list[NodeRecipe], known: set[str]) -> list[NodeRecipe]:
-    """Sort the nodes topologically, keeping the file's order if possible. Raise GraphError."""
+    """Sort the nodes topologically, keeping the file's order if possible. Raise GraphError if there is a cycle."""
     makers = _makers(nodes, known)
-    waiting: list[int] = []  # number of unmet dependencies, by node
+    waiting: list[int] = []  # number of unmet dependencies of each node
     readers: dict[int, list[int]] = {}
     for index, node in enumerate(nodes):
         needed = {_maker(makers, node, name) for name in node.reads if name and name not in known}
@@ -61,7 +61,7 @@ def _cycle(nodes: list[NodeRecipe], makers: dict[str, int], stuck: set[int]) -> 
 
 
 def needed(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
-    """Return the nodes that some output depends on. `nodes` are topologically sorted."""
+    """Return the nodes on which some output depends. `nodes` must be topologically sorted."""
     wanted = set(outputs)
     kept = []
     for node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""Convert tensors of ONNX files to ConstantRecipes."""
+"""Convert tensors in ONNX files to ConstantRecipes."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ...base.errors import graph_error
 from .model_file import OWN_FILE, ModelFile
 from .recipe import STRING, ConstantRecipe, NotExpressible, Place, packed
 
-_MOST_ELEMENTS = 1 << 40  # exclusive limit of an axis size
-_MOST_DENSE_BYTES = 1 << 28  # size limit of a densified sparse tensor: a few bytes of a file can request any size
+_MOST_ELEMENTS = 1 << 40  # exclusive upper limit for the size of an axis
+_MOST_DENSE_BYTES = 1 << 28  # limit for a densified sparse tensor: a few bytes in a file can request any size
 _MOST_AXES = 32  # maximum rank of a NumPy array
-# ONNX names that are not the upper-case dtype.
+# ONNX names that are not simply the dtype in upper case.
 _NAMES = {
     "float64": "DOUBLE",
     "float32": "FLOAT",
     "float8_e8m0fnu": "FLOAT8E8M0",
     "float4_e2m1fn": "FLOAT4E2M1",
 }
-# dtypes keyed by their ONNX data_type number.
+# ONNX data_type number -> dtype.
 DTYPES = {
     getattr(TensorProto, onnx_name): name
     for name, onnx_name in ((dtype, _NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
     if hasattr(TensorProto, onnx_name)
 }
 DTYPES[TensorProto.STRING] = STRING
-# By dtype: the TensorProto field that holds the elements if raw_data is not used, and the NumPy type of their bits.
+# dtype -> (TensorProto field with the elements if raw_data is not used, NumPy type of their bits).
 _FIELDS = {
     "float32": ("float_data", "float32"),
     "float64": ("double_data", "float64"),
@@ -42,7 +42,7 @@ _FIELDS = {
 
 
 def dtype_of(number: int) -> str:
-    """Return the dtype of an ONNX data_type number. Raise NotExpressible if unsupported."""
+    """Return the dtype for an ONNX data_type number. Raise NotExpressible if it is unsupported."""
     if number in DTYPES:
         return DTYPES[number]
     known = TensorProto.DataType.values()
@@ -55,7 +55,7 @@ def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFil
     if tensor.HasField("raw_data"):
         return tensor.raw_data, None
     field, bits = _FIELDS[dtype]
-    lanes = max(8 // BITS[dtype], 1)  # elements per entry
+    lanes = max(8 // BITS[dtype], 1)  # elements per entry of the field
     expected = -(-element_count(shape) // lanes)
     values = getattr(tensor, field)
     if len(values) != expected:
@@ -96,14 +96,14 @@ def _strings(tensor: TensorProto, shape: list[int]) -> bytes:
 
 
 def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    """Return a sparse tensor as a dense one. Indices are flat, or one row per value.
+    """Convert a sparse tensor to a dense one. Indices are flat, or have one row per value.
 
-    Raise GraphError, NotExpressible.
+    Raise GraphError for invalid shapes or indices, NotExpressible for strings, sub-byte types and too large tensors.
     """
     values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
     file.is_cacheable &= (
         values.place is None and indices.place is None
-    )  # the recipe then holds data that the cache key ignores
+    )  # otherwise the recipe contains data that the cache key does not cover
     shape, count = list(sparse.dims), element_count(values.shape)
     if any(not 0 <= size < _MOST_ELEMENTS for size in shape) or len(values.shape) != 1:
         raise graph_error(
@@ -125,7 +125,10 @@ def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) ->
 
 
 def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    """Convert a TensorProto to a ConstantRecipe; large data stays in its file. Raise GraphError, NotExpressible."""
+    """Convert a TensorProto to a ConstantRecipe; large data stays in its file.
+
+    Raise GraphError if it is invalid, NotExpressible if its type, rank or form is unsupported.
+    """
     dtype, shape = dtype_of(tensor.data_type), list(tensor.dims)
     if tensor.HasField("segment"):
         raise NotExpressible("a tensor in segments")

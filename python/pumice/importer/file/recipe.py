@@ -1,6 +1,6 @@
 """The Recipe: the content of a model file, independent of the parser's package.
 
-It suffices to build the engine's Graph, and can be cached on disk.
+It contains everything needed to build the engine's Graph, and can be cached on disk.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ...base.element_types import Bytes
 from ...base.errors import graph_error
 
 Overridable: TypeAlias = "bool | Collection[str]"  # names of initializers; True for all, False for none
-Sizes: TypeAlias = "list[int | None] | None"  # None for an unknown size; no list for an unknown rank
+Sizes: TypeAlias = "list[int | None] | None"  # a size is None if unknown; None in place of the list: unknown rank
 
 
 class NotExpressible(Exception):
-    """Part of a model file cannot be represented in a Recipe."""
+    """Raised if a part of a model file cannot be represented in a Recipe."""
 
 
-try:  # as the module collections does
+try:  # like the module collections
     from _collections import _tuplegetter  # type: ignore[import-not-found]
 except ImportError:
     _tuplegetter = None
@@ -70,7 +70,7 @@ class Place(Fields):
 
 
 class ConstantRecipe(Fields):
-    """A tensor of the file, with its bytes."""
+    """A constant tensor in the file, with its bytes."""
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "raw", "place")
@@ -95,7 +95,7 @@ Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] 
 
 
 class InputRecipe(Fields):
-    """An input, or an output as declared in the file; a subgraph's may have no dtype ("")."""
+    """An input, or an output as declared in the file. In a subgraph, the dtype may be missing ("")."""
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "dimension_names")
@@ -115,9 +115,9 @@ class InputRecipe(Fields):
 
 
 class NodeRecipe(Fields):
-    """A node at the latest opset; "" marks omitted optional inputs and outputs.
+    """A node in the form of the latest opset; "" marks omitted optional inputs and outputs.
 
-    `unsupported` is the reason why a Recipe cannot represent it.
+    `unsupported` is the reason why a Recipe cannot represent the node.
     """
 
     __slots__ = ()
@@ -159,12 +159,12 @@ class NodeRecipe(Fields):
 
 
 class Recipe(Fields):
-    """A whole model or a subgraph. `nodes` are topologically sorted; `unsupported` lists unsupported features other than
-    those of nodes; `captured` are the outer-scope values that a subgraph reads; `metadata` is the file's.
+    """A whole model or a subgraph. `nodes` are topologically sorted; `unsupported` lists unsupported features, except those of nodes;
+    `captured` are the outer-scope values that a subgraph reads; `metadata` is the file's metadata.
 
-    `overridable` are the initializers that are also listed as inputs. `defaults` are those exposed on request: they
-    follow the other inputs, with their default values. `string_values` are the values, also in subgraphs, that are
-    indices into `strings`. `warnings`: declarations in the file that are not honoured as written. `plain`: every node
+    `overridable` are the initializers that are also listed as inputs. `defaults` are the initializers that the caller asked to expose as
+    inputs: they follow the other inputs, with their default values. `string_values` are the values, also in subgraphs, that are
+    indices into `strings`. `warnings`: declarations in the file that are not followed as written. `plain`: every node
     is known to be a single engine node, so the builders of composed operators need not be imported.
     """
 
@@ -238,7 +238,7 @@ class Recipe(Fields):
         )
 
     def stored_bytes(self, precision: str) -> int:
-        """Return the approximate device size of the constants in bytes at that precision, without subgraphs."""
+        """Return the approximate size in bytes of the constants on the device at a precision, without subgraphs."""
         float32 = 1 if precision == "fp32" else 2
         sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
         return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
@@ -252,7 +252,7 @@ class Recipe(Fields):
 
 
 def number(node: NodeRecipe, name: str, default: float) -> float:
-    """Return a numeric attribute. Raise GraphError for anything else."""
+    """Return a numeric attribute. Raise GraphError if it is anything else."""
     value = node.attributes.get(name, default)
     if not isinstance(value, int | float):
         raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
@@ -260,7 +260,7 @@ def number(node: NodeRecipe, name: str, default: float) -> float:
 
 
 def integers(node: NodeRecipe, name: str) -> list[int] | None:
-    """Return an attribute that is a list of integers; None if absent. Raise GraphError for anything else."""
+    """Return an attribute that is a list of integers; None if absent. Raise GraphError if it is anything else."""
     value = node.attributes.get(name)
     if value is None:
         return None
@@ -277,12 +277,12 @@ def without_trailing_gaps(names: list[str]) -> list[str]:
     return names[:end]
 
 
-RANDOM_STATE = "pumice.random_state"  # uint32[4] input that importing adds if nodes generate random numbers
-STRING = "string"  # the dtype of a ConstantRecipe of strings
+RANDOM_STATE = "pumice.random_state"  # uint32[4] input that the importer adds if nodes generate random numbers
+STRING = "string"  # dtype of a ConstantRecipe that contains strings
 
 
 def packed(texts: Sequence[str]) -> bytes:
-    """Return the bytes of a ConstantRecipe of strings."""
+    """Encode strings as the bytes of a ConstantRecipe."""
     import json
 
     return json.dumps(list(texts)).encode()

@@ -1,4 +1,4 @@
-"""The files of a model: its own, and the weights files that it references as external data."""
+"""Find the files of a model: the model file, and the weights files that it references as external data."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..._pumice import sha256
 from ...base.errors import graph_error
 from .model_file import OWN_FILE, Folder, ModelFile, mapped
 
-# An external tensor's "location" entry as protobuf libraries serialise it: the key, then the value's length.
+# The beginning of an external tensor's "location" entry as protobuf libraries serialise it: the key, then the value's length.
 _ENTRY = re.compile(rb"\x0a\x08location\x12([\x80-\xff]{0,4}[\x00-\x7f])")
 _KEY = b"location"
-_OTHER_FILE = "\1"  # in place of OWN_FILE
+_OTHER_FILE = "\1"  # replaces OWN_FILE in the skeleton, to detect whether a model uses that name itself
 
 
 class FileState(NamedTuple):
-    """Metadata that cheaply detects whether a file has changed."""
+    """Metadata of a file, to detect cheaply whether the file has changed."""
 
     path: str
     size: int  # bytes; -1 if the file does not exist
@@ -49,7 +49,7 @@ def weight_locations(file: ModelFile, exact: bool = True) -> list[str]:
     else:
         skeleton = bytes(file.skeleton)
         listed = [] if exact else list(_in_bytes(skeleton))
-        if exact or len(listed) != skeleton.count(_KEY):  # a name contains the word, or the field order differs
+        if exact or len(listed) != skeleton.count(_KEY):  # a name contains the key, or the field order differs
             listed = [location for _, location in external_tensors(_parsed(skeleton))]
         found = set(listed)
     return sorted(found - {OWN_FILE})
@@ -97,9 +97,9 @@ def check_locations(file: ModelFile) -> None:
 
 
 def model_states(source: str | bytes, folder: Folder | None) -> tuple[FileState, ...]:
-    """Return the states of all files of a model; for bytes, of its weights files only.
+    """Return the states of all of a model's files; for bytes, of its weights files only.
 
-    Locations with a NUL byte are skipped: loading rejects them. Raise GraphError, OSError.
+    Locations with a NUL byte are skipped, because loading rejects them. Raise GraphError or OSError if the model cannot be read.
     """
     own = (state_of_file(source),) if isinstance(source, str) else ()
     if own and own[0].size < 0:
@@ -117,10 +117,9 @@ def _locations_in(state: FileState) -> tuple[str, ...]:
 
 
 def model_digests(source: str | bytes, folder: Folder | None) -> tuple[tuple[str, str], ...]:
-    """Return the SHA-256 of each file of a model, by name: "" for the model's own (none for bytes), then its weights
-    files.
+    """Return (name, SHA-256) of each of a model's files: "" for the model file (omitted for bytes), then its weights files.
 
-    Raise GraphError if a weights file is missing or outside the model's folder, OSError.
+    Raise GraphError if a weights file is missing or outside the model's folder, OSError if a file is unreadable.
     """
     file = ModelFile(source, folder)
     digests = [("", _digest(state_of_file(source)))] if isinstance(source, str) else []
@@ -131,12 +130,12 @@ def model_digests(source: str | bytes, folder: Folder | None) -> tuple[tuple[str
 
 @functools.lru_cache(maxsize=256)
 def _digest(state: FileState) -> str:
-    """Return the SHA-256 of a file. It is cached: a file is hashed again only if its state changes."""
+    """Return the SHA-256 of a file. The result is cached: a file is hashed again only if its state changes."""
     return sha256(mapped(state.path))
 
 
 def states_key(file: ModelFile) -> str:
-    """Return sizes and mtimes of a model's weights files: results of importing their content are valid until these change."""
+    """Return the sizes and mtimes of a model's weights files; cached import results are valid until these change."""
     states = []
     for location in weight_locations(file, exact=False):
         if file.folder is not None and "\0" not in location:

@@ -1,4 +1,4 @@
-"""Rewrite the batched Scan of opset 8 as a Scan over the batch whose body is a Scan of today's form."""
+"""Rewrite the batched Scan of opset 8 as a Scan over the batch, whose body is a Scan in its current form."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
         zero, one, last = image.constant(0), image.constant(1), image.constant(-1)
         size = image.add("Gather", image.add("Shape", rows[0]), zero)
         count = image.add("Min", image.add("Max", image.add("Reshape", length, last), zero), size)
-        # At least one step, because the shapes of the results come from the scan itself.
+        # Run at least one step, because the scan itself determines the shapes of the results.
         steps = image.add("Max", count, one)
         rows = [image.add("Slice", name, zero, steps, zero) for name in rows]
     results = [image.fresh(f"result {i}") for i in range(len(node.outputs))]
@@ -85,7 +85,7 @@ def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _check_lengths(node: NodeRecipe, scope: Scope, rows: str) -> None:
-    """Check constant lengths; `rows` is the first scan input. Raise GraphError."""
+    """Raise GraphError if constant lengths are out of range. rows: name of the first scan input."""
     constant, cut = scope.constants.get(node.inputs[0]), scope.constants.get(rows)
     if constant is None:
         return

@@ -44,7 +44,10 @@ def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _activated(writer: Writer, value: str, parameters: list[float]) -> Nodes:
-    """Append the node's activation, if any; `parameters` are in ONNX Runtime's order. Raise NotExpressible."""
+    """Append the node's activation, if any; `parameters` are in ONNX Runtime's order.
+
+    Raise NotExpressible if it is unsupported.
+    """
     name = str(writer.node.attributes.get("activation", ""))
     if not name:
         return writer.last("Identity", value)

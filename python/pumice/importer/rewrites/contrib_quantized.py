@@ -53,7 +53,9 @@ def _where(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
-    """QLinearSoftmax. Before opset 13 the input was flattened to 2D, so only the last axis is supported. Raise NotExpressible."""
+    """Rewrite QLinearSoftmax. Before opset 13 the input was flattened to 2D; then only the last axis is supported, else raise
+    NotExpressible.
+    """
     axis = int(number(node, "axis", -1))
     if number(node, "opset", 13) < 13 and axis != -1:
         raise NotExpressible(f"axis={axis} of operator set {node.attributes['opset']}")
@@ -62,7 +64,7 @@ def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _gemm(node: NodeRecipe, scope: Scope) -> Nodes:
-    """QGemm. c is int32, scaled by both scales; without an output scale the result is float."""
+    """Rewrite QGemm. c is int32, scaled by both input scales; without an output scale the result is float."""
     writer = Writer(node, scope)
     product = writer.add("Gemm", _real(writer, 0), _real(writer, 3), **node.attributes)
     if bias := input_of(node, 6):
@@ -72,7 +74,7 @@ def _gemm(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _product(writer: Writer, a: list[str], b: list[str], bias: str) -> Nodes:
-    """Multiply two integer matrices, each with scale and zero point, into a float result."""
+    """Multiply two integer matrices, each with a scale and a zero point, into a float result."""
     zeros = without_trailing_gaps([a[2], b[2]])
     whole = writer.add("Cast", writer.add("MatMulInteger", a[0], b[0], *zeros), to=FLOAT)
     scale = writer.add("Mul", a[1], b[1])
@@ -95,7 +97,7 @@ def _dynamic_product(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _of_onnx(node: NodeRecipe, scope: Scope) -> Nodes:
-    """The ONNX operator of the same name, which later adopted the contrib operator's element types."""
+    """Rewrite as the ONNX operator with the same name, which later adopted the contrib operator's element types."""
     return [node._replace(domain="")]
 
 

@@ -34,7 +34,7 @@ class Writer:
         return total
 
     def last(self, op: str, *inputs: str, **attributes: Attribute) -> Nodes:
-        """Finish with an operator that gets the replaced node's name and first output."""
+        """Finish with an operator that receives the replaced node's name and first output."""
         self.nodes.append(NodeRecipe(op, self.node.name, without_trailing_gaps([*inputs]), self.outputs, attributes))
         return self.nodes
 

@@ -1,6 +1,6 @@
 """Rewrite ONNX Runtime's DynamicQuantizeLSTM as integer GEMMs and a Scan over the steps.
 
-The whole input is quantised at once and the hidden state at each step, both dynamically to uint8.
+The whole input is quantised at once, and the hidden state at each step; both are quantised dynamically to uint8.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class _Direction:
         return self.writer.scope.constant(self.node, role, np.array(value, dtype))
 
     def part(self, index: int) -> str:
-        """Return this direction's slice of an input; "" if omitted."""
+        """Return this direction's slice of an input; "" if the input is omitted."""
         given = input_of(self.node, index)
         return self.writer.add("Gather", given, self._constant("direction", self.index), axis=0) if given else ""
 
     def reversed_steps(self, value: str) -> str:
-        """Return the sequence, with its steps reversed in the reverse direction."""
+        """Return the sequence, with its steps reversed if this is the reverse direction."""
         if not self.reverse:
             return value
         if lengths := input_of(self.node, _LENGTHS):
@@ -140,7 +140,7 @@ def _cell(step: _Step, values: tuple[str, str, str], weights: list[str], couples
 
     gate_i = activated(i, of_i, c)
     kept = step.value("Mul", gate_i, c) if couples else step.value("Mul", activated(f, of_f, c), c)
-    if couples:  # (1 - i) c
+    if couples:  # new cell = (1 - i) * c + ...
         kept = step.value("Sub", c, kept)
     c_next = step.value("Add", kept, step.value("Mul", gate_i, step.value("Tanh", g)))
     return step.value("Mul", activated(o, of_o, c_next), step.value("Tanh", c_next)), c_next

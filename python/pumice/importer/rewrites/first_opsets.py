@@ -1,4 +1,4 @@
-"""Upgrade nodes of opsets 1 to 6 to opset 7; `opset` continues from there."""
+"""Upgrade nodes from opsets 1 to 6 to opset 7; the module `opset` continues from there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DTYPE_NUMBERS = {
 
 
 def without_hints(node: NodeRecipe, version: int) -> NodeRecipe:
-    """Drop `consumed_inputs`, by which the first opsets declared which buffers a node may overwrite."""
+    """Drop `consumed_inputs`, with which the first opsets declared the buffers that a node may overwrite."""
     if version >= _FIRST_FORM or node.domain or "consumed_inputs" not in node.attributes:
         return node
     return node._replace(attributes=without(node, "consumed_inputs"))
@@ -45,7 +45,7 @@ def _aligned(node: NodeRecipe, scope: Scope, name: str, axis: int) -> tuple[Node
         if held is None:
             raise NotExpressible(f"axis={axis} with an operand of computed shape")
         if axis + len(held.shape) == 0:
-            return [], name  # the trailing axes, which NumPy broadcasting aligns as well
+            return [], name  # these are the trailing axes, which broadcasting aligns anyway
     shape, own, rest, count, ones, target, made = (
         scope.fresh(node, role) for role in ("shape", "own", "rest", "count", "ones", "target", "aligned")
     )
@@ -75,7 +75,7 @@ def _aligned(node: NodeRecipe, scope: Scope, name: str, axis: int) -> tuple[Node
 
 
 def _broadcast(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Arithmetic and comparisons: without `axis` the trailing axes are aligned, as in newer opsets."""
+    """Upgrade arithmetic and comparisons: without `axis` the trailing axes are aligned, as in newer opsets."""
     plain = node._replace(attributes=without(node, "broadcast", "axis"))
     axis = node.attributes.get("axis")
     if not node.attributes.get("broadcast", 0) or axis is None or len(node.inputs) < 2:
@@ -87,7 +87,7 @@ def _broadcast(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _slopes(node: NodeRecipe, scope: Scope) -> Nodes:
-    """PRelu with a single slope or one per channel."""
+    """Upgrade PRelu with a single slope or one slope per channel."""
     if len(node.inputs) < 2:
         return [node]
     held = scope.constants.get(node.inputs[1])
@@ -138,7 +138,7 @@ def _direction(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _cast(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Cast with its element type given by name."""
+    """Upgrade Cast, whose attribute `to` was the name of the element type."""
     to = node.attributes.get("to")
     if isinstance(to, int):
         return [node]
@@ -161,7 +161,7 @@ def _reshape(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _split(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Split with its sizes as an input: a float one, since the operator then took only floats."""
+    """Upgrade Split with its sizes as an input: a float tensor, because the operator then supported only floats."""
     sizes = input_of(node, 1)
     if not sizes:
         return [node._replace(inputs=without_trailing_gaps(node.inputs))]
@@ -173,7 +173,7 @@ def _split(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _tile(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Tile along one axis; tiles and axis had the input's element type."""
+    """Upgrade Tile along one axis; tiles and axis had the input's element type."""
     if len(node.inputs) != 3:
         raise graph_error("node", node.name, f"expected 3 inputs of Tile, given {node.inputs}")
     shape, rank, axes, tiles, axis, at, repeats = (
@@ -201,7 +201,7 @@ def _selu(node: NodeRecipe, scope: Scope) -> Nodes:
     return [node._replace(attributes={"alpha": 1.6732, "gamma": 1.0507, **node.attributes})]
 
 
-# Operator -> (opset that introduced the change, function for nodes of older opsets), oldest change first.
+# Operator -> (opset that introduced the change, function that upgrades nodes from older opsets), oldest change first.
 FIRST_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "BatchNormalization": [(7, _not_in_training)],
     "Cast": [(6, _cast)],

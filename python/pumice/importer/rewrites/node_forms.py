@@ -1,4 +1,4 @@
-"""Helpers for rewriting nodes: the names and constants of the model, and access to a node's inputs and attributes."""
+"""Helpers for rewriting nodes: names and constants in the model, and access to a node's inputs and attributes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Nodes: TypeAlias = "list[NodeRecipe]"
 
 
 class Scope:
-    """The values of one model: its constants, the producers of the others, and its float types."""
+    """The values in one model: its constants, the producers of the other values, and its float types."""
 
     def __init__(
         self, constants: dict[str, ConstantRecipe], known: set[str], producers: dict[str, str], float_types: set[str]
     ) -> None:
         self.constants = constants
         self.taken = {*known, *producers}
-        self.producers = producers  # value -> operator that produces it
+        self.producers = producers  # value -> operator of the node that produces it
         self.float_types = float_types
 
     def fresh(self, node: NodeRecipe, role: str) -> str:
@@ -53,12 +53,12 @@ def padded(names: list[str], count: int) -> list[str]:
 
 
 def without(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
-    """Return the node's attributes except these."""
+    """Return the node's attributes, except the ones with these names."""
     return {name: value for name, value in node.attributes.items() if name not in names}
 
 
 def like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tuple[Nodes, str]:
-    """Return a scalar constant of input 0's dtype, with a CastLike node if the model has several float types."""
+    """Return a scalar constant with input 0's dtype, with a CastLike node if the model has several float types."""
     if len(scope.float_types) <= 1:
         dtype = next(iter(scope.float_types), "float32")
         return [], scope.constant(node, role, np.array(value, numpy_dtype(dtype)))

@@ -1,7 +1,7 @@
-"""Upgrade nodes of older opsets to the latest version of their operator.
+"""Upgrade nodes from older opsets to the latest version of their operator.
 
 Only breaking changes are handled: attributes that became inputs, changed defaults, renamed operators. Pure additions
-(element types, optional inputs and attributes) need nothing.
+(element types, optional inputs and attributes) need no upgrade.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _dropout(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Dropout at inference: the ratio has no effect."""
+    """Upgrade Dropout at inference, where the ratio has no effect."""
     return [node._replace(inputs=node.inputs[:1], attributes=without(node, "ratio", "is_test"))]
 
 
@@ -118,7 +118,7 @@ def _scatter(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Softmax, LogSoftmax, Hardmax: up to opset 12 the input was flattened to 2D at `axis`."""
+    """Upgrade Softmax, LogSoftmax and Hardmax: up to opset 12 the input was flattened to 2D at `axis`."""
     axis = node.attributes.get("axis", 1)
     source = node.inputs[0]
     if axis == -1 or (axis == 1 and scope.producers.get(source) in ("Flatten", "Gemm")):
@@ -159,7 +159,7 @@ def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
-    """GroupNormalization with scale and bias per group instead of per channel."""
+    """Upgrade GroupNormalization with scale and bias per group instead of per channel."""
     groups = scope.constant(node, "groups", np.array([node.attributes.get("num_groups", 1)], np.int64))
     one = scope.constant(node, "one", np.array([1], np.int64))
     flat = scope.constant(node, "flat", np.array([-1], np.int64))
@@ -182,7 +182,7 @@ def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
-    """OneHot: before opset 11 a negative index gave an all-off row, as an index beyond the depth still does."""
+    """Upgrade OneHot: before opset 11 a negative index gave an all-off row, as an index beyond the depth still does."""
     if len(node.inputs) < 2:
         return [node]
     indices, depth, below, made = (scope.fresh(node, role) for role in ("indices", "depth", "below", "nowhere"))
@@ -196,7 +196,7 @@ def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
     ]
 
 
-# Operator -> (opset that introduced the change, function for older nodes), oldest first; applied after FIRST_UPGRADES.
+# Operator -> (opset that introduced the change, function that upgrades older nodes), oldest first; applied after FIRST_UPGRADES.
 LATER_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "BatchNormalization": [(14, _batch_normalization)],
     "Clip": [(11, _clip)],

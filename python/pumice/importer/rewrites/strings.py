@@ -1,4 +1,4 @@
-"""Replace a model's strings by indices into a table, so that operators that only move tensors work on the indices.
+"""Replace a model's strings with indices into a table, so that operators that only move elements work on the indices.
 
 Operators that compute with strings are rejected. The empty string has index 0, because padding and empty loops yield 0.
 """
@@ -19,7 +19,7 @@ _NO_KEY = "_Unused"  # default output of ai.onnx.ml's encoders for unknown keys
 
 
 class _Moves(NamedTuple):
-    """The inputs of an operator that may be strings (all or none), and whether its outputs then are."""
+    """The inputs of an operator that may be strings (all or none), and whether its outputs are then strings."""
 
     inputs: tuple[int, ...] | None = (0,)  # None for every input
     gives: bool = True
@@ -62,9 +62,9 @@ MOVES = {
     "SequenceInsert": _Moves((0, 1)),
     "Where": _Moves((1, 2)),
 }
-# Operators with subgraphs: index of the first input passed to the body, and of the body input that receives it.
+# Operators with subgraphs -> (index of the first input passed to the body, index of the body input that receives it).
 _BODIES = {"Loop": (2, 2), "Scan": (0, 0), "SequenceMap": (0, 0)}
-# The integer attribute that holds a classifier's labels after the conversion.
+# Classifier -> integer attribute that holds its labels after the conversion.
 _CLASSIFIERS = {
     "ai.onnx.ml::LinearClassifier": "classlabels_ints",
     "ai.onnx.ml::SVMClassifier": "classlabels_ints",
@@ -84,7 +84,7 @@ def _as_number(dtype: str) -> str:
 class _Table:
     def __init__(self) -> None:
         self.places = {"": 0}
-        self.values: dict[str, None] = {}  # names of all string values in all graphs
+        self.values: dict[str, None] = {}  # names of all string values in all graphs, in order
 
     def place(self, text: str) -> int:
         return self.places.setdefault(text, len(self.places))
@@ -106,9 +106,10 @@ class _Graph:
         self.nodes: list[NodeRecipe] = []
 
     def numbered(self, inputs: list[bool] | None = None) -> Recipe:
-        """Return the graph with indices in place of strings.
+        """Rewrite the graph with indices in place of strings.
 
-        inputs: which inputs are strings, if the enclosing graph knows. Raise GraphError.
+        inputs: which inputs are strings, if the enclosing graph knows. Raise GraphError if an input's declaration
+        contradicts that.
         """
         recipe = self.recipe
         for i, value in enumerate(recipe.inputs):
@@ -154,7 +155,10 @@ class _Graph:
         return self.table.constant(value) if isinstance(value, ConstantRecipe) else value
 
     def _made(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """Return the rewritten node, and which of its outputs are strings. Raise NotExpressible."""
+        """Return the rewritten node, and which of its outputs are strings.
+
+        Raise NotExpressible if it computes with strings.
+        """
         if node.op in _BODIES and node.subgraphs:
             return self._with_body(node)
         if node.op == "If" and node.subgraphs:
@@ -198,7 +202,7 @@ class _Graph:
         body = node.attributes.get("body")
         given = [False] * taken + [name in self.strings for name in node.inputs[first:]]
         if not isinstance(body, Recipe) or len(body.inputs) != len(given):
-            return node, []  # the builder rejects it
+            return node, []  # the builder rejects the node
         made, results = self._subgraph(body, given)
         if node.op == "Loop":
             results = results[1:]
@@ -223,7 +227,10 @@ class _Graph:
         return node._replace(attributes=made), both[0]
 
     def _renamed(self, node: NodeRecipe, **names: str) -> NodeRecipe:
-        """Convert string attributes to indices, stored under other attribute names. Raise GraphError."""
+        """Convert string attributes to indices under other attribute names.
+
+        Raise GraphError if one is not a list of strings.
+        """
         attributes = {name: value for name, value in node.attributes.items() if name not in names}
         for name, other in names.items():
             given = node.attributes.get(name)
@@ -235,7 +242,7 @@ class _Graph:
     # ---- encoders
 
     def _role(self, node: NodeRecipe, role: str) -> tuple[NodeRecipe, bool]:
-        """Return the node with its keys or values as indices, and whether they were strings."""
+        """Return the node with its keys or values (the role) as indices, and whether they were strings."""
         if node.attributes.get(f"{role}_strings"):
             return self._renamed(node, **{f"{role}_strings": f"{role}_int64s"}), True
         tensor = node.attributes.get(f"{role}_tensor")
@@ -259,7 +266,7 @@ class _Graph:
         return node, [gives]
 
     def _by_classes(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """LabelEncoder of opset 1, which maps a class to its position in the list."""
+        """Convert the LabelEncoder of opset 1, which maps a class to its position in the list."""
         given = node.attributes["classes_strings"]
         numbers = list(range(len(given))) if isinstance(given, list) else []
         attributes = {**node.attributes, "cats_strings": given, "cats_int64s": numbers}
@@ -267,7 +274,7 @@ class _Graph:
         return self.category_mapper(node._replace(attributes=attributes))
 
     def category_mapper(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """CategoryMapper, which maps strings to integers or back, depending on its input."""
+        """Convert CategoryMapper, which maps strings to integers or back, depending on its input."""
         of_strings = any(name in self.strings for name in node.inputs)
         roles = ("keys", "values") if of_strings else ("values", "keys")
         made = self._renamed(node, cats_strings=f"{roles[0]}_int64s").attributes

@@ -17,19 +17,20 @@ from .opset import LATER_UPGRADES
 OLDEST, NEWEST = 1, 28  # supported range of ONNX opsets
 CONTRIB_DOMAIN = "com.microsoft"
 
-# ONNX operator -> (opset that introduced the change, function for nodes of older opsets), oldest change first.
+# ONNX operator -> (opset that introduced the change, function that upgrades nodes from older opsets), oldest change first.
 UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     name: [*FIRST_UPGRADES.get(name, ()), *LATER_UPGRADES.get(name, ())]
     for name in sorted({*FIRST_UPGRADES, *LATER_UPGRADES})
 }
-# ONNX Runtime contrib operator -> function.
+# ONNX Runtime contrib operator -> function that rewrites it.
 CONTRIB: dict[str, Upgrade] = {**FLOAT_NODES, **QUANTIZED_NODES}
 
 
 def rewritten(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
     """Return the node as ONNX nodes at the latest opset; unchanged if the table has no entry.
 
-    version: the model's ONNX opset. Raise NotExpressible, GraphError.
+    version: the model's ONNX opset. Raise NotExpressible if a form of the node is unsupported, GraphError if the node
+    is invalid.
     """
     return [made for newest in _upgraded(node, version, scope) for made in _of_onnx(newest, scope)]
 
@@ -46,6 +47,7 @@ def _upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
 
 
 def _of_onnx(node: NodeRecipe, scope: Scope) -> Nodes:
-    own = node.op == "SimplifiedLayerNormalization" and not node.domain  # ONNX Runtime emits it in ONNX's domain
+    # ONNX Runtime emits this contrib operator in ONNX's domain.
+    own = node.op == "SimplifiedLayerNormalization" and not node.domain
     known = CONTRIB.get(node.op) if node.domain == CONTRIB_DOMAIN or own else None
     return known(node, scope) if known else [node]

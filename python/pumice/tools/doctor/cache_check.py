@@ -1,4 +1,4 @@
-"""The on-disk cache check of `pumice doctor`."""
+"""The check of the on-disk cache in `pumice doctor`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def cache_folder(machine: Machine) -> str | None:
 
 
 def _ownership(machine: Machine, folder: str, existing: Path) -> Finding | None:
-    """Return why the engine ignores the cache due to its owner or mode, if so. existing: the folder or its nearest existing parent."""
+    """Return why the engine ignores the cache because of its owner or mode, if it does. existing: the folder or its nearest existing
+    parent.
+    """
     root = machine.path(folder)
     if existing != root:
         if not existing.exists():  # a dangling link
@@ -74,7 +76,7 @@ def _ownership(machine: Machine, folder: str, existing: Path) -> Finding | None:
 
 
 def _folders_in(root: Path) -> Iterator[Path]:
-    """Iterate over the folders that hold entries."""
+    """Iterate over the folders that contain cache entries."""
     if root.is_symlink() or not os.access(root, os.R_OK | os.X_OK):
         return
     for pattern in ("*", "*/*"):

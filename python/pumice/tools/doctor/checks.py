@@ -14,7 +14,7 @@ from .cache_check import cache
 from .machine import Finding, Machine, note, right, wrong
 
 _VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
-# Variables read by pumice, its tests and its script; tests/tools/test_doctor.py compares them with the sources.
+# Environment variables that pumice, its tests and its script read; tests/tools/test_doctor.py compares them with the sources.
 VARIABLES = (
     "PUMICE_ABANDON_SECONDS",
     "PUMICE_CACHE_DIR",
@@ -36,7 +36,7 @@ _DRIVERS = {
     "AMD": (("radeon", "amd"), "apt-get install mesa-vulkan-drivers"),
     "Intel": (("intel",), "apt-get install mesa-vulkan-drivers"),
 }
-_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # kernel modules
+_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # vendor -> Linux kernel module
 _IN_CONTAINER = "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics ..."
 
 
@@ -103,7 +103,7 @@ def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
 
 
 def gpus(machine: Machine) -> Iterator[Finding]:
-    """Check that each vendor with a GPU on the PCI bus or device files has a driver."""
+    """Check that there is a driver for each vendor with a GPU on the PCI bus or with device files."""
     named = named_manifests(machine)
     names = [f"{one.name} {_library(one)}".lower() for one in (named[1] if named else machine.manifests("icd.d"))]
     vendors = machine.gpu_vendors()
@@ -180,7 +180,7 @@ def _group(number: int) -> str:
 
 
 def layers(machine: Machine) -> Iterator[Finding]:
-    """Check requested layers and implicit layers."""
+    """Check the requested Vulkan layers and the implicit layers."""
     known = {
         name
         for kind in ("explicit_layer.d", "implicit_layer.d")

@@ -1,4 +1,4 @@
-"""The system state that `pumice doctor` checks, replaceable in tests."""
+"""The system state that `pumice doctor` checks, which tests can replace."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Finding(NamedTuple):
     verdict: str  # "right", "note" (informational) or "wrong"
     subject: str  # "loader", "drivers", "permissions", "layers", "environment", "cache" or "devices"
     text: str  # one or more sentences
-    mend: str = ""  # command that fixes it; "" if nothing is wrong
+    mend: str = ""  # command that fixes the problem; "" if nothing is wrong
 
 
 def right(subject: str, text: str) -> Finding:
-    """Return a finding without problems."""
+    """Return a finding that reports no problem."""
     return Finding("right", subject, text)
 
 
@@ -63,7 +63,7 @@ def loading_error(library: str) -> str | None:
 
 
 def probed_devices() -> dict[str, Any]:
-    """Return a separate process's devices: "devices", "hidden", "choice" and "error". A driver crash ends only that process."""
+    """Return the devices that a separate process finds: "devices", "hidden", "choice" and "error". A crash ends only that process."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False, timeout=_SECONDS
@@ -94,7 +94,7 @@ def may_open(path: Path) -> bool:
 class Machine:
     """A machine as seen by a process. The defaults describe the current one."""
 
-    root: Path = Path("/")  # prefix of absolute paths
+    root: Path = Path("/")  # folder to which absolute paths are relative
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     loading_error: Callable[[str], str | None] = loading_error
     may_open: Callable[[Path], bool] = may_open
