@@ -41,7 +41,7 @@ class _Windows:
         return np.pad(x, [(0, 0), (0, 0), *zip(self.begins, self.after, strict=True)], constant_values=fill)
 
     def parts(self, padded: Array) -> Any:
-        """Yield, for each tap, the elements that all windows read there."""
+        """Yield, for each tap, the elements that the windows read at that tap."""
         for tap in np.ndindex(*self.kernel):
             yield padded[
                 (

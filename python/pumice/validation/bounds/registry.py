@@ -15,7 +15,7 @@ Value: TypeAlias = "Bounded | list[Any] | None"  # tensor, sequence, or empty op
 
 
 class Unproved(Exception):
-    """No rule covers the operator or this form of it; the message says why."""
+    """No rule covers the operator or this form of it; the message gives the reason."""
 
 
 class Undecided(Unproved):
@@ -47,7 +47,7 @@ class Call:
         self.opsets: Any = None
         self.run_graph: Any = None  # for control flow: (GraphProto, inputs, outer values) -> outputs
         self.outer: Any = None
-        # Results stored by the device, per output, if the node's kernels read them back.
+        # The device's stored result for each output, if the node's kernels read their results back.
         self.stored: list[Bounded | None] = []
 
     def __len__(self) -> int:
