@@ -76,7 +76,7 @@ class Carried:
         return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
 
     def run(self, node: ReferenceNode, beside: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Value]:
-        """Evaluate a node by the rules. Raise whatever it raises.
+        """Evaluate a node by the rules. Raise whatever the rule raises.
 
         beside: device tensors by name; large results are stored as float32 differences from them.
         """

@@ -20,7 +20,7 @@ class Collected:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
-        self.faults: dict[str, tuple[int, str]] = {}  # node -> (first case, what is wrong)
+        self.faults: dict[str, tuple[int, str]] = {}  # node -> (first case, description of the fault)
         self._positions: dict[tuple[str, str, str], int] = {}  # row key -> position in the first check
         self._before = dict(self.rows), dict(self.found)
         self._fixed: tuple[list[ValidationRow], list[Finding]] = ([], [])

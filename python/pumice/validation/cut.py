@@ -84,7 +84,7 @@ def cut(
 
 
 def _results(reference: Reference, chosen: list[ReferenceNode], made: set[str]) -> list[str]:
-    """Return the results that the nodes do not read themselves, or that others read."""
+    """Return the results that these nodes do not read themselves or that other nodes read."""
     own = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}
     elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}

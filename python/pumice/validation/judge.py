@@ -78,7 +78,7 @@ class Deviation(NamedTuple):
 
 
 class Element(NamedTuple):
-    """Per-element errors, bounds, and which elements are undecided or unknown. raw: the errors, including those of
+    """Per-element errors and bounds, and masks of undecided and unknown elements. raw: the errors, including those of
     unknown elements.
     """
 

@@ -158,7 +158,7 @@ class ShippedKernels:
                 self._stored[name][k] = self._stored[name][k]._replace(array=self.reference.text(name, one["array"]))
 
     def take(self, tensors: Sequence[Mapping[str, Any]], given: Mapping[str, Any], by_parts: bool = False) -> None:
-        """Take the tensors stored by the program or a region for these inputs. by_parts: keep no float64 copies."""
+        """Set the tensors that the program or a region stored for these inputs. by_parts: keep no float64 copies."""
         self._known = [Carried(self.reference, runner, given, by_parts=by_parts) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}

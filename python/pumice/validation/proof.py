@@ -301,7 +301,7 @@ class Proof:
         return local, kernels
 
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
-        """Return what later steps read of a checked value: all of it, or only its type."""
+        """Return the part of a checked value that later steps read: all of it, or only its type."""
         if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
             return value
         return Bounded(np.zeros(0), None, value.dtype)
@@ -313,7 +313,7 @@ class Proof:
     def _kernels(
         self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int
     ) -> list[ValidationRow]:
-        """Check what the optimised program stored of this node's results."""
+        """Check the optimised program's stored tensors for this node's results."""
         if not self.kernels:
             return []
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
@@ -329,7 +329,7 @@ class Proof:
         return row._replace(statistics=one.statistics)
 
     def _flow(self, kernels: FlowKernels, inputs: dict[str, Array], ours: Held, case: int) -> None:
-        """Check what the optimised program stored, if it has control flow."""
+        """Check the optimised program's stored tensors, if it has control flow."""
         if isinstance(ours, Windowed):
             kernels.refuse("the tensors are too many to be on the host at once")
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]

@@ -56,7 +56,9 @@ class RangeFindings:
     def of_node(
         self, node: ReferenceNode, alone: Carried, made: Mapping[str, Value], ours: Mapping[str, Array]
     ) -> Iterator[Finding]:
-        """Yield the findings of a node. alone: has its inputs. made: the rules' results. ours: the device's tensors."""
+        """Yield the findings of a node. alone: values on the device's inputs. made: the rules' results. ours: the
+        device's tensors.
+        """
         types = alone.runner.types.at(node.precision)
         for name in node.outputs:
             value = made.get(name)

@@ -85,7 +85,7 @@ class ReferenceNode:
         return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
 
     def by_blocks(self, values: Mapping[str, Value], runner: Runner, told: Told) -> Evaluation | None:
-        """Return how to evaluate the node block by block, or None."""
+        """Return how to evaluate the node block by block, or None to evaluate it at once."""
         given = [values[name] if name else None for name in self.proto.input]
         return runner.at(self.precision).by_blocks(self.proto, given, values, told)
 
@@ -182,7 +182,7 @@ class Reference:
             self._mark_float32(self._policy)
 
     def _mark_float32(self, policy: Policy) -> None:
-        """Set each node's precision; nodes that only move elements take their input's."""
+        """Set each node's precision; nodes that only move elements have their input's precision."""
         made: set[str] = set()
         for node in self.nodes:
             is_float32 = self._is_float32(node, node.name, made)

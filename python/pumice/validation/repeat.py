@@ -429,7 +429,7 @@ class Repeats:
     def _changed(
         self, what: str, inputs: dict[str, Array], kept: Tallies, node: str
     ) -> Iterator[tuple[Program, dict[str, Array]]]:
-        """Yield a changed program and its inputs."""
+        """Yield the program with one change, and its inputs."""
         context = self.model.context
         if what.startswith("without "):
             with another_context(context, [what.removeprefix("without ")]) as lesser, self._program(lesser) as program:

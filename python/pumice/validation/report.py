@@ -185,7 +185,7 @@ class ValidationReport:
 
     @property
     def summary(self) -> str:
-        """One line: what was compared, the verdict, and the first divergence."""
+        """One line: the model, device and reference, the verdict, and the first divergence."""
         cases = f"{self.cases} case{'' if self.cases == 1 else 's'}"
         first = self.first_divergence
         where = "" if first is None else f"; first {_divergence(first)}"
@@ -201,7 +201,7 @@ class ValidationReport:
         return f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
-        """Return a table for rich. Numbers are never truncated; long texts are folded."""
+        """Return a table for rich. Numbers are never truncated; long texts are wrapped."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -261,7 +261,7 @@ class ValidationReport:
     def explain(self, folder: Folder | None = None) -> Explanation:
         """Explain the first wrong row: a small model that still fails, its kernels, and variations.
 
-        folder: a new or empty folder for the model, its inputs, expected results and the text. Raise InputError if
+        folder: a new or empty folder for the model, its inputs, expected results and explanation. Raise InputError if
         nothing is wrong, the report was pickled or the folder is not empty, and OSError if writing fails.
         """
         from .explain import explain

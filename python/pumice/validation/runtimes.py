@@ -82,7 +82,7 @@ def session(model: onnx.ModelProto, optimized: bool = False, providers: Any = No
 
 
 def whole_model(source: Source, folder: Folder | None = None) -> onnx.ModelProto:
-    """Return a copy of a model with its weights loaded. Raise what loading the weights raises."""
+    """Return a copy of a model with its weights loaded. Raise whatever loading the weights raises."""
     file = ModelFile(source, folder)
     model = onnx.ModelProto()
     model.CopyFrom(parse(file, whole=True))
@@ -113,7 +113,7 @@ def with_every_tensor(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def run(made: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a session on the inputs that it has, out of these. Return all outputs by name."""
+    """Run a session with those of `inputs` that it declares. Return all outputs by name."""
     wanted = {value.name for value in made.get_inputs()}
     names = [value.name for value in made.get_outputs()]
     results = made.run(None, {name: value for name, value in inputs.items() if name in wanted})

@@ -100,7 +100,7 @@ class Scales:
         return {name: np.abs(one.value) for name, one in made.items() if isinstance(one, Bounded) and one.is_float}
 
     def _scale_of(self, name: str, value: Value) -> Value:
-        """Replace a float tensor by its scales, and a constant by its magnitudes."""
+        """Return the scales of a float tensor, or the magnitudes of a constant."""
         if not isinstance(value, Bounded) or not value.is_float:
             return value
         if name in self._constants:

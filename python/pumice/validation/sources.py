@@ -39,7 +39,7 @@ def _converted(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
 
 
 class Subject(Protocol):
-    """What is validated: a loaded model or a candidate."""
+    """The subject of a validation: a loaded model or a candidate."""
 
     source: Any
     folder: Any

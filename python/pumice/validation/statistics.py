@@ -15,7 +15,7 @@ from .bounds.cuts import BLOCK, blocks
 FIRST_OCTAVE, OCTAVES, MAGNITUDES = -40, 2, 32
 # Bins of error over bound: 0, then one octave each, (2^(k-1), 2^k], from 2^-10 on; up to 1 is within the bound.
 FIRST_RATIO, RATIOS = -10, 16
-_MANTISSA_BITS, _BIAS = 52, 1023  # of float64
+_MANTISSA_BITS, _BIAS = 52, 1023  # float64 format
 
 
 class Range(NamedTuple):

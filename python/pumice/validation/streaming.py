@@ -67,7 +67,7 @@ class Windows:
         self._float32 = {node.name for node in reference.nodes if node.precision == "fp32" and reference.mixed}
         self._cuts: ModelParts | None = None
         self._ends: dict[Any, list[int]] = {}  # ends of the windows, by input shapes
-        self.additions: dict[str, int] | None = None  # by node, for the windows that ran
+        self.additions: dict[str, int] | None = None  # longest chain by node, for the windows that ran
 
     def ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Return the end of each window for inputs of these shapes; [] if all tensors fit into one."""

@@ -151,7 +151,7 @@ class Bounded:
 
 
 def _finite(error: Array | None) -> Array | None:
-    """Replace NaN errors (from infinity - infinity or 0 * infinity) by infinity."""
+    """Replace NaN errors (from infinity - infinity or 0 * infinity) with infinity."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
@@ -302,7 +302,7 @@ class Arithmetic:
 
 
 def _absorbed(total: Bounded, a: Bounded, b: Bounded) -> Bounded:
-    """Replace the sum by float16's lowest value if either operand has it."""
+    """Replace the sum with float16's lowest value if either operand has that value."""
     lowest = -FLOAT16.largest
     takes = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
     if not takes.any():
@@ -346,7 +346,7 @@ def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
 
 
 def replace_beyond(given: Bounded, largest: float, replacement: float) -> Bounded:
-    """Replace finite values above `largest` in magnitude by `replacement` with the same sign."""
+    """Replace finite values above `largest` in magnitude with `replacement`, keeping the sign."""
     beyond = np.isfinite(given.value) & (np.abs(given.value) > largest)
     if not beyond.any():
         return given

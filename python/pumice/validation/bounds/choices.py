@@ -18,7 +18,7 @@ _MOST_RUNS = 16  # maximum number of combinations of the inputs' alternatives
 
 
 def with_choices(found: Rule, call: Call, made: list[Any]) -> list[Any]:
-    """Add to the result of an elementwise operator its results for every alternative of the inputs."""
+    """Add the results for every alternative of the inputs to the result of an elementwise operator."""
     inputs = call.given
     if len(made) != 1 or not isinstance(made[0], Bounded) or call.types.values_only:
         return made

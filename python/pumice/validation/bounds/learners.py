@@ -227,7 +227,7 @@ def _by_leaves(call: Call, of: str, output: int) -> tuple[Array, float]:
 
 
 def _with_numbers(node: NodeProto) -> NodeProto:
-    """Replace string labels by integers, because onnx's reference returns integers for them."""
+    """Replace string labels with integers, because onnx's reference returns integers for them."""
     made = NodeProto()
     made.CopyFrom(node)
     (labels,) = (one for one in made.attribute if one.name == "classlabels_strings")

@@ -168,7 +168,7 @@ class _Class:
             raise Undecided(f"SuppressBoxes with {what}")
 
     def _best(self, first: int) -> int:
-        """Return the list position of the largest score; ties take the first."""
+        """Return the list position of the largest score, the first of equal ones."""
         best = max(range(first, len(self.left)), key=lambda k: (self.scores[self.left[k]], -k))
         others = [self.left[k] for k in range(first, len(self.left)) if k != best]
         chosen = self.left[best]

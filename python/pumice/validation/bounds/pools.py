@@ -94,7 +94,7 @@ def _max_pool(call: Call) -> list[Any]:
 
 
 def _places(call: Call, windows: _Windows, x: Bounded, value: Array) -> Bounded:
-    """Return the flat index in x of each maximum; ties take the first."""
+    """Return the flat index in x of each maximum, the first of equal ones."""
     if call.attribute("storage_order", 0):
         order = np.arange(x.size).reshape(*x.shape[:2], *x.shape[2:][::-1])
         flat = order.transpose(0, 1, *range(x.ndim - 1, 1, -1))

@@ -42,8 +42,8 @@ TOLD = {
     *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
 REREAD = {"DynamicQuantizeLinear"}  # kernels that read back their own stored results
-# Operators that compare or round their inputs, which are never folded into a preceding sum. Cast to integers does too,
-# but is not listed.
+# Operators that compare or round their inputs, which are never folded into a preceding sum. Cast to integers is
+# not listed, but treated in the same way.
 CHOOSES = {
     *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual"),
     *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),

@@ -155,7 +155,7 @@ class Types:
         return made
 
     def of_stored(self) -> Types:
-        """Return types for results stored with a model, computed in an unknown way."""
+        """Return types for results stored with a model, which were computed in an unknown way."""
         made = copy(self)
         made.trusts_exact = False
         return made

@@ -191,7 +191,7 @@ def _span(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
 
 
 def legend(entries: Sequence[tuple[str, str, str]]) -> Markup:
-    """Return a legend of (sign, colour, text)."""
+    """Return a legend. entries: (sign, colour, text)."""
     lines = []
     for sign, colour, text in entries:
         shown = element("span", sign, style=f"color:{colour};font-weight:bold", aria_hidden="true")
