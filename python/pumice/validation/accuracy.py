@@ -1,9 +1,9 @@
 """The accuracy limit: how far an output may be from its expected value, whatever rounding explains.
 
-A bound says what rounding may do, not whether the result is useful. An output within its bound but above the limit is
-ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample (first axis), or of the
-row that a Softmax normalises. If an output concatenates tensors of different scale, such as boxes and scores, each
-element keeps its source's scale.
+A bound limits the effect of rounding; it does not show that the result is useful. An output within its bound but above
+the limit is ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample (first
+axis), or of the row that a Softmax normalises. If an output concatenates tensors of different scale, such as boxes and
+scores, each element keeps its source's scale.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Inaccuracy(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the sentence for notes and findings."""
+        """Return a sentence about the element for notes and findings."""
         share = f"{self.error / self.scale:.3g}" if self.scale else "infinite"
         return (
             f"off by {self.error:.3g} at {list(self.at)} ({self.actual} instead of {self.expected:.6g}), {share} of its scale "

@@ -1,4 +1,4 @@
-"""What validation compares with: the float64 rules, or another reference whose values have their own bounds (Valued)."""
+"""The values that validation compares with: from the float64 rules, or a reference with its own bounds (Valued)."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Expected(NamedTuple):
 
 
 class Against:
-    """Compares with the float64 rules. Subclasses replace their values by those of another reference.
+    """Compares with the float64 rules. Subclasses use the values of another reference instead.
 
     chained: the reference only has values from the model's inputs on, so no node is checked on the device's inputs.
-    held, values: kept by name until the last reader. notes: per tensor, why the rules are used instead. faults: per
+    held, values: by name, kept until the last reader. notes: per tensor, why the rules are used instead. faults: per
     tensor, how the reference itself exceeds its bound.
     """
 
     name = "float64"
     chained = False
-    reads_values = False  # whether it needs the nodes' inputs
-    judges_kernels = True  # by the rules; nothing else covers intermediates inside a kernel
+    reads_values = False  # whether the comparison needs the nodes' inputs
+    judges_kernels = True  # by the rules, because nothing else covers intermediates inside a kernel
 
     def __init__(self) -> None:
         self.held: dict[str, Value] = {}
@@ -70,17 +70,15 @@ class Against:
     def node(
         self, node: ReferenceNode, alone: Mapping[str, Value], made: dict[str, Value] | None
     ) -> dict[str, Value] | None:
-        """Return what a node's outputs are compared with on the device's inputs `alone`. made: the rules' results for
-        them.
-        """
+        """Return the values to compare a node's outputs with. alone: the device's inputs. made: the rules' results."""
         return made
 
     def follow(self, node: ReferenceNode) -> None:
         """Replace `node` when the case is checked again from the model's inputs on."""
 
     def far(self, name: str, made: Value, chosen: bool) -> Value:
-        """Return what a tensor is compared with from the model's inputs on. made: the rules' result. chosen: it depends
-        on an undecided choice.
+        """Return the value to compare a tensor with from the model's inputs on. made: the rules' result. chosen:
+        whether it depends on an undecided choice.
         """
         return made
 
@@ -113,7 +111,7 @@ class Valued(Against):
     """
 
     any_float = False
-    mixed = False  # whether nodes compute at different precisions, then those of the program under test
+    mixed = False  # whether nodes compute at different precisions, as in the program under test
     reads_values = True
     judges_kernels = False
 
@@ -125,7 +123,7 @@ class Valued(Against):
         self._makers: dict[str, str] = {}
         self._samples: Samples | None = None
         self._case = -1
-        self._first: dict[str, Array] = {}  # values of the case, and why some are missing
+        self._first: dict[str, Array] = {}  # the reference's tensors of the current case
         self._first_notes: dict[str, str] = {}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
@@ -262,7 +260,7 @@ class Valued(Against):
         with np.errstate(all="ignore"):
             exact = np.asarray(value, np.float64)
             own = mine.errors() + (np.abs(exact) * read.unit + read.step if read.unit > kept.unit else 0.0)
-            apart = np.abs(made.value - mine.value) / spread  # weights rounded to the types of either
+            apart = np.abs(made.value - mine.value) / spread  # the weights may be rounded to either type
             own = np.where(np.isfinite(exact), own, mine.errors()) + np.where(np.isfinite(apart), apart, 0.0)
             most = np.abs(made.value) + own * spread
             beyond = np.isfinite(made.value) & (most * (1 + kept.unit) > min(kept.largest, read.largest))
@@ -272,7 +270,7 @@ class Valued(Against):
 
 
 def _undecided(beside: Bounded, made: Bounded, mine: Bounded) -> Bounded:
-    """Return the reference's value, except at choices that it may have made differently: there the rules' alternatives."""
+    """Return the reference's value, but the rules' alternatives for choices that it may have made differently."""
     several = [one.sides.mask for one in (made, mine) if one.sides is not None]
     if not several:
         return beside

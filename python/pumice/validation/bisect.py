@@ -50,7 +50,7 @@ class _Walk:
         self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
         self.unproved: dict[str, str] = {}  # tensor -> why it is unproved
         self.chosen: dict[str, str] = {}  # tensor -> node of the undecided choice it depends on
-        self.taken: set[str] = set()  # computed only from device tensors
+        self.taken: set[str] = set()  # tensors computed only from device tensors
         self.faults: dict[str, str] = {}
         # Per node: a number that overflows the storage type, and that type.
         self.over: dict[str, tuple[float, str]] = {}
@@ -60,7 +60,7 @@ class _Walk:
             self.samples.begin(self.held, types)
 
     def to(self, count: int) -> _Walk:
-        """Return a copy advanced to a later position."""
+        """Return a copy advanced to the values after `count` nodes."""
         made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
         made.faults, made.over, made.taken = dict(self.faults), dict(self.over), set(self.taken)
@@ -142,7 +142,7 @@ class _Walk:
 
 
 class _Probe(NamedTuple):
-    """A prefix that ran: its number of nodes, and a row per tensor."""
+    """Result of running a prefix: its number of nodes, and a row per tensor."""
 
     nodes: int
     rows: list[ValidationRow]
@@ -257,7 +257,7 @@ class _Search:
             note = walk.unproved.get(name, "the reference has no such value")
             return row._replace(note=note, waived=waived, unproved=(node,))
         allowed = self.options.tolerance(node, name)
-        if name in walk.taken:  # it cannot prove itself
+        if name in walk.taken:  # the device's own value proves nothing
             note = f"rests on a choice of node '{walk.chosen[name]}' that rounding may turn"
             return row._replace(note=note, waived=waived, unproved=(node,))
         found = judged(array, expected, self.reference.chained.types, allowed)
@@ -298,8 +298,8 @@ class _Search:
 def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step | None) -> ValidationReport:
     """Check the outputs of the fused program; if one is wrong, find the node at which the prefix becomes wrong.
 
-    inputs: per case, the program's and the model's. The report has a row per prefix that ran: its worst tensor, named
-    by its last node.
+    inputs: for each case, the inputs of the program and of the model. The report has a row per prefix that ran: its
+    worst tensor, named by its last node.
     """
     reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
     reference.strings = model._kept_strings

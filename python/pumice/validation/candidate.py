@@ -83,7 +83,7 @@ class CandidateTensors:
         self.types: Precision | Types = model.types
         self._outputs = [value.name for value in model.outputs]
         given = self._called(first)
-        # Inputs and results of the case that was already called.
+        # Inputs and results of the candidate's last call.
         self._known: tuple[dict[str, Array], dict[str, Array]] | None = (first, given)
         self.only_outputs = not set(given).difference(self._outputs)
         self.absent = "" if self.only_outputs else "not given by the candidate"
@@ -159,8 +159,8 @@ class CandidateTensors:
 
 
 def types_of(precision: CandidatePrecision) -> Types:
-    """Return storage and accumulation types: the declared ones for None, a precision with float32 sums, or a tuple of
-    both.
+    """Return the storage and accumulation types. precision: None for the declared types, a storage precision with
+    float32 sums, or a tuple (storage, accumulation).
 
     Raise InputError for anything else.
     """
@@ -194,10 +194,10 @@ def _declared(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
 
 
 def _element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
-    """Return the tensors' element types, as far as declared or inferred."""
+    """Return the element types of tensors that are declared or can be inferred."""
     try:
         graph = onnx.shape_inference.infer_shapes(proto).graph
-    except Exception:  # operators unknown to onnx, or a model that is too large
+    except Exception:  # onnx does not know an operator, or the model is too large
         graph = proto.graph
     made = {}
     for value in (*graph.value_info, *graph.output):
@@ -255,8 +255,8 @@ def onnxruntime_candidate(
     only the outputs, with all optimisations.
     providers: execution providers, by default the CPU's.
     folder: location of external weights, if not next to the model.
-    Raise InputError if onnxruntime is not installed or lacks a provider, GraphError, OSError, and whatever the runtime
-    raises for a model it rejects.
+    Raise InputError if onnxruntime is not installed or lacks a provider, OSError if a file cannot be read, and whatever
+    the runtime raises for a model it rejects.
     """
     package = runtime()
     for name in providers or ():

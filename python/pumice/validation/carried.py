@@ -1,4 +1,4 @@
-"""Values that validation carries from node to node: the reference's, the device's, and which are unproved."""
+"""Values that validation carries from node to node: the reference's, the device's, and which of them are unproved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Carried:
     """Bounded values by name; constants are created on access.
 
     sampled: track dependent errors by sampling; otherwise errors are independent. by_parts: keep no float64 copies of
-    the model's inputs. device: the device's values, whose integers settle choices if a node cannot continue otherwise.
+    the model's inputs. device: the device's values; their integers decide choices if a node cannot go on otherwise.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Carried:
         }
         self.unproved: dict[str, tuple[str, ...]] = {}  # tensor -> unproved nodes it depends on
         self.chosen: dict[str, str] = {}  # tensor -> node whose undecided choice is taken from the device
-        # Tensors computed only from device tensors, with the node that no rule covers.
+        # Tensors computed only from device tensors -> the node that no rule covers.
         self.taken: dict[str, str] = {}
-        self.open: dict[str, Bounded] = {}  # the reference's version of these results, with undecided elements
-        # Per node, when kernels are checked on their own: the additions they report.
+        self.open: dict[str, Bounded] = {}  # results whose choices the device settled, as the reference left them
+        # Set if nodes are checked on their own: the additions that each node's kernel reports.
         self.additions: Mapping[str, int] = {}
-        self.stored: Mapping[str, Array] = {}  # likewise, the device's tensors
+        self.stored: Mapping[str, Array] = {}  # and the device's tensors
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
@@ -76,9 +76,9 @@ class Carried:
         return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
 
     def run(self, node: ReferenceNode, beside: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Value]:
-        """Evaluate a node by the rules. Raise whatever it raises.
+        """Evaluate a node by the rules. Raise whatever the rule raises.
 
-        beside: device tensors by name; large results are kept in float32 relative to them.
+        beside: device tensors by name; large results are stored as float32 differences from them.
         """
         values = self.of(node)
         try:
@@ -116,7 +116,7 @@ class Carried:
             self.taken.update(dict.fromkeys(node.outputs, self.taken[variable[0]]))
 
     def decides(self, node: ReferenceNode, made: Mapping[str, Value] | None) -> str:
-        """Return a sentence if the node makes an undecided choice from decided inputs, else ""."""
+        """Return a sentence about the choice if the node makes an undecided choice from decided inputs, else ""."""
         given = [self.held.get(name) for name in node.inputs]
         if not made or any(isinstance(one, Bounded) and is_undecided(one) for one in given):
             return ""
@@ -144,7 +144,7 @@ def _given(value: Any, types: Types, by_parts: bool) -> Value:
 
 
 def folded(array: Array, types: Types) -> Bounded:
-    """Return a constant computed by the program. Read-back in 16 bits may hide a float32 value."""
+    """Return a constant computed by the program. A 16-bit result may hide a float32 value on the device."""
     device = from_device(array, types)
     return device if str(array.dtype) in HALVES else constant(array, types)
 
@@ -160,15 +160,15 @@ def computed_beforehand(value: Bounded, types: Types) -> Bounded:
 
 
 def read(array: Array, types: Types, far: Value, by_parts: bool) -> Bounded:
-    """Return what later nodes read of a device tensor. by_parts: convert on access instead of keeping it."""
+    """Return a device tensor as later nodes read it. by_parts: convert blocks on access instead of keeping a copy."""
     if not by_parts or array.size < FEW or (is_float(array.dtype) and np.isinf(array).any()):
         return infinite(from_device(array, types), far)
     return Read(array, lambda part: from_device(part, types))
 
 
 def infinite(device: Bounded, far: Value) -> Bounded:
-    """Settle infinities of a 16-bit read-back, which may be finite on the device: they are exact if the reference has
-    them too.
+    """Settle infinities in a 16-bit result, which may be finite on the device. An infinity is exact if the reference
+    has it too.
     """
     if (
         device.error is None
@@ -182,9 +182,10 @@ def infinite(device: Bounded, far: Value) -> Bounded:
 
 
 def decided(expected: Bounded, device: Bounded) -> Bounded:
-    """Replace undecided choices by the device's, if they are valid alternatives.
+    """Replace undecided choices with the device's choices if these are valid alternatives.
 
-    Unknown elements stay unknown. An invalid choice stays undecided; the tensor is wrong there.
+    Elements without a bound stay unknown. If the device's choice is invalid, the element stays undecided, and the
+    tensor is reported wrong there.
     """
     if expected.is_float or expected.error is None or expected.sides is None or expected.shape != device.shape:
         return expected
@@ -222,7 +223,7 @@ def arrays_of(value: Value, errors: bool) -> Any:
 
 
 def widened(value: Value, allowed: float | None, types: Types) -> Value:
-    """Widen a value's error to the caller's tolerance; never narrow it."""
+    """Widen a value's error to the caller's tolerance; never narrow its error."""
     if not allowed or not isinstance(value, Bounded) or not value.is_float:
         return value
     error = np.maximum(value.errors(), types.share(np.asarray(allowed)))

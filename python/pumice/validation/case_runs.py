@@ -17,7 +17,7 @@ from .streaming import Held, Windowed
 class CaseRuns:
     """Results of the programs for the current case.
 
-    differing: tensors of a streamed model whose bits differ in a later run; the first run's tensors are not kept.
+    differing: tensors of a streamed model whose bits differ in a later run, by checksum because tensors are not kept.
     """
 
     def __init__(self, tensors: Tensors) -> None:
@@ -43,7 +43,10 @@ class CaseRuns:
         return made
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Return the outputs of the optimised program, from the first run of the case. Raise IndexRangeError."""
+        """Return the outputs of the optimised program, from the first run of the case.
+
+        Raise IndexRangeError if an index is out of range.
+        """
         if self._results is None:
             self._results = self._tensors.results(inputs)
         return dict(self._results)
@@ -65,7 +68,7 @@ def observed_outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str,
 
 
 def compared(results: Mapping[str, Array], others: Mapping[str, Array], run: str, case: int) -> list[Finding]:
-    """Return a finding for each output whose bits differ between two runs. run: describes the run of `others`."""
+    """Return a finding for each output whose bits differ between two runs. run: a phrase for the run of `others`."""
     found = []
     for name, array in results.items():
         other = others.get(name)

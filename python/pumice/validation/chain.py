@@ -19,7 +19,7 @@ from .rows import Finding
 
 _AMPLIFIES = 8.0  # reported factor on the relative error
 _ILL = 0.1  # bounds above this share of the scale are ill-conditioned
-_CHOICES = 8  # choices tracked per tensor
+_CHOICES = 8  # maximum number of choices tracked per tensor
 # Operators whose integer outputs are rounded floats.
 _STEPS = {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
 _MATTERS = 64.0  # results with a relative error above this many roundings are analysed
@@ -28,9 +28,9 @@ _MATTERS = 64.0  # results with a relative error above this many roundings are a
 class Drift(NamedTuple):
     """Relative error of a tensor from the model's inputs on, the node that computed it, and where the error came from.
 
-    amplified: ratio to the inputs' error, which is capped at 1: what is lost already cannot be lost again. turned:
-    choices (booleans, indices, integers) that differ on the device. choices: tensors with such differences that this
-    one depends on, including itself.
+    amplified: ratio of this error to the error of the inputs; both are capped at 1, where all precision is lost.
+    turned: number of booleans, indices and integers that differ on the device. choices: this tensor and the tensors
+    that it depends on, if they have such differences.
     """
 
     relative: float
@@ -54,7 +54,7 @@ def relative_error(actual: Array, expected: Bounded) -> float:
             given, value = np.asarray(array, np.float64), block.value
             errors = np.abs(given - value)
             farthest = float(errors.max())
-            if farthest < math.inf:  # false if any number is infinite or NaN
+            if farthest < math.inf:  # not if any number is infinite or NaN
                 scale = max(scale, abs(float(value.max())), abs(float(value.min())))
                 worst = max(worst, farthest)
                 continue
@@ -130,7 +130,7 @@ class Drifts:
         self._of[output] = Drift(relative, node.name, node.op, amplified, source, flushed, actual.size, turned, choices)
 
     def way(self, output: str) -> list[Drift]:
-        """Return the path from a result to the origin of its error, following the input with the largest error."""
+        """Return the path from a result back to the origin of its error, along the inputs with the largest error."""
         found: list[Drift] = []
         seen: set[str] = set()
         while output in self._of and output not in seen:
@@ -152,7 +152,7 @@ class Drifts:
         if worst.amplified >= _AMPLIFIES:
             text = f"node '{worst.node}' makes {self._small(worst, f' one of {worst.relative:.2g}')}"
             yield Finding("amplified", worst.node, text, worst.amplified, case)
-        # Start at the node where the error arose; after a flush, zeros stay zeros.
+        # Start where the error arose, because zeros from a flush stay zeros in later nodes.
         for place in range(len(way) - 1, -1, -1):
             one, is_amplified = way[place], place > 0 and way[place - 1].amplified >= _AMPLIFIES
             if one.flushed and (one.relative > _MATTERS * unit or is_amplified):
@@ -161,7 +161,7 @@ class Drifts:
                 return
 
     def _small(self, one: Drift, made: str = "") -> str:
-        """Return a phrase for the error that a node read, and its origin."""
+        """Return a phrase about the error in a node's input, and where it came from."""
         if one.source not in self._of:
             return f"what is lost where the model's inputs are rounded{made}"
         before = self._of[one.source]

@@ -1,4 +1,4 @@
-"""Rows, findings and faults of a validation; a repeated check of a case replaces some of them."""
+"""Rows, findings and faults of a validation; checking a case again replaces some of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Collected:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
-        self.faults: dict[str, tuple[int, str]] = {}  # node -> (first case, what is wrong)
+        self.faults: dict[str, tuple[int, str]] = {}  # node -> (first case, description of the fault)
         self._positions: dict[tuple[str, str, str], int] = {}  # row key -> position in the first check
         self._before = dict(self.rows), dict(self.found)
         self._fixed: tuple[list[ValidationRow], list[Finding]] = ([], [])
@@ -42,7 +42,7 @@ class Collected:
             self.find(finding, fixed=True)
 
     def find(self, finding: Finding, fixed: bool = False) -> None:
-        """Add a finding; per kind and node, the first case wins."""
+        """Add a finding; for each kind and node, the first case is kept."""
         if fixed:
             self._fixed[1].append(finding)
         key = (finding.kind, finding.node)
@@ -50,12 +50,12 @@ class Collected:
             self.found[key] = finding
 
     def fault(self, node: str, case: int, text: str) -> None:
-        """Add a node's fault, which is independent of its results."""
+        """Add a fault of a node, which makes it wrong whatever its results are."""
         if node not in self.faults or case < self.faults[node][0]:
             self.faults[node] = (case, text)
 
     def keep(self, row: ValidationRow, fixed: bool = False) -> None:
-        """Add a row; the worst case of each key wins, and ties keep the first."""
+        """Add a row; for each key, the worst case is kept, or the first of equal ones."""
         if row.verdict == UNPROVED and not row.note:
             row = row._replace(note=row.judged.missing if row.judged else "the reference has no such value")
         if fixed:

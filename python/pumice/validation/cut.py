@@ -14,7 +14,7 @@ from ..base.element_types import Array
 from ..model.policy import DEFAULT, Precision, literal, policy_of
 from .reference import Reference, ReferenceNode
 
-_LEAST_IR = 8  # a version of ONNX's file format that most readers support
+_LEAST_IR = 8  # ONNX file format version that most readers support
 
 
 class Cut(NamedTuple):
@@ -58,7 +58,8 @@ def cut(
     """Return the named nodes as a model.
 
     values: tensors by name; those that the nodes read and do not compute become inputs. outputs: by default all results
-    that other nodes or the caller read. changed: replacements for constants. Raise MissingTensor.
+    that other nodes or the caller read. changed: new values of constants. Raise MissingTensor if an input is not in
+    `values`.
     """
     chosen = [node for node in reference.nodes if node.name in nodes]
     made = {name for node in chosen for name in node.outputs}
@@ -83,7 +84,7 @@ def cut(
 
 
 def _results(reference: Reference, chosen: list[ReferenceNode], made: set[str]) -> list[str]:
-    """Return the results that the nodes do not read themselves, or that others read."""
+    """Return the results that these nodes do not read themselves or that other nodes read."""
     own = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}
     elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}

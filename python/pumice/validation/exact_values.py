@@ -19,7 +19,7 @@ from .reference import Reference
 
 
 class ExactOutputs:
-    """Exact outputs of a case, for the accuracy limit of 16-bit programs.
+    """Exact outputs of a case, for checking the accuracy limit of 16-bit programs.
 
     Bounds start from the program's rounded weights. That rounding is not the device's error, but it affects the output.
     The outputs are evaluated on first use. An fp32 program rounds no weights and needs none.
@@ -36,7 +36,7 @@ class ExactOutputs:
     ) -> Inaccuracy | None:
         """Return the worst element of an output above the accuracy limit; None if there is none, or no limit.
 
-        is_exact: compare with the exact value if there is one, else with `expected`. Elements of undecided choices are
+        is_exact: compare with the exact value if it is known, else with `expected`. Elements of undecided choices are
         always compared with `expected`.
         """
         if limit is None:

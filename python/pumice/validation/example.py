@@ -82,7 +82,7 @@ def check_folder(folder: Folder) -> Path:
 
 
 def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
-    """Write files into a new or empty folder, atomically by way of a temporary folder next to it.
+    """Write files into a new or empty folder, atomically through a temporary folder next to it.
 
     Raise InputError if the folder is not empty, or OSError.
     """

@@ -1,4 +1,4 @@
-"""Explains the first wrong node: as a model of its own, with its kernels and variations."""
+"""Explains the first wrong node: extracts it as a model, lists its kernels and tries variations."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _AS_IT_WAS = "as it was"
 class Explanation(NamedTuple):
     """A fault reduced to the nodes that it needs, usually one, with the device's inputs.
 
-    node, op, output, case, said: from the wrong row, with its verdict in words; without one, what differs between runs.
-    repeat: number of runs. part, expected: the model with its inputs, and the reference's results. fails: whether the
-    subgraph fails on its own. kernels: a line per dispatch. trials: variation -> verdict. setup: device, driver and
-    precision in words.
+    node, op, output, case, said: from the wrong row, with its verdict in words; without a wrong row, the tensor that
+    differs between runs. repeat: number of runs. part, expected: the subgraph with its inputs, and the reference's
+    results. fails: whether the subgraph fails on its own. kernels: a line per dispatch. trials: variation -> verdict.
+    setup: device, driver and precision in words.
     """
 
     node: str
@@ -53,7 +53,7 @@ class Explanation(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Python that reproduces the fault in the folder written by `save`."""
+        """Line of Python that reproduces the fault in the folder written by `save`."""
         load = f'{{t.name: n.to_array(t) for t in map(onnx.load_tensor, glob.glob("{DATA}/input_*.pb"))}}'
         repeat = f", repeat={self.repeat}" if self.repeat else ""
         precision = self.precision if isinstance(self.precision, str) else dict(policy_of(self.precision).entries)
@@ -105,8 +105,8 @@ class Explanation(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """The fault to explain. parts: groups of nodes that may fail on their own; empty for an output. repeat: runs if
-    they differ, 0 for a wrong value.
+    """The fault to explain. parts: groups of nodes that may fail on their own; empty for an output. repeat: number of
+    runs if they differ, 0 for a wrong value.
     """
 
     node: str
@@ -130,7 +130,7 @@ def _fault(report: ValidationReport) -> _Fault | None:
 
 
 def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanation:
-    """Explain the first wrong row, or else what differs between runs.
+    """Explain the first wrong row, or else the first tensor that differs between runs.
 
     Raise InputError if there is neither, and whatever loading a model raises.
     """
@@ -201,7 +201,7 @@ def _kernels(part: Cut, setup: Setup) -> list[str]:
 
 
 def _said(part: Cut, origin: Origin, repeat: int) -> str:
-    """Validate the subgraph and compare its runs; return the result in a line."""
+    """Validate the subgraph and compare its runs; return the result as one line."""
     try:
         report = origin.validated(part, origin.setup)
         bits = ""
@@ -247,7 +247,7 @@ def _trials(part: Cut, origin: Origin, repeat: int) -> Iterator[tuple[str, str]]
 
 @contextmanager
 def _software(context: Context) -> Iterator[Context | None]:
-    """Yield a context of the machine's first software driver, or None if there is no other one."""
+    """Yield a context on the machine's first software driver, or None if there is no other driver."""
     found = next((one for one in devices() if one.kind == "software" and one.uuid != context.info.uuid), None)
     if found is None:
         yield None

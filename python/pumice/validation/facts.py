@@ -1,5 +1,5 @@
-"""Facts about a validation in its report: the graph, the device and driver, the options, and where the inputs came
-from.
+"""Facts about a validation for its report: the graph, the device and driver, the options, and the origin of the
+inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Facts(NamedTuple):
     """Facts about a validation.
 
     nodes: name, op, inputs and outputs of each node, in execution order. generated: how each input was generated.
-    made_up: sizes that were chosen automatically. data: names of cases read from files. policy: precision by node.
+    made_up: sizes that were chosen automatically. data: names of cases from files. policy: precision by node.
     """
 
     device: Mapping[str, Any]
@@ -69,7 +69,7 @@ def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -
 
 
 def option_facts(options: Options) -> dict[str, Any]:
-    """Return the caller's options for JSON; accuracy options only if given."""
+    """Return the caller's options for JSON; accuracy options only if the caller set them."""
     made: dict[str, Any] = {
         "mode": options.mode,
         "inputs": options.inputs,

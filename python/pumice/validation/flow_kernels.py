@@ -1,4 +1,4 @@
-"""Checks the kernels of a program with control flow, region by region, on the values that the program passed to each."""
+"""Checks the kernels of a program with control flow, region by region, on the values that each region received."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .rows import DIFFERS, Finding, ValidationRow
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-MOST_RUNS = 2  # runs checked per region; two, so that loop bodies are also checked on an iteration's results
+MOST_RUNS = 2  # runs checked per region; the second checks loop bodies on results of an iteration
 
 
-_ROLES = {"then_branch": "then", "else_branch": "else"}  # importer's attribute names -> names in graph names
+_ROLES = {"then_branch": "then", "else_branch": "else"}  # attribute of If -> its name in the importer's graph names
 
 
 class FlowJudged(NamedTuple):
     """The check of a tensor stored by a kernel.
 
-    owner: the main-graph node that contains it. graph: name of its body or branch, "" for the main graph. run: index of
-    the region's run.
+    owner: the main-graph node that contains the kernel. graph: name of the body or branch, "" for the main graph. run:
+    index of the region's run.
     """
 
     owner: ReferenceNode
@@ -67,7 +67,7 @@ class _Graph(NamedTuple):
     kernels: ShippedKernels
 
     def given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the inputs of a region, including values that the importer derives, by the model's names."""
+        """Return the inputs of a region, including values that the importer derives, under the model's names."""
         made = self.kernels.reference.texts(inputs)
         counter = inputs.get(f"{self.node.name}/counter") if self.node else None
         if self.node is None or counter is None:
@@ -97,7 +97,7 @@ class _Graph(NamedTuple):
 
 
 class FlowKernels:
-    """Checks the kernels of a program with control flow, case by case. `refused`: what is not checked in any case."""
+    """Checks the kernels of a program with control flow, case by case. `refused`: kernels never checked."""
 
     def __init__(
         self, program: Program, reference: Reference, tolerance: Tolerance | None = None, judges: bool = True
@@ -106,17 +106,17 @@ class FlowKernels:
         self._most = MOST_RUNS if judges else 0
         self._main = _Graph("", None, None, (), ShippedKernels(program, reference, tolerance))
         self._graphs = dict(_inner(program, reference, None, ""))
-        self._ran: dict[int, bool] = {}  # by region, in the program's order
+        self._ran: dict[int, bool] = {}  # region index -> whether it ran
         self._names: list[str] = []
         self._single: set[str] = set()
         self._lost: set[str] = set()
         self._reason = ""
-        self._inputs: Mapping[str, Array] = {}  # of the current case
+        self._inputs: Mapping[str, Array] = {}  # inputs of the current case
         self.outputs: dict[str, Array] = {}  # the program's outputs in the observed run
         self._differing: list[tuple[str, int, list[str]]] = []  # (graph, run, outputs whose bits differ)
 
     def refuse(self, reason: str) -> None:
-        """Skip the checks of a case, for this reason."""
+        """Skip the checks of a case and keep the reason."""
         self._reason = reason
 
     def judged(
@@ -158,7 +158,7 @@ class FlowKernels:
                 continue  # run by the program between regions
             allowed = {name: tolerances.get(name) for name in node.outputs} if is_main else {}
             for one in graph.kernels.judged(node, others if is_main else {}, None, allowed):
-                # A sequence, whose elements have the importer's names.
+                # An element of a sequence, which has a name from the importer.
                 if one.deviation is None and one.note.startswith(UNKNOWN):
                     self._lost.add(f"tensor '{one.name}'{f' in {graph.name}' if graph.name else ''}: {one.note}")
                 else:

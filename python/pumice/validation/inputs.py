@@ -17,9 +17,9 @@ from ..model.values import ModelValue
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_MOST_STEPS = 32  # tensors searched after an input
+_MOST_STEPS = 32  # maximum number of tensors followed from an input
 _COLOURS = (1, 3)
-# Nodes that pass on the values of their first input.
+# Operators that pass the values of their first input on unchanged.
 _PASSES = (
     "Cast",
     "Expand",
@@ -33,7 +33,7 @@ _PASSES = (
     "Transpose",
     "Unsqueeze",
 )
-# Nodes that may precede an image's first convolution.
+# Operators that may precede the first convolution of an image.
 _SCALES = (
     "Add",
     "BatchNormalization",
@@ -59,14 +59,14 @@ _FEATURES = (
     *_SEQUENCES,
 )
 _QUANTISED = ("ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul")
-# Inputs that are sizes or counts, by operator and index.
+# Inputs that are sizes or counts: operator -> input indices.
 _COUNTS = {("Expand", 1), ("Reshape", 1), ("ConstantOfShape", 0), ("TopK", 1), ("Tile", 1), ("Loop", 0), ("Range", 1)}
 # Embedding tables of com.microsoft's EmbedLayerNormalization, by the index of the ids.
 _TABLES = {0: 2, 1: 4, 8: 3}
 
 
 class _Use(NamedTuple):
-    """A node that reads an input, at which index, and whether image scaling precedes it."""
+    """A node that reads an input, the index of that input, and whether image scaling precedes the node."""
 
     node: NodeProto
     position: int
@@ -108,7 +108,7 @@ class _Survey:
         return found
 
     def table(self, use: _Use) -> tuple[str, int] | None:
-        """Return the table that ids index, and its number of rows."""
+        """Return the table that the ids index into, and its number of rows."""
         node, (op, position) = use.node, use.place
         axis, source = 0, 0
         if op == "EmbedLayerNormalization" and position in _TABLES:
@@ -135,7 +135,8 @@ def generated_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Ge
 
     Token ids are within their table, images in 0..1 (0..255 for bytes), masks are ones, positions count up, lengths are
     valid. Inputs of GEMMs and normalisations are normally distributed; others are in 0..1.
-    sizes: of open dimensions, by name, or by input and axis as in "x[1]". Raise InputError.
+    sizes: values of open dimensions, by dimension name, or by input and axis as in "x[1]". Raise InputError if a name
+    in `sizes` is unknown or no inputs can be generated.
     """
     survey = _Survey(parse(ModelFile(model.source, model.folder)).graph)
 

@@ -20,14 +20,14 @@ RIGHT, WRONG, UNPROVED, ILL = "right", "wrong", "unproved", "ill-conditioned"
 
 
 class Deviation(NamedTuple):
-    """Deviation of a tensor from the reference, at the wrong element with the largest error, else at the one nearest to
-    its bound.
+    """Deviation of a tensor from the reference, at the wrong element with the largest error, or else at the element
+    nearest to its bound.
 
-    error, allowed: absolute, of that element. undecided: elements that depend on a choice that rounding may change;
-    every alternative is right. unknown: elements without a bound. kind: an error other than a number that is too far
-    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: histogram of
-    error over bound, in the bins of `statistics`. nans, infinities: such elements where the reference is finite,
-    whatever their bound, except infinities from rounding to storage.
+    error, allowed: absolute error and bound of that element. undecided: number of elements that depend on a choice that
+    rounding may change; every alternative is right. unknown: number without a bound. kind: an error other than a wrong
+    number: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: histogram
+    of error over bound, in the bins of `statistics`. nans, infinities: number of such elements for which the reference
+    is finite, with or without a bound; infinities from rounding to storage do not count.
     """
 
     error: float
@@ -45,7 +45,7 @@ class Deviation(NamedTuple):
 
     @property
     def not_finite(self) -> int:
-        """Elements that are NaN or infinite where the reference is finite."""
+        """Number of NaN or infinite elements for which the reference is finite."""
         return self.nans + self.infinities
 
     @property
@@ -71,15 +71,15 @@ class Deviation(NamedTuple):
 
     @property
     def missing(self) -> str:
-        """Why the tensor is unproved, although no element is wrong."""
+        """Reason why the tensor is unproved although no element is wrong."""
         if self.unknown:
             return f"{self.unknown} of {self.elements} elements have no finite bound"
         return f"{self.undecided} of {self.elements} elements rest on a choice that rounding may turn"
 
 
 class Element(NamedTuple):
-    """Per-element errors, bounds, and which elements are undecided or unknown. raw: the errors, including unknown
-    elements.
+    """Per-element errors and bounds, and masks of undecided and unknown elements. raw: the errors, including those of
+    unknown elements.
     """
 
     raw: Array
@@ -111,7 +111,7 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
 
 
 def _worse(first: Deviation, second: Deviation) -> Deviation:
-    """Merge two blocks: the wrong element with the largest error, else the one nearest to its bound; counts are added."""
+    """Merge two blocks: keep the element that `Deviation` describes, and add the counts."""
     if first.ok and second.ok:
         taken = second if _nearness(second) > _nearness(first) else first
     elif first.ok or second.ok:
@@ -172,7 +172,7 @@ def _compared(actual: Array, expected: Bounded, types: Types, allowed: float | N
 
 
 def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation:
-    """Return the deviation of a block, small enough that temporaries fit the cache."""
+    """Return the deviation of a block that is small enough for its temporaries to fit into the cache."""
     actual = np.asarray(actual)
     if (plain := _plain(actual, expected, types, allowed)) is not None:
         return plain
@@ -184,7 +184,7 @@ def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None
         beyond = ~(errors <= bounds)
         ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)
         ratio = np.where(np.isinf(bounds) | np.isnan(ratio), 0.0, ratio)
-        # The wrong element with the largest error, else the one nearest to its bound.
+        # The wrong element with the largest error, or else the element nearest to its bound.
         rank = np.where(beyond, np.nan_to_num(errors, nan=np.inf), -1.0) if beyond.any() else ratio
     at = np.unravel_index(int(np.argmax(rank)), actual.shape) if actual.ndim else ()
     place = tuple(int(i) for i in at)
@@ -223,7 +223,7 @@ def _plain(actual: Array, expected: Bounded, types: Types, allowed: float | None
         np.abs(errors, out=errors)
         farthest, reach = float(errors.max()), 0.0 if error is None else float(types.reach(error.max()))
         largest = max(abs(float(value.max())), abs(float(value.min())))
-        # False for infinity or NaN. Half the limit leaves room for every rounding.
+        # False for infinity or NaN. Below half the limit no rounding overflows.
         if not (farthest < math.inf and largest + reach < min(kept.largest, read.largest) / 2):
             return None
         bounds = np.zeros(value.shape) if error is None else np.broadcast_to(types.reach(error), value.shape)
@@ -239,8 +239,8 @@ def _plain(actual: Array, expected: Bounded, types: Types, allowed: float | None
 
 
 def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
-    """Return the deviation of a node that only moves elements; a zero of the wrong sign is also wrong (1/x would
-    differ).
+    """Return the deviation of a node that only moves elements; a zero with the wrong sign is also wrong,
+    because 1/x would differ.
     """
     if not is_float(actual.dtype) or not actual.size:
         return found
@@ -272,7 +272,7 @@ _MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # o
 def node_deviation(
     op: str, actual: Array, expected: Bounded, types: Types, allowed: float | None, *, moved_alone: bool = True
 ) -> Deviation:
-    """Return the deviation of an operator's result. `moved_alone`: no other operator is fused before it."""
+    """Return the deviation of an operator's result. `moved_alone`: no operator is fused in front of it."""
     found = judged(actual, expected, types, allowed)
     if op in _MOVES and found.ok and moved_alone:
         found = zero_signs(actual, expected, found)
@@ -329,8 +329,8 @@ def _floats(actual: Array, expected: Bounded, types: Types) -> Element:
 def _saturated(given: Array, value: Array, error: Array, types: Types, dtype: Any) -> Array:
     """Return where the device has infinity or the largest value, for a number that storage rounds to infinity (V10).
 
-    The limit is halfway between the largest value and the next power of two, compared before the final rounding with
-    the error so far.
+    The limit is halfway between the largest value and the next power of two. It applies to the value before the final
+    rounding, with the error so far.
     """
     kept, read = types.storage(dtype), types.read_back(dtype)
     narrow = kept if kept.largest <= read.largest else read
@@ -366,6 +366,6 @@ def overflowing(expected: Bounded, types: Types) -> float | None:
 
 
 def overflow_text(precision: str, number: float, dtype: Any, node: str) -> str:
-    """Return the sentence for a number that overflows storage."""
+    """Return a sentence about a number that overflows the storage type."""
     shown = f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
     return f"{precision} overflow: {shown} in {dtype} at node '{node}'"

@@ -16,8 +16,8 @@ def junit(reports: Sequence[Record]) -> str:
 
     Outputs of repeated runs also have a test case, which fails with "not deterministic"; so does a report that is not
     ok for another reason. Wrong rows are failures of type "wrong"; unproved and ill-conditioned rows are failures of
-    these types, or skipped if allowed. A suite's properties describe the validation (device, driver, precision,
-    options, findings), a case's its error and bound.
+    these types, or skipped if allowed. The properties of a suite describe the validation (device, driver,
+    precision, options, findings), and those of a case its error and bound.
     """
     root = Element("testsuites", name="pumice validate")
     for report in reports:

@@ -20,7 +20,7 @@ from .reference import Reference, ReferenceNode
 
 # Begins the note of a tensor that is not checked because a kernel input is unknown.
 UNKNOWN = "nothing is known of "
-# Errors of a member whose inputs no rule covers.
+# Errors that a member raises if no rule covers one of its inputs.
 _CANNOT = (Undecided, Unproved, IndexError, KeyError, MemoryError)
 
 
@@ -33,7 +33,7 @@ class Missing(Exception):
 
 
 class Alone(NamedTuple):
-    """Results of a node that was checked on its own with the same inputs. additions: of its kernel there."""
+    """Results of a node that was checked on its own with the same inputs. additions: reported by its unfused kernel."""
 
     values: Mapping[str, Value]
     additions: int
@@ -42,9 +42,9 @@ class Alone(NamedTuple):
 class Members:
     """Values of a kernel's members, computed from its inputs under one assumption on rounding.
 
-    choices: integers and booleans of the unfused program. known: inputs, constants, and what follows from them without
-    a kernel. held: the kernel's inputs. told: facts per member. allowed: the caller's absolute errors, by output of a
-    member.
+    choices: integers and booleans of the unfused program. known: inputs, constants, and values that the host computes
+    from them. held: the kernel's inputs. told: facts about each member. allowed: the caller's absolute errors, by
+    output of a member.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Members:
         self._known = known
         self._made: dict[str, Value] = {}
         self._held = held
-        self.alone: Mapping[str, Alone] = {}  # of the members, if computed with the same rounding
-        self.is_chosen = False  # depends on a choice of the unfused program
+        self.alone: Mapping[str, Alone] = {}  # results of the members, if computed with the same rounding
+        self.is_chosen = False  # whether a result depends on a choice of the unfused program
 
     def __getitem__(self, name: str) -> Value:
         # A tensor stored by another kernel is recomputed here, unless this kernel reads it.
@@ -79,7 +79,7 @@ class Members:
         return is_same and self._made.keys().isdisjoint(node.inputs) and node.op not in REREAD
 
     def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
-        """Return a member's results. Raise Missing."""
+        """Return a member's results. Raise Missing if no rule covers the member."""
         runner = self._reference.runner if is_last else self._known.runner
         choices = self._choices
         try:

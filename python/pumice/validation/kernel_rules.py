@@ -1,7 +1,8 @@
 """Rules for operators that run user kernels: their NumPy references, with bounds.
 
 Error propagation through such a function is measured: it also runs on inputs perturbed by their errors with random
-signs. The root mean square of the changes is an independent error; `SPREAD` times that is its reach, as everywhere.
+signs. The root mean square of the changes is an independent error; its reach is `SPREAD` times that, as for every
+independent error.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ def rules_of(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
 
 
 def kernel_nodes(model: Model) -> list[str]:
-    """Return a text for each node that runs a user kernel: the kernel source, and the results of its rules for the
-    node.
-    """
+    """Return, for each node that runs a user kernel, its source and the results of its rules as a string."""
     if not model.kernel_table:
         return []
     told = ToldKernels(model.kernel_table)
@@ -79,7 +78,7 @@ def _dtypes(one: KernelOperator, inputs: list[Bounded]) -> list[Any]:
 
 
 def _called(name: str, one: KernelOperator, given: list[Array], attributes: dict[str, Any]) -> list[tuple[Array, Any]]:
-    """Return the outputs with their bounds, or None. Raise Unproved if the function fails or its outputs do not match
+    """Return each output with its bound, or None. Raise Unproved if the function fails or its outputs do not match
     the kernel's.
     """
     assert one.reference is not None
@@ -113,7 +112,7 @@ def _changes(
     attributes: dict[str, Any],
     values: list[Array],
 ) -> list[Array | None]:
-    """Return the root mean square change per output, from errors of the inputs; None if the inputs are exact."""
+    """Return the root mean square change of each output caused by input errors; None if the inputs are exact."""
     if all(value.error is None or not np.any(value.error > 0) for value in inputs):
         return [None] * len(values)
     random = np.random.default_rng(0)
@@ -132,7 +131,7 @@ def _changes(
             if not is_float(value.dtype) and np.any(other != value):
                 raise Undecided(f"{name} makes whole numbers of what roundings may turn")
             change = np.asarray(other, np.float64) - np.asarray(value, np.float64)
-            # Equal infinities do not count as a change.
+            # Two equal infinities are not a change.
             total += np.where(np.asarray(other == value), 0.0, np.nan_to_num(change, nan=np.inf, posinf=np.inf)) ** 2
     return [
         np.sqrt(total / _SAMPLES) if is_float(value.dtype) else None for total, value in zip(sums, values, strict=True)

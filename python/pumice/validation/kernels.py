@@ -1,4 +1,4 @@
-"""Checks every tensor that the optimised program's kernels store: their members are evaluated on the kernel's inputs."""
+"""Checks each tensor that a kernel of the optimised program stores by evaluating its members on the kernel's inputs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _nothing(node: ReferenceNode) -> None:
 class Stored(NamedTuple):
     """A tensor stored by a kernel, in the program's dtype.
 
-    reads: the kernel's inputs. additions: longest chain in its sums, 0 if unknown. source, size: the program's name,
-    and bytes. array: empty before the tensor is loaded and after it is freed.
+    reads: the kernel's inputs. additions: longest chain in its sums, 0 if unknown. source, size: its name in the
+    program, and its bytes. array: empty before the tensor is loaded and after it is freed.
     """
 
     array: Array
@@ -58,9 +58,9 @@ class Judged(NamedTuple):
     members: tuple[str, ...]
     deviation: Deviation | None
     note: str
-    unproved: tuple[str, ...]  # nodes without a rule
+    unproved: tuple[str, ...]  # names of nodes without a rule
     statistics: Statistics | None = None
-    fault: str = ""  # contradiction between a reference and the rules
+    fault: str = ""  # how a reference contradicts the rules
 
     @property
     def verdict(self) -> str:
@@ -72,7 +72,7 @@ class ShippedKernels:
     """Checks a program's kernels. Call `begin` for each case, then `judged` for each node in order.
 
     A kernel may round intermediates to storage, as the unfused program does, or keep them in float32; a tensor is right
-    within either bound. `refused`: why nothing is checked, such as control flow, which splits the dispatch list.
+    within either bound. `refused`: why nothing is checked, for example because control flow splits the dispatch list.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class ShippedKernels:
         self.program = program
         self._tolerance = tolerance
         self.reference = reference
-        # Only if it has its own values.
+        # Only a reference with its own values.
         self._against = against if against is not None and against.reads_values else None
         self.types: Types = reference.types
         self.refused = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
         self._runners = self._runners_of(reference)
-        self._known: list[Carried] = []  # per runner: the inputs, the constants, and what follows from them
+        self._known: list[Carried] = []  # per runner: inputs, constants and values computed from them
         self.choices: dict[str, Array] = {}  # integers and booleans of the unfused program
         # Outputs of the observed run; None for streamed models.
         self.outputs: dict[str, Array] | None = None
@@ -102,7 +102,7 @@ class ShippedKernels:
         self._declared: dict[str, Any] = {}  # declared types of stored tensors, from the rules
         self._freed: dict[int, list[str]] = {}
         self._same: set[str] = set()  # tensors that are bit-identical in the unfused program
-        # Those read back in the same type, so the rules give identical results.
+        # Those of them that are read back in the same type, so the rules give identical results.
         self._read_alike: set[str] = set()
         self._load: Callable[[ReferenceNode], None] = _nothing  # loads a node's tensors before they are checked
         # Results of nodes inside kernels that were checked on their own, kept while a kernel may have them as members.
@@ -158,7 +158,7 @@ class ShippedKernels:
                 self._stored[name][k] = self._stored[name][k]._replace(array=self.reference.text(name, one["array"]))
 
     def take(self, tensors: Sequence[Mapping[str, Any]], given: Mapping[str, Any], by_parts: bool = False) -> None:
-        """Take the tensors stored by the program or a region for these inputs. by_parts: keep no float64 copies."""
+        """Set the tensors that the program or a region stored for these inputs. by_parts: keep no float64 copies."""
         self._known = [Carried(self.reference, runner, given, by_parts=by_parts) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}
@@ -178,14 +178,14 @@ class ShippedKernels:
         self._plan_freeing()
 
     def _name(self, name: str) -> str:
-        """Return the model's name of a tensor, "" for an internal one. A cast at the boundary has its source's name."""
+        """Return the model's name of a tensor, "" for an internal one. For a boundary cast, its source's name."""
         if name in self._producer:
             return name
         source = name.rpartition(" as ")[0]
         return source if source in self._producer else ""
 
     def _reads(self, names: Sequence[str], own: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """Yield the model's names of a kernel's inputs; internal tensors are replaced by the inputs of their producers."""
+        """Yield the model's names of a kernel's inputs; for internal tensors, the inputs of their producers."""
         seen: set[str] = set()
         left = list(names)
         while left:
@@ -199,7 +199,7 @@ class ShippedKernels:
                 left.extend(own.get(name, ()))
 
     def _viewed(self, name: str) -> set[str]:
-        """Return the stored tensor that this name aliases, through Identity, Reshape etc.; empty if there is none."""
+        """Return the stored tensor that this name aliases, through Identity, Reshape etc.; empty if none."""
         while name in self._producer and self._producer[name].op in _VIEWS:
             name = self._producer[name].inputs[0]
             if name in self._stored:
@@ -219,14 +219,14 @@ class ShippedKernels:
                 last[read] = max(last.get(read, 0), self._position[node.name])
         for name, end in last.items():
             self._freed.setdefault(end, []).append(name)
-        # 16-bit kernels use other types and other references other values; streamed tensors are not kept.
+        # 16-bit kernels use other types, other references have other values, and streamed tensors are not kept.
         if self._runners[0] is not self.reference.runner or self._against is not None:
             self._inside = set()
 
     def _kernel(
         self, node: ReferenceNode, reads: frozenset[str], stored: Container[str]
     ) -> tuple[list[ReferenceNode], set[str]]:
-        """Return the nodes between a kernel's inputs and `node` in model order, and the stored tensors that they read."""
+        """Return the nodes from a kernel's inputs to `node` in model order, and the stored tensors that they read."""
         found, begins = {node.name: node}, set()
         left = [(node, False)]
         while left:
@@ -238,12 +238,12 @@ class ShippedKernels:
                 before = self._producer.get(name)
                 if before is None or before.name in found:
                     continue
-                # The host may have computed a value without floats. A folded constant is an input if the kernel reads
+                # The host may have computed a non-float value. A folded constant is an input if the kernel reads
                 # it; otherwise a member computes it.
                 if name in self._known[0].held and (not before.folded or name in reads):
                     continue
                 found[before.name] = before
-                # A kernel input that no kernel stored aliases stored values, or a concatenation of them.
+                # A kernel input that no kernel stored is an alias of stored values, or a concatenation of them.
                 left.append((before, is_viewed or name in reads))
         return sorted(found.values(), key=lambda one: self._position[one.name]), begins
 
@@ -260,7 +260,7 @@ class ShippedKernels:
         """Check the stored tensors of the kernels that end at this node.
 
         other, local: the unfused program's tensors, and the rules' results for them. tolerances: the caller's absolute
-        errors, by output. additions: of the node's unfused kernel.
+        errors, by output. additions: reported by the node's unfused kernel.
         """
         if self.refused:
             return []
@@ -285,7 +285,7 @@ class ShippedKernels:
         return found
 
     def reads(self, node: ReferenceNode, name: str) -> bool:
-        """Whether `judged` reads the values of this output in `local`; otherwise only the type."""
+        """Whether `judged` reads the values of this output in `local`; otherwise it reads only the type."""
         tensors = self._stored.get(name, ())
         return any(self._is_alone(node, self._kernel(node, one.reads, self._held)[0]) for one in tensors)
 
@@ -294,7 +294,7 @@ class ShippedKernels:
         return len(members) == 1 and self._same.issuperset(node.inputs)
 
     def _pass(self, node: ReferenceNode, other: Mapping[str, Array]) -> None:
-        """Keep folded constants, and values without floats that follow from inputs and may be computed on the host."""
+        """Keep folded constants, and non-float values that the host may compute from inputs."""
         if not all(name in self._known[0].held or name in self.reference.constants for name in node.inputs):
             return
         if not node.folded and any(name in other and is_float(other[name].dtype) for name in node.outputs):
@@ -313,7 +313,7 @@ class ShippedKernels:
                 self._same.add(name)
 
     def _constant(self, known: Carried, node: ReferenceNode, value: Value, other: Array | None) -> Value:
-        """Return a folded constant; if any rounding is allowed, the device's own result."""
+        """Return a folded constant; if the rules allow any rounding, return the device's own result."""
         if not isinstance(value, Bounded) or known.runner.types.constants == "scaled":
             return value
         if known.runner is self.reference.runner and other is not None:
@@ -361,7 +361,7 @@ class ShippedKernels:
             (found[view] for view in sorted(found)), key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict)
         )
         if worst.verdict == WRONG and len(members) > 1:
-            # Try again with float32 overflow between two members.
+            # Try again, allowing float32 overflow between two members.
             known = self._known[0].with_types(self._known[0].runner.types.with_overflow())
             verdict, _, _ = self._tried(blank, node, members, known, allowed)
             return verdict if verdict.verdict == RIGHT else worst
@@ -399,7 +399,7 @@ class ShippedKernels:
         return self._verdict(blank, node, value, inside.is_chosen, allowed), value, inside.is_chosen
 
     def _value(self, inside: Members, members: Sequence[ReferenceNode], name: str, beside: Array) -> Value:
-        """Evaluate the members for the stored tensor `beside`. Raise Missing."""
+        """Evaluate the members for the stored tensor `beside`. Raise Missing if no rule covers a member."""
         last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
         begin = len(members) - self._maps_at_end(members)
         has_product = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
@@ -451,7 +451,7 @@ class ShippedKernels:
         return {name: allowed for name, allowed in given.items() if allowed}
 
     def _told(self, members: Sequence[ReferenceNode], stored: Stored) -> dict[str, Told]:
-        """Return facts about members: the additions, if a single member has a sum, and results that are read back."""
+        """Return facts about the members: the additions if only one has a sum, and results that are read back."""
         sums = [member.name for member in members if member.operator in TOLD and not member.folded]
         told = {sums[0]: Told(stored.additions)} if len(sums) == 1 else {}
         last = members[-1]

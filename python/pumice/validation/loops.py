@@ -16,7 +16,7 @@ from .bounds.run import constant_of
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
 
-LONGEST = 15.0  # seconds; the maximum limit that a program accepts
+LONGEST = 15.0  # seconds; the largest limit that a program accepts
 
 
 def loop_timeout(source: Source, folder: Folder | None) -> float | None:
@@ -42,7 +42,7 @@ def _uncounted(graph: GraphProto, outer: Mapping[str, TensorProto | NodeProto]) 
 
 
 def _count(made: TensorProto | NodeProto | None) -> int:
-    """Return the iterations of a constant count; 0 for a computed count or an input, which also ends the Loop."""
+    """Return the value of a constant iteration count; 0 for a computed count or an input, which also ends the Loop."""
     if isinstance(made, onnx.TensorProto):
         return int(numpy_helper.to_array(made).reshape(-1)[0])
     if made is not None and made.op_type == "Constant":

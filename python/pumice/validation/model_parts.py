@@ -12,7 +12,7 @@ from .reference import Reference, ReferenceNode
 
 
 class ModelParts:
-    """Splits a model into subgraphs. keep: inputs of every subgraph, with the initializers of their names."""
+    """Splits a model into subgraphs. keep: inputs that every subgraph gets, with the initializers of the same names."""
 
     def __init__(self, source: Source, folder: Folder | None, reference: Reference, keep: Collection[str] = ()) -> None:
         self._model = parse(ModelFile(source, folder), whole=True)

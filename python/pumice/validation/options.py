@@ -18,9 +18,9 @@ class Options(NamedTuple):
     allowed: bool | frozenset[str]
     mode: str
     repeat: int = 0  # runs of each case; 0: run once
-    allows_differences: bool = False  # bits may differ between runs
-    inputs: str = "device"  # inputs of nodes that are checked on their own
-    accuracy: float | Mapping[str, float] | None = None  # relative limit of outputs; None: the default of the precision
+    allows_differences: bool = False  # whether bits may differ between runs
+    inputs: str = "device"  # values on which nodes are checked on their own
+    accuracy: float | Mapping[str, float] | None = None  # relative limit on outputs; None: the precision's default
     allowed_ill: bool | frozenset[str] = frozenset()  # outputs that may exceed the limit
 
     def allows(self, *names: str) -> bool:
@@ -32,7 +32,7 @@ class Options(NamedTuple):
         return self.allowed_ill if isinstance(self.allowed_ill, bool) else output in self.allowed_ill
 
     def accuracy_limit(self, output: str, precision: str) -> float | None:
-        """Return the relative limit of an output; None if the caller's absolute tolerance replaces it."""
+        """Return the relative limit on an output; None if the caller's absolute tolerance replaces it."""
         if self.tolerance(output, output) is not None:
             return None
         default = DEFAULT_ACCURACY.get(precision, DEFAULT_ACCURACY["fp32"])
@@ -46,7 +46,7 @@ class Options(NamedTuple):
 
 
 def checked_accuracy(given: float | Mapping[str, float] | None) -> float | dict[str, float] | None:
-    """Return the accuracy limit, or limits by output. Raise InputError for anything but numbers of at least 0."""
+    """Return the accuracy limit, or the limits by output. Raise InputError unless all are numbers of at least 0."""
     limits = dict(given) if isinstance(given, Mapping) else {"": given}
     for name, value in limits.items():
         where = f"accuracy['{name}']" if name else "accuracy"

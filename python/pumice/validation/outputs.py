@@ -1,4 +1,4 @@
-"""Tensors of outputs that are sequences or optional values."""
+"""The tensors in outputs that are sequences or optional values."""
 
 from __future__ import annotations
 

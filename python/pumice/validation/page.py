@@ -22,8 +22,8 @@ def page(reports: Sequence[Record], title: str) -> str:
     """Return an HTML document for records from `ValidationReport.as_dict()`.
 
     It shows the findings, a matrix of devices and precisions for several reports, then each report: error against bound
-    and value ranges along the model, the graph, whose nodes show their rows and histograms, and a table of all rows.
-    Names are escaped.
+    and value ranges along the model, the graph (a selected node shows its rows and histograms), and a table of all
+    rows. Names are escaped.
     """
     state = max((report["verdict"] for report in reports), key=_ORDER.__getitem__, default="right")
     said = [badge(state), f" {len(reports)} report{'s' if len(reports) > 1 else ''}"] if reports else ["no report"]
@@ -120,7 +120,7 @@ def _graph(report: Record, prefix: str) -> Markup | None:
 
 
 def _verdicts(rows: Sequence[Record]) -> dict[str, str]:
-    """Return the worst verdict by node, including its kernels, and by output as "output NAME"."""
+    """Return the worst verdict by node, including its kernels, and by output under the key "output NAME"."""
     verdicts: dict[str, str] = {}
     for row in rows:
         names = [row["node"], *row["members"]]

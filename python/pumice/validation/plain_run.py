@@ -31,9 +31,9 @@ def compare_runs(proof: Proof, inputs: dict[str, Array], case: int) -> None:
         return
     try:
         results = proof.runs.results(inputs)
-    except IndexRangeError:  # the model was loaded with index checks; it is among the faults
+    except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
         return
-    if proof.options.mode == "isolated":  # no output is checked
+    if proof.options.mode == "isolated":  # this mode checks no outputs
         for row in empty_case(results, case, proof.options):
             proof.collected.keep(row)
     found = _differing(proof, inputs, results, case)

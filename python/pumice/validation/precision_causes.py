@@ -35,7 +35,7 @@ _FAR = 8  # search depth before an amplifying node
 
 
 class Candidate(NamedTuple):
-    """A node that may have to stay in float32: name, operator, kind of problem, and a sentence on it."""
+    """A node that may have to stay in float32: name, operator, kind of problem, and a sentence about it."""
 
     node: str
     op: str
@@ -50,7 +50,7 @@ class _Facts:
         self.node = node
         self.read = 0.0  # largest input magnitude
         self.made = 0.0  # largest output magnitude
-        self.error = 0.0  # relative, at low precision, from the inputs on
+        self.error = 0.0  # relative error at low precision, from the inputs on
         self.error_before = 0.0
         self.flushed = 0.0
         self.terms = 1.0
@@ -131,7 +131,7 @@ class Causes:
     # ---- problems of a node
 
     def candidate(self, name: str) -> Candidate:
-        """Return a node's problem, judged on its own."""
+        """Return the problem of a node on its own."""
         fact = self._facts[name]
         kind, text = self._kind(fact)
         return Candidate(name, fact.node.qualified_op, kind, text)

@@ -88,14 +88,14 @@ class Proof:
         self.runs = CaseRuns(self.tensors)
         self._is_again = False  # whether the case is checked again, from the model's inputs on
         self._local: dict[str, _Local] = {}  # per node, from the first check
-        self.alone = Carried(self.reference, self.reference.runner, {})  # of the current case
-        self._exact = ExactOutputs(self.reference, {})  # of the current case
+        self.alone = Carried(self.reference, self.reference.runner, {})  # values of the current case
+        self._exact = ExactOutputs(self.reference, {})  # outputs of the current case
         self._chained = self.reference.chained
         # Checks other results of the fused program for the last case; None if outputs are not checked.
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
         # Tensors of this case that depend on an overflow in the unfused program -> the node that overflows.
         self._spoilt: dict[str, str] = {}
-        # Integers and booleans of the unfused program, with control flow.
+        # Integers and booleans of the unfused program, if there is control flow.
         self.choices: dict[str, Array] = {}
         results = {value.name for value in fused.program.outputs} | {value.name for value in fused.outputs}
         self._readers = self.reference.last_readers(results)
@@ -117,7 +117,7 @@ class Proof:
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Check every node and result of a case, from one run (streamed models run several times).
 
-        Errors from the inputs on are first combined as independent; if something exceeds its bound, in other ways.
+        Errors from the inputs on are first combined as independent, then in other ways if something exceeds its bound.
         """
         self.runs.begin()
         self.collected.begin()
@@ -140,7 +140,7 @@ class Proof:
                 self._find(Finding(DIFFERS, self.runs.differing[0], text, len(self.runs.differing), case))
                 break
             wrong = self.collected.wrong()
-            apart = self.against.faults.values()  # faults of the reference, whose errors may be dependent too
+            apart = self.against.faults.values()  # the reference's errors may be dependent too
             later = all(row.judged is row.accumulated and (not row.fault or row.fault in apart) for row in wrong)
             if not wrong or not later:
                 break
@@ -274,7 +274,7 @@ class Proof:
     def _judge_alone(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, packed: dict[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
-        """Check a node on the device's inputs. Return the rules' results, and the rows of the kernels that end there."""
+        """Check a node on the device's inputs. Return the rules' results and the rows of kernels that end there."""
         if self._is_again:
             self.against.follow(node)
             return None, []
@@ -293,7 +293,7 @@ class Proof:
         self._local[node.name] = _Local(local is not None or not note, near, notes, faults)
         referred = expected if self.against.reads_values else None
         del expected  # frees unread values below
-        if packed and local is not None and not node.folded:  # free unread values before creating others
+        if packed and local is not None and not node.folded:  # free unread values before creating new ones
             local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
         kernels = self._kernels(node, ours, local if referred is None else referred, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
@@ -301,7 +301,7 @@ class Proof:
         return local, kernels
 
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
-        """Return what later steps read of a checked value: all of it, or only its type."""
+        """Return the part of a checked value that later steps read: all of it, or only its type."""
         if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
             return value
         return Bounded(np.zeros(0), None, value.dtype)
@@ -313,7 +313,7 @@ class Proof:
     def _kernels(
         self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int
     ) -> list[ValidationRow]:
-        """Check what the optimised program stored of this node's results."""
+        """Check the optimised program's stored tensors for this node's results."""
         if not self.kernels:
             return []
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
@@ -329,7 +329,7 @@ class Proof:
         return row._replace(statistics=one.statistics)
 
     def _flow(self, kernels: FlowKernels, inputs: dict[str, Array], ours: Held, case: int) -> None:
-        """Check what the optimised program stored, if it has control flow."""
+        """Check the optimised program's stored tensors, if it has control flow."""
         if isinstance(ours, Windowed):
             kernels.refuse("the tensors are too many to be on the host at once")
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
@@ -356,7 +356,7 @@ class Proof:
         if name in ours:
             of_device = read(ours[name], self.types.at(node.precision), far_made, isinstance(ours, Windowed))
         if node.folded and isinstance(made, Bounded):
-            # Folded, possibly without intermediate rounding; a constant from here on.
+            # Folded, possibly without intermediate rounding; later nodes read a constant.
             types = self.types.at(node.precision)
             alone.held[name] = folded(ours[name], types) if name in ours else computed_beforehand(made, types)
         elif of_device is not None:
@@ -389,7 +389,7 @@ class Proof:
             total = None  # checked on its own or not at all
             note = note or "the reference has no such value"
         if self.options.mode == "chained" and total is not None and not total.ok and name in self._spoilt:
-            # Only the unfused program surely stores that number, and no caller runs it; the outputs show its effect.
+            # Only the unfused program is sure to store that number, and no caller runs it; the outputs show its effect.
             total = None
             note = f"rests on node '{self._spoilt[name]}', which overflows"
         waived = self.options.allows(node.op, node.operator, node.name, name)
@@ -428,7 +428,7 @@ class Proof:
     ) -> None:
         try:
             results = self.runs.results(inputs)
-        except IndexRangeError:  # the model was loaded with index checks; it is among the faults
+        except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
         self.judge_results = lambda made: self._results(self.reference.texts(made), ours, chain, drifts, case)
         self.judge_results(results)

@@ -17,7 +17,8 @@ _TRIES = 3  # runs per prefix; a race may not show in every run
 class RacingStep(NamedTuple):
     """The first step after which a tensor's bits differ from the observed run.
 
-    number: 1-based. of: steps of the program. tensor: the program's name. elements: how many of `size` differ.
+    number: 1-based index of the step. of: number of steps. tensor: its name in the program. elements: how many of its
+    `size` elements differ.
     """
 
     number: int
@@ -39,7 +40,7 @@ def racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[Refer
     """Search for the step by binary search over prefixes of the program. Return None if the whole program reproduces
     its bits.
 
-    nodes: the model's, to name the producer of the tensor.
+    nodes: the model's nodes, used to name the tensor's producer.
     """
     steps = program.plan(list(arrays))
     # Every tensor is copied, including those that are not compared; without copies after the steps, a missing barrier

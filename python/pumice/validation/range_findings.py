@@ -29,7 +29,8 @@ _NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "
 
 
 class Lost(NamedTuple):
-    """What a type does to a constant: how many elements overflow or become zero, and the largest of each.
+    """The loss from converting a constant to a type: the number of elements that overflow or become zero, and the
+    largest of each.
 
     coarse: whether subnormal elements dominate some row or channel.
     """
@@ -55,7 +56,9 @@ class RangeFindings:
     def of_node(
         self, node: ReferenceNode, alone: Carried, made: Mapping[str, Value], ours: Mapping[str, Array]
     ) -> Iterator[Finding]:
-        """Yield the findings of a node. alone: its inputs. made: the rules' results. ours: the device's tensors."""
+        """Yield the findings of a node. alone: values on the device's inputs. made: the rules' results. ours: the
+        device's tensors.
+        """
         types = alone.runner.types.at(node.precision)
         for name in node.outputs:
             value = made.get(name)
@@ -99,7 +102,7 @@ def _read(alone: Carried, node: ReferenceNode) -> Mapping[str, Value]:
 def _lost(array: Array, kept: FloatType) -> Lost:
     if kept.name == str(array.dtype) or str(array.dtype) not in ("float32", "float64"):
         return Lost()
-    # Smallest number that rounds to infinity.
+    # The smallest number that rounds to infinity.
     limit = kept.largest + kept.unit * 2.0 ** np.floor(np.log2(kept.largest))
     beyond = vanished = low = 0
     most = largest = 0.0
@@ -185,7 +188,7 @@ def _dominating(
 
 
 def _flushed(node: str, name: str, actual: Array, value: Bounded, kept: FloatType) -> Iterator[Finding]:
-    """Yield zeros of the device where the type has a subnormal number."""
+    """Yield a finding for zeros on the device that should be subnormal numbers."""
     count, largest = 0, 0.0
     if np.count_nonzero(actual) == actual.size:
         return
@@ -206,7 +209,7 @@ def _flushed(node: str, name: str, actual: Array, value: Bounded, kept: FloatTyp
 
 
 def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Finding]:
-    """Yield numbers beyond the integer range of a Cast or QuantizeLinear."""
+    """Yield a finding for numbers beyond the integer range of a Cast or QuantizeLinear."""
     x = values.get(node.inputs[0])
     if not isinstance(x, Bounded) or not x.size or (node.op == "Cast" and not x.is_float):
         return

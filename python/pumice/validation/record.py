@@ -1,4 +1,4 @@
-"""Converts a report to plain values for JSON, by the schema in docs/validation_report.md."""
+"""Converts a report to plain values for JSON, following the schema in docs/validation_report.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .report import ValidationReport
     from .rows import Finding, ValidationRow
 
-# Incremented if a field is removed or changes its meaning; fields may be added at any time.
+# Increment it if a field is removed or changes its meaning. Adding fields is always allowed.
 SCHEMA = 1
 
 

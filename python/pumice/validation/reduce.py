@@ -26,7 +26,8 @@ from .validate import Case, validate
 class Reduction(NamedTuple):
     """A reduced model: `proto`, its `inputs` by name, and the reference's results where known.
 
-    before, after: number of nodes. tried: subgraphs that ran. precision: at which the model fails.
+    before, after: number of nodes. tried: number of subgraphs that ran. precision: the precision at which the
+    model fails.
     """
 
     proto: onnx.ModelProto

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-SCALES = {"BatchNormalization", "Div", "Mul"}  # their constants may be folded into those of GEMMs and convolutions
-# Indices of float inputs that the host reads.
+SCALES = {"BatchNormalization", "Div", "Mul"}  # their constants may be folded into constants of GEMMs and convolutions
+# Operator -> indices of float inputs that only the host reads.
 _HOST_INPUTS = {"Range": (0, 1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
-# Operators that only move a float tensor's elements; a program keeps the storage type of their input.
+# Operators that only move a float tensor's elements; their result keeps the storage type of the input.
 _MOVES = {
     *("DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "Slice"),
     *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
@@ -64,7 +64,7 @@ class ReferenceNode:
         self.domain = "" if node.domain == "ai.onnx" else node.domain
         self.inputs = list(dict.fromkeys(filter(None, _reads(node))))
         self.outputs = [output for output in node.output if output]
-        # A GEMM or convolution whose weights may be multiplied by the next node's constants.
+        # Whether this is a GEMM or convolution whose weights may be multiplied by the next node's constants.
         self.is_scaled = False
         self.folded = False  # whether it depends only on constants, so it may be computed before the program runs
         self.proto = node
@@ -76,7 +76,7 @@ class ReferenceNode:
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
     def run(self, values: Mapping[str, Value], runner: Runner, told: Told = NOTHING) -> dict[str, Value]:
-        """Return the node's outputs by name. Raise Unproved without a rule, or IndexError for an index out of range.
+        """Return the node's outputs by name. Raise Unproved without a rule, IndexError if an index is out of range.
 
         told: facts about the kernels under test.
         """
@@ -85,7 +85,7 @@ class ReferenceNode:
         return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
 
     def by_blocks(self, values: Mapping[str, Value], runner: Runner, told: Told) -> Evaluation | None:
-        """Return how to evaluate the node block by block, or None."""
+        """Return how to evaluate the node block by block, or None to evaluate it at once."""
         given = [values[name] if name else None for name in self.proto.input]
         return runner.at(self.precision).by_blocks(self.proto, given, values, told)
 
@@ -93,9 +93,10 @@ class ReferenceNode:
 class Reference:
     """The nodes that the outputs depend on, in execution order, and the constants by name.
 
-    precision: of the program under test, or its types. kernels: operators that run user kernels, with their references.
+    precision: precision of the program under test, or its types. kernels: operators that run user kernels, with their
+    references.
     narrowed: float32 values that a low-precision program rounds for some of their readers. saturated: values whose
-    finite elements are rounded to finite ones. strings: the program's strings by index; None if there are none.
+    finite elements are rounded to finite ones. strings: maps string indices to strings; None if the program has none.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Reference:
         return self.texts({name: tensor})[name]
 
     def last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
-        """Return, by node index, the values without later readers, except `results`."""
+        """Map each node index to the values that no later node reads, except `results`."""
         last: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
             for name in [*node.inputs, *node.outputs]:
@@ -170,10 +171,10 @@ class Reference:
         return f"{policy.precision}{mix}"
 
     def keep_float32(self, computed: Collection[str], stored: Collection[str]) -> None:
-        """Set nodes to fp32 that the program computes in float32 although the policy does not name them.
+        """Set the nodes to fp32 that the program computes in float32 although the policy does not name them.
 
-        Both are names as in reports. stored: nodes whose results are float32; those that only move elements become
-        fp32.
+        computed, stored: names as in reports. stored: nodes whose results are float32; those that only move elements
+        become fp32.
         """
         self.float32 = computed, stored
         if self._policy is not None and (computed or self.mixed):
@@ -181,7 +182,7 @@ class Reference:
             self._mark_float32(self._policy)
 
     def _mark_float32(self, policy: Policy) -> None:
-        """Set each node's precision; nodes that only move elements take their input's."""
+        """Set each node's precision; nodes that only move elements have their input's precision."""
         made: set[str] = set()
         for node in self.nodes:
             is_float32 = self._is_float32(node, node.name, made)
@@ -211,8 +212,8 @@ class Reference:
         return types.at(precision) if self.mixed else types
 
     def read(self, node: ReferenceNode, name: str, value: Value, types: Types) -> Value:
-        """Return a value as a node reads it. Some nodes round float32 inputs, and it is unknown which of the candidates
-        do.
+        """Return a value as a node reads it. Some nodes round float32 inputs; for a candidate it is unknown whether it
+        does.
         """
         if node.is_scaled and types.independent and name in self.constants and isinstance(value, Bounded):
             return scaled_constant(value, types)
@@ -270,9 +271,9 @@ class BodyReference(Reference):
     """The nodes of a loop body or branch, by default at the precision of the node that runs it."""
 
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
-        """Create the reference. path: the graph's name in reports."""
+        """Create the reference. path: the name of the graph in reports."""
         self.mixed, self.types, self.float32 = outer.mixed, outer.types.at(node.precision), outer.float32
-        entering = {value.name for value in graph.input} if outer.mixed else set[str]()  # stored in float32
+        entering = {value.name for value in graph.input} if outer.mixed else set[str]()  # values stored in float32
         self.narrowed, self.saturated, self.host_inputs = outer.narrowed | entering, outer.saturated, set()
         self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision

@@ -92,7 +92,7 @@ class SingleNodes:
         return {}
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """Return an empty mapping, likewise."""
+        """Return an empty mapping: each node gets the reference's inputs instead."""
         return Held()
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
@@ -136,7 +136,8 @@ class ReferenceValues:
     def given(self, node: ReferenceNode) -> dict[str, Any]:
         """Return a node's inputs, rounded to storage, in their declared types.
 
-        Finite numbers beyond a type saturate: with infinite inputs, no result would show whether the node is right.
+        Finite numbers beyond a type saturate: with infinite inputs, the result would not show whether the node is
+        right.
         """
         made = {}
         for name in node.inputs:
@@ -157,7 +158,7 @@ class ReferenceValues:
         return _nearest(value, [*kept, float_type(str(dtype))]).astype(dtype)
 
     def follow(self, node: ReferenceNode, made: Mapping[str, Array]) -> None:
-        """Evaluate a node; without a rule, continue from the device's results `made`."""
+        """Evaluate a node; if no rule covers it, continue from the device's results `made`."""
         try:
             results = node.run({name: self._value(name) for name in node.inputs}, self._runner)
         except (Unproved, IndexError, KeyError, MemoryError):
@@ -183,7 +184,7 @@ class ReferenceValues:
 
 
 def _plain(value: Value) -> Any:
-    """Return a value's numbers, in float32 if the declared type is no wider."""
+    """Return a value as an array, in float32 unless the declared type is wider."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if not isinstance(value, Bounded) or not value.is_float:

@@ -36,7 +36,10 @@ _RUNTIMES = ("onnx", "onnxruntime")
 
 
 def against_of(reference: Any, subject: Subject, cases: int) -> Against:
-    """Return the reference for validate's argument. Raise InputError, and whatever loading on another device raises."""
+    """Return the reference for the `reference` argument of validate. Raise InputError if the argument is not supported.
+
+    Loading a model on another device may raise its own errors.
+    """
     if reference is None or (isinstance(reference, str) and reference == "float64"):
         return Against()
     if isinstance(reference, str) and reference in _RUNTIMES:
@@ -85,7 +88,7 @@ def _of_model(model: Model, subject: Subject) -> Against:
 
 
 def _elsewhere(reference: str | Context, subject: Subject) -> Against:
-    """Return the same model on another device or at another precision as reference; the defaults are the subject's."""
+    """Return the model on another device or at another precision as the reference, by default on the subject's."""
     context, precision = (subject.context if isinstance(subject, Model) else None), None
     opened = None
     if isinstance(reference, Context):
@@ -121,7 +124,7 @@ def _elsewhere(reference: str | Context, subject: Subject) -> Against:
 class _Runtime(Valued):
     """A runtime that evaluates single nodes and keeps the results; operators without a rule use the caller's tolerance."""
 
-    judges_kernels = True  # evaluates each kernel's members in order
+    judges_kernels = True  # kernels are checked by evaluating their members in order
 
     def __init__(self, types: Types) -> None:
         super().__init__(types)
@@ -207,7 +210,7 @@ class ByOnnx(_Runtime):
             try:
                 arrays = {name: known[name] for name in node.inputs}
                 self._made.update(by_onnx(node, arrays, self.reference.opsets))
-            except Exception as error:  # later nodes have no values then
+            except Exception as error:  # then later nodes have no values
                 self._note(node, f"it fails: {first_line(error)}")
         super().follow(node)
 
@@ -375,8 +378,8 @@ def _loaded(given: Any) -> dict[str, Array]:
 
 
 class Functions(Against):
-    """The caller's functions by operator, replacing the rules: function(attributes, inputs) -> outputs, optionally with
-    bounds.
+    """The caller's functions by operator, which replace the rules: function(attributes, inputs) -> outputs, optionally
+    with bounds.
     """
 
     name = "functions of the caller's"
@@ -406,8 +409,8 @@ def _operators(nodes: Iterable[NodeProto]) -> Iterator[str]:
 
 
 def _rule_by(name: str, function: _Function, beneath: Rule | None) -> Rule:
-    """Return a rule with the function's values and bounds; errors of inputs propagate by the replaced rule, if there is
-    one.
+    """Return a rule with the function's values and bounds; if there was a rule, it propagates the errors of the
+    inputs.
     """
 
     def rule(call: Call) -> list[Any]:

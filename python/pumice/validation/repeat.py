@@ -25,11 +25,11 @@ from .rows import Finding
 from .sources import DeviceTensors
 
 ONE_LIST, FRESH, LOADED = "one list", "fresh context", "beside load"
-_SHARE = 4  # of N runs on one list, N / 4 are repeated on a fresh context
-# And N / 8 under load; switching contexts on a GPU takes longer than small models run.
+_SHARE = 4  # N runs use one list and N / 4 use a fresh context
+# N / 8 runs are under load; switching contexts on a GPU takes longer than small models run.
 _LOADED_SHARE = 8
 _MOST_KINDS = 8  # distinct results kept per tensor; later ones are only counted
-_ALIGNED = (128, 32, 16)  # elements; multiples used by tiles, subgroups and vector loads
+_ALIGNED = (128, 32, 16)  # sizes of tiles, subgroups and vector loads, in elements
 _FULL = 0.75  # share of differing elements from which a row, column or block counts as differing
 FAMILIES = ("cooperativeMatrix", "subgroupShuffle")  # features that select between kernels of an operator
 _CHANCE = 0.05
@@ -132,7 +132,7 @@ class Tally:
 
     @property
     def common(self) -> int:
-        """Index of the most common result."""
+        """The index of the most common result."""
         total: Counter[int] = Counter()
         for one in self.counts.values():
             total.update(one)
@@ -211,7 +211,7 @@ class Repeatability(NamedTuple):
     list": the first run's recording; "fresh context": compiled again on another context of the device; "beside load":
     both at once.
     results: number of distinct results (at most 8). node: first node that differs in the unfused program, "" if none
-    does. pattern: which elements differ. tried: change -> result of as many runs.
+    does. pattern: which elements differ. tried: change -> result of the same number of runs.
     """
 
     output: str
@@ -265,30 +265,28 @@ _SAID = {ONE_LIST: "on one recorded list", FRESH: "on a fresh context", LOADED: 
 
 
 def checked_count(given: int) -> int:
-    """Return the number of runs. Raise InputError for anything but 0 (none) and numbers from 2 on."""
+    """Return the number of runs. Raise InputError unless it is 0 (no repeats) or at least 2."""
     if not isinstance(given, int) or isinstance(given, bool) or given < 0 or given == 1:
         raise InputError(f"validate: repeat: expected 0 or a number of runs from 2 on, given {given!r}")
     return given
 
 
 class _Begun(NamedTuple):
-    """A program after its first run, which is not counted because the device was busy. run: runs it again on these
-    inputs.
-    """
+    """A program after its first run, which is not counted because the device was busy. run: runs it again on `inputs`."""
 
     inputs: Results
     run: Callable[[], Results]
 
 
 class _Fresh:
-    """A model's program on another context of its device. begun: its first run, or None."""
+    """A model's program on another context of its device. begun: the program after its first run, or None."""
 
     def __init__(self, program: Program, begun: _Begun | None) -> None:
         self.program = program
         self.begun = begun
 
     def taken(self, inputs: Results) -> Callable[[], Results] | None:
-        """Return the function that reruns the program, once, if its first run used these inputs."""
+        """Return the function that reruns the program, if its first run used these inputs; later calls return None."""
         begun, self.begun = self.begun, None
         return begun.run if begun is not None and begun.inputs is inputs else None
 
@@ -319,7 +317,7 @@ class Repeats:
     @property
     def fresh(self) -> _Fresh:
         """The program on another context of its device. Waits for it; raises whatever loading raises."""
-        return cast("Future[_Fresh]", self._fresh).result()  # set for all cases that are repeated
+        return cast("Future[_Fresh]", self._fresh).result()  # set whenever cases are repeated
 
     @property
     def _tensors_of_device(self) -> DeviceTensors:
@@ -335,13 +333,13 @@ class Repeats:
             raise
 
     def run(self, inputs: dict[str, Array], case: int) -> None:
-        """Run a case repeatedly. Distinct results are checked like the first."""
+        """Run a case repeatedly. Check each distinct result like the first."""
         tallies, distinct = Tallies(), []
         try:
             for setting, results in self._runs(inputs):
                 if tallies.add(setting, results):
                     distinct.append(results)
-        except IndexRangeError:  # the model was loaded with index checks; it is among the faults
+        except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
         judged = self.proof.runs.results(inputs)
         others = compared(
@@ -365,7 +363,7 @@ class Repeats:
                 self._found[name] = made if tally.differs else made._replace(node="", tried={})
 
     def _runs(self, inputs: dict[str, Array]) -> Iterator[tuple[str, Results]]:
-        """Yield setting and results of all runs of a case."""
+        """Yield the setting and the results of every run of a case."""
         fresh = self.fresh
         begun, ours = fresh.taken(inputs), _runner(self.model.program, inputs)
         others = begun or _runner(fresh.program, inputs)
@@ -380,7 +378,7 @@ class Repeats:
                 yield LOADED, beside.result()
 
     def _traced(self, inputs: dict[str, Array], tallies: Tallies) -> tuple[str, dict[str, str]]:
-        """Return the first differing node of the unfused program, and what removes the difference."""
+        """Return the first differing node of the unfused program, and the changes that remove the difference."""
         kept = self._tensors(inputs)
         node = next(
             (
@@ -431,7 +429,7 @@ class Repeats:
     def _changed(
         self, what: str, inputs: dict[str, Array], kept: Tallies, node: str
     ) -> Iterator[tuple[Program, dict[str, Array]]]:
-        """Yield a changed program and its inputs."""
+        """Yield the program with one change, and its inputs."""
         context = self.model.context
         if what.startswith("without "):
             with another_context(context, [what.removeprefix("without ")]) as lesser, self._program(lesser) as program:
@@ -458,7 +456,7 @@ class Repeats:
 
 
 def _begun(program: Program, inputs: Results) -> _Begun | None:
-    """Run a program for the first time. Return None if it has loops, which may not end, or fails, as later runs will."""
+    """Run a program for the first time. Return None if it fails, or if it has loops, which may not end."""
     if program.has_control_flow:
         return None
     try:
@@ -470,7 +468,7 @@ def _begun(program: Program, inputs: Results) -> _Begun | None:
 
 
 def _closed(first: Context, loaded: Future[_Fresh]) -> None:
-    """Close a program and keep its context, as a spare of the model's, for the next validation."""
+    """Close a program and keep its context as a spare of the model's context for the next validation."""
     if not loaded.cancelled() and loaded.exception() is None:
         program = loaded.result().program
         context = program.context

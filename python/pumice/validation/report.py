@@ -60,11 +60,11 @@ class ValidationReport:
         self.findings = list(findings)
         self.reference = reference  # the reference
         self.facts = Facts({"name": device}) if facts is None else facts
-        # Results of repeated runs, per output of the fused program.
+        # Results of repeated runs, one per output of the fused program.
         self.repeats: list[Repeatability] = []
         self.allows_differences = False
-        self.work: Mapping[str, Work] = {}  # by node, if something is unproved
-        self.origin: Origin | None = None  # the model and cases; not pickled
+        self.work: Mapping[str, Work] = {}  # work of each node, if something is unproved
+        self.origin: Origin | None = None  # the model and the cases; not pickled
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "origin": None}
@@ -75,14 +75,14 @@ class ValidationReport:
         self.findings.extend(found)
 
     def add_stored(self, rows: Collection[ValidationRow], found: Collection[Finding]) -> None:
-        """Add rows of outputs stored with the cases, which also count towards the verdict."""
+        """Add rows for the outputs stored with the test cases; they also count towards the verdict."""
         self.rows.extend(rows)
         self._deciding.extend(rows)
         self.findings.extend(found)
 
     @property
     def deterministic(self) -> bool | None:
-        """Whether all runs of each case gave the same bits; None if no runs were repeated and no others differ."""
+        """Whether all runs of each case gave the same bits; None without repeated runs or a known difference."""
         if any(one.kind == DIFFERS for one in self.findings):
             return False
         return True if self.repeats else None
@@ -98,8 +98,8 @@ class ValidationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether something was checked, every row is right or allowed to be unproved, and runs have the same bits,
-        unless allowed to differ.
+        """Whether something was checked, every row is right or allowed to be unproved, and all runs have the same bits
+        or are allowed to differ.
         """
         return all(row.ok for row in self._deciding) and not self._restless and not self._is_empty
 
@@ -107,8 +107,8 @@ class ValidationReport:
     def state(self) -> str:
         """The overall verdict.
 
-        "wrong" if a row is; else "ill-conditioned" if a row is and that is not allowed; else "right" if the report is
-        ok; else "unproved": a row is, nothing was checked, or runs differ, so the next run is unknown.
+        "wrong" if a row is wrong; else "ill-conditioned" if a row is, unless that is allowed; else "right" if the
+        report is ok; else "unproved": a row is unproved, nothing was checked, or runs differ.
         """
         verdicts = {row.verdict for row in self._deciding if not row.ok}
         found = next((one for one in (WRONG, ILL) if one in verdicts), None)
@@ -116,7 +116,7 @@ class ValidationReport:
 
     @property
     def _difference(self) -> tuple[str, str]:
-        """A node or output that differs between runs, and a sentence on it."""
+        """A node or output that differs between runs, and a sentence about it."""
         if (one := next((one for one in self.repeats if not one.deterministic), None)) is not None:
             return one.node or one.output, one.summary
         finding = next(one for one in self.findings if one.kind == DIFFERS)
@@ -134,12 +134,12 @@ class ValidationReport:
 
     @property
     def undecided(self) -> int:
-        """Elements that depend on choices that rounding may change."""
+        """Number of elements that depend on choices that rounding may change."""
         return sum(row.judged.undecided for row in self._deciding if row.judged)
 
     @property
     def unknown(self) -> int:
-        """Elements without a finite bound."""
+        """Number of elements without a finite bound."""
         return sum(row.judged.unknown for row in self._deciding if row.judged)
 
     @property
@@ -185,7 +185,7 @@ class ValidationReport:
 
     @property
     def summary(self) -> str:
-        """One line: what was compared, the verdict, and the first divergence."""
+        """One line: the model, device and reference, the verdict, and the first divergence."""
         cases = f"{self.cases} case{'' if self.cases == 1 else 's'}"
         first = self.first_divergence
         where = "" if first is None else f"; first {_divergence(first)}"
@@ -201,7 +201,7 @@ class ValidationReport:
         return f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
-        """Return a table for rich. Numbers are never truncated; long texts are folded."""
+        """Return a table for rich. Numbers are never truncated; long texts are wrapped."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -247,8 +247,8 @@ class ValidationReport:
         return [f"{plain(finding.kind)}: {plain(finding.text, LONG)}" for finding in self.findings]
 
     def raise_if_failed(self) -> None:
-        """Raise ValidationError for the first wrong row, else the first unproved one that is not allowed, else if runs
-        differ.
+        """Raise ValidationError for the first wrong row, else for the first unproved row that is not allowed, else if
+        runs differ.
         """
         first = self.first_divergence or next((row for row in self._deciding if not row.ok), None)
         if first is not None:
@@ -261,8 +261,8 @@ class ValidationReport:
     def explain(self, folder: Folder | None = None) -> Explanation:
         """Explain the first wrong row: a small model that still fails, its kernels, and variations.
 
-        folder: a new or empty folder for the model, its inputs, expected results and the text. Raise InputError if
-        nothing is wrong, the report was pickled or the folder is not empty, or OSError.
+        folder: a new or empty folder for the model, its inputs, expected results and explanation. Raise InputError if
+        nothing is wrong, the report was pickled or the folder is not empty, and OSError if writing fails.
         """
         from .explain import explain
 
@@ -276,19 +276,19 @@ class ValidationReport:
         return report_record(self)
 
     def to_html(self, path: Path) -> None:
-        """Write the report's HTML page, a single file. Raise OSError."""
+        """Write the report's HTML page, a single file. Raise OSError if writing fails."""
         from .page import page
 
         write_whole(path, page([self.as_dict()], f"Validation of {plain(self.model)}"))
 
     def to_junit(self, path: Path) -> None:
-        """Write JUnit XML with a test case per row. Raise OSError."""
+        """Write JUnit XML with a test case per row. Raise OSError if writing fails."""
         from .junit import junit
 
         write_whole(path, junit([self.as_dict()]))
 
     def to_json(self, path: Path) -> None:
-        """Write `as_dict` as JSON. Raise OSError."""
+        """Write `as_dict` as JSON. Raise OSError if writing fails."""
         write_whole(path, json.dumps(self.as_dict(), indent=2) + "\n")
 
 

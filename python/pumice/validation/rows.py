@@ -1,4 +1,4 @@
-"""Rows (one per checked tensor) and findings (a sentence on a node) of a report."""
+"""Rows (one per checked tensor) and findings (a sentence about a node) in a report."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .accuracy import Inaccuracy
 from .judge import ILL, RIGHT, UNPROVED, WRONG, Deviation
 from .statistics import Statistics
 
-DIFFERS = "not deterministic"  # kind of findings on bits that differ between runs
-CASE = "case"  # replaces the operator in the row of a whole case
-# Kind of findings on steps that go wrong without the copies after each step, which make the device wait.
+DIFFERS = "not deterministic"  # kind of findings about bits that differ between runs
+CASE = "case"  # replaces the operator name in the row of a whole case
+# Kind of findings about steps that go wrong without the copies after each step, which make the device wait.
 RACE = "race"
 
 
@@ -22,8 +22,8 @@ class Finding(NamedTuple):
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow",
     "flushed denormals", "saturated integers", "clamped constant", "wide constant", "vanished constant", "rounded
     weights dominate", "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart",
-    "bisected", "stored output", "unproved", "kernels not judged", "race". Those of wrong and unproved rows count
-    towards the verdict, and "not deterministic".
+    "bisected", "stored output", "unproved", "kernels not judged", "race". Findings about wrong and unproved rows
+    count towards the verdict, and so does "not deterministic".
     """
 
     kind: str
@@ -37,13 +37,13 @@ class ValidationRow(NamedTuple):
     """An output of a node in its worst case, or an output of the fused program (op "output").
 
     local: on the device's inputs. accumulated: from the model's inputs on. Nodes are checked by `local`, program
-    outputs by `accumulated`. note: why the row is unproved; unproved: the nodes responsible. fault: wrong whatever the
-    values, such as an index out of range. waived: the caller allows an unproved row.
+    outputs by `accumulated`. note: why the row is unproved; unproved: the nodes responsible. fault: reason why the row
+    is wrong whatever the values, such as an index out of range. waived: the caller allows an unproved row.
     program: "nodes", a tensor of the unfused program; "kernels", a tensor stored by a kernel of the optimised program,
     which contains the nodes `members`; "outputs", an output of the optimised program; "stored", an output stored with a
     case.
-    statistics: of the device's values in that case. given: the bound is the caller's tolerance. inaccuracy: the element
-    of an output furthest above the accuracy limit; `waived` covers it too.
+    statistics: statistics of the device's values in that case. given: whether the bound is the caller's tolerance.
+    inaccuracy: the element of an output furthest above the accuracy limit; `waived` covers it too.
     """
 
     node: str
@@ -88,7 +88,7 @@ class ValidationRow(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the row is right, or unproved or ill-conditioned and allowed to be."""
+        """Whether the row is right, or is allowed to be unproved or ill-conditioned."""
         return self.verdict == RIGHT or (self.verdict in (UNPROVED, ILL) and self.waived)
 
     @property
@@ -114,8 +114,8 @@ class ValidationRow(NamedTuple):
 def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
     """Return all rows except nodes that are wrong only in the unfused program, which no caller runs.
 
-    If a node has a caller's tolerance and no kernel stores its result, its unfused row is the only one to check, and is
-    kept.
+    If the caller set a tolerance for a node and no kernel stores its result, the unfused row is the only check of the
+    node and is kept.
     """
     good: set[str] = set()
     bad: set[str] = set()
@@ -170,7 +170,7 @@ def _not_finite(one: Deviation) -> str:
 
 
 def tensor_of(row: ValidationRow) -> str:
-    """Return a text for the row's tensor; for a kernel's, with the kernel and its nodes."""
+    """Return a phrase that names the row's tensor, and for a kernel's tensor also the kernel and its nodes."""
     if row.program != "kernels" or not row.kernel:
         return f"'{plain(row.output)}'"
     members = ", ".join(f"'{plain(one)}'" for one in row.members[:6])

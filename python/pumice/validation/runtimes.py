@@ -17,7 +17,7 @@ from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.parse import parse
 from .reference import ReferenceNode
 
-_IR_VERSION = 10  # of single-node models; supported by recent runtimes
+_IR_VERSION = 10  # IR version of single-node models, which recent runtimes support
 # First opset for which onnx.reference does not mix in batch statistics.
 _NORMALISATION = 15
 
@@ -82,7 +82,7 @@ def session(model: onnx.ModelProto, optimized: bool = False, providers: Any = No
 
 
 def whole_model(source: Source, folder: Folder | None = None) -> onnx.ModelProto:
-    """Return a copy of a model with its weights loaded. Raise GraphError, OSError."""
+    """Return a copy of a model with its weights loaded. Raise whatever loading the weights raises."""
     file = ModelFile(source, folder)
     model = onnx.ModelProto()
     model.CopyFrom(parse(file, whole=True))
@@ -113,7 +113,7 @@ def with_every_tensor(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def run(made: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a session on those of the inputs that it has. Return all outputs by name."""
+    """Run a session with those of `inputs` that it declares. Return all outputs by name."""
     wanted = {value.name for value in made.get_inputs()}
     names = [value.name for value in made.get_outputs()]
     results = made.run(None, {name: value for name, value in inputs.items() if name in wanted})

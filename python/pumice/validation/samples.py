@@ -24,7 +24,7 @@ from .bounds.types import FloatType, Types
 from .reference import ReferenceNode
 
 COUNT = 8  # number of samples
-_POOLED = 32  # minimum elements per slice for a slice-wise deviation; 256 values with all samples
+_POOLED = 32  # minimum elements per slice for a slice-wise deviation, which is then estimated from 256 values
 
 
 class Samples:
@@ -63,7 +63,7 @@ class Samples:
         }
         types = runner.at(node.precision).types
         inputs = {name: self._inputs(name, value, types) for name, value in values.items()}
-        own: dict[str, _Own | None] = {}  # the node's own roundings, from the first sample
+        own: dict[str, _Own | None] = {}  # the node's own roundings, computed for the first sample
         for index in range(COUNT if found else 0):
             using = self._values_of(runner) if index else runner
             try:
@@ -94,8 +94,8 @@ class Samples:
         return self._runners[runner]
 
     def _inputs(self, name: str, value: Value, types: Types) -> list[Value]:
-        """Return a node's input for each sample. Constants keep an error of zeros, so that rules round them as kernels
-        do.
+        """Return a node's input for each sample. Constants get an error array of zeros, so that rules round them like
+        kernels.
         """
         if not isinstance(value, Bounded) or not value.is_float or value.error is None:
             return [value] * COUNT
@@ -141,7 +141,7 @@ def _own(name: str, value: Bounded, sample: Bounded) -> _Own | None:
 
 
 def _moved(value: Bounded, sample: Bounded, own: _Own | None, index: int) -> Array:
-    """Return the sample's difference to the value, including the node's own roundings; 0 if it is not finite."""
+    """Return the sample's difference from the value, including the node's own roundings; 0 if it is not finite."""
     with np.errstate(all="ignore"):
         moved = sample.value - value.value
         if own is not None:

@@ -1,4 +1,4 @@
-"""Scales of outputs, to which the accuracy limit is relative; see accuracy.py."""
+"""Scales of outputs, which the accuracy limit is relative to (see accuracy.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Values(Protocol):
 
 
 class Scales:
-    """Scales of output elements, if they differ from the sample's: `of[name]`.
+    """Scales of output elements that differ from the sample's scale: `of[name]`.
 
     These are softmax rows, and outputs that join tensors (Concat, Where, ScatterND) and then move, clip or scale them.
     Call `follow` for each node in order.
@@ -80,7 +80,7 @@ class Scales:
                     if isinstance(value := values[name], Bounded) and value.is_float:
                         self.of[name] = sample_scale(value)
         except (Unproved, Undecided, IndexError, KeyError, MemoryError, ValueError):
-            return  # falls back to the sample's scale
+            return  # the sample's scale is used instead
 
     def _softmax_scale(self, node: ReferenceNode, values: _Values) -> Array:
         value = values[node.outputs[0]]
@@ -100,7 +100,7 @@ class Scales:
         return {name: np.abs(one.value) for name, one in made.items() if isinstance(one, Bounded) and one.is_float}
 
     def _scale_of(self, name: str, value: Value) -> Value:
-        """Replace a float tensor by its scales, and a constant by its magnitudes."""
+        """Return the scales of a float tensor, or the magnitudes of a constant."""
         if not isinstance(value, Bounded) or not value.is_float:
             return value
         if name in self._constants:

@@ -29,7 +29,7 @@ class Setup(NamedTuple):
     deterministic: bool = False
     tolerances: Mapping[str, float] | None = None
     kernels: KernelTable | None = None
-    variants: StepVariants | None = None  # measured kernel variants of steps
+    variants: StepVariants | None = None  # measured kernel variants of each step
 
     def load(self, part: onnx.ModelProto) -> Model:
         """Load a subgraph with this setup. Raise whatever loading raises."""

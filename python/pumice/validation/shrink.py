@@ -92,8 +92,7 @@ class Shrinker:
     def smaller(self, found: Cut, enough: int = 0) -> Cut:
         """Halve axes while the subgraph fails and has more than `enough` bytes.
 
-        First the n-th axis of all inputs where the sizes are equal, then all axes of one size, including those of
-        constants.
+        First the n-th axis of all inputs with equal sizes, then all axes of one size, including axes of constants.
         """
         for axis in range(max((array.ndim for array in found.inputs.values()), default=0)):
             sizes = {array.shape[axis] for array in found.inputs.values() if array.ndim > axis}
@@ -115,8 +114,8 @@ class Shrinker:
         return found
 
     def _sliced(self, found: Cut, size: int, axis: int | None, begin: int) -> Cut | None:
-        """Return the subgraph with half of each such axis, from `begin` on, if it fails. Without an axis: all axes,
-        including constants.
+        """Return the subgraph with half of each such axis, from `begin` on, if it fails. axis: None for all axes, also
+        of constants.
         """
         chosen = slice(begin, begin + (size + 1) // 2)
 
@@ -137,7 +136,7 @@ def device_tensors(origin: Origin, case: int) -> dict[str, Array]:
         inputs = origin.cases[case][0]
         try:
             made = tensors.tensors(model._kept_strings.places(inputs) if model._kept_strings else inputs)
-        except IndexRangeError:  # the call rejects these inputs, which the faulty node reads
+        except IndexRangeError:  # the call rejects these inputs because of the node at fault
             made = {}
         finally:
             tensors.close()
@@ -164,11 +163,11 @@ def shrinker(origin: Origin, case: int, fails: Fails, step: Tried | None = None)
 
 
 def parts_of(row: ValidationRow) -> list[list[str]]:
-    """Return groups of nodes that may cause a wrong row on their own: the node, then its kernel's nodes. Empty for an
-    output.
+    """Return groups of nodes that may cause a wrong row on their own: the node, then its kernel's nodes. Return no
+    groups for an output.
     """
     if row.op == "output":
         return []
-    # Members of a subgraph that the node runs.
+    # The members are in a subgraph that the node runs.
     is_inside = any(member.startswith(f"{row.node}.") for member in row.members)
     return [[row.node], list(row.members)] if len(row.members) > 1 and not is_inside else [[row.node]]

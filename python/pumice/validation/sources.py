@@ -19,7 +19,7 @@ from .reference import Reference
 from .streaming import CANNOT, Held, Windowed, Windows, told_additions
 from .work import Work, work_of
 
-# Notes in report() on nodes that a 16-bit program computes in float32 without being asked.
+# Notes in report() about nodes that a 16-bit program computes in float32 although nobody requested it.
 _FLOAT32_NOTES = (
     "float32: computes positions",
     "float32: reads positions",
@@ -39,7 +39,7 @@ def _converted(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
 
 
 class Subject(Protocol):
-    """What is validated: a loaded model or a candidate."""
+    """The subject of a validation: a loaded model or a candidate."""
 
     source: Any
     folder: Any
@@ -70,15 +70,15 @@ class Subject(Protocol):
 class Tensors(Protocol):
     """A source of tensors: `tensors` for checking node by node, `results` of the optimised program.
 
-    absent: note for a missing tensor; "" if only outputs are checked. single: both come from one run, so comparing them
-    proves nothing. types: the precision or types it computes in.
+    absent: note for a missing tensor; "" if only outputs are checked. single: whether both come from one run, so that
+    comparing them proves nothing. types: the precision or types it computes in.
     """
 
     absent: str
     single: bool
     types: Precision | Types
     loop_timeout: float | None
-    strings: KeptStrings | None  # the program has strings as indices
+    strings: KeptStrings | None  # strings of a program that represents them as indices
 
     def set_float32(self, reference: Reference) -> None:
         """Set which nodes compute in float32, and which float32 values are rounded for some of their readers."""
@@ -89,12 +89,12 @@ class Tensors(Protocol):
         ...
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """Return the same, possibly with later nodes' tensors loaded on demand."""
+        """Return the same tensors, possibly loading those of later nodes on demand."""
         ...
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Return the longest chain of additions in each node's kernel, for streamed nodes; kernels that do not report
-        it are omitted.
+        """Return the longest chain of additions in each node's kernel, in a streamed model for the nodes that ran;
+        kernels that do not report it are omitted.
         """
         ...
 
@@ -133,11 +133,11 @@ class DeviceTensors:
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
-        # Programs that also check indices. Without any indices the first is `_every`. The second is for tensors too
+        # Programs that also check indices. Without any indices, the first is `_every`. The second is for tensors too
         # large to keep.
         self._every_checked: Program | None = None
         self._checking: Program | None = None
-        self._checked: dict[str, Array] | None = None  # inputs whose indices are valid
+        self._checked: dict[str, Array] | None = None  # inputs with valid indices
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return every tensor of the unfused program."""
@@ -186,7 +186,7 @@ class DeviceTensors:
         return told_additions(program, inputs) if program is not None else {}
 
     def set_float32(self, reference: Reference) -> None:
-        """Set both from the report of the unfused program."""
+        """Read the nodes and values from the report of the unfused program."""
         if self._model.precision == "fp32":
             return
         rows = self._checked_nodes().report()
@@ -201,7 +201,7 @@ class DeviceTensors:
         if self._windows is None:
             self._windows = Windows(self._model, self._load, reference, self._proto)
         windows = self._windows
-        windows.additions = None  # an earlier case may have had other sizes
+        windows.additions = None  # an earlier case may have had different sizes
         ends = windows.ends(inputs)
         if not ends:
             return Held(self.tensors(inputs))
@@ -226,8 +226,8 @@ class DeviceTensors:
         return self._ran(self._model.program, inputs)
 
     def run_before(self, inputs: Mapping[str, Array]) -> None:
-        """Run the fused program on a case other than the first, so that memory that is not filled has its values."""
-        with suppress(IndexRangeError):  # a fault of that case
+        """Run the fused program on a case other than the first, so that unfilled memory contains its values."""
+        with suppress(IndexRangeError):  # reported when that case is checked
             self._ran(self._model.program, inputs)
 
     def check_indices(self, inputs: dict[str, Array]) -> None:

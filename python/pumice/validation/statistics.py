@@ -15,7 +15,7 @@ from .bounds.cuts import BLOCK, blocks
 FIRST_OCTAVE, OCTAVES, MAGNITUDES = -40, 2, 32
 # Bins of error over bound: 0, then one octave each, (2^(k-1), 2^k], from 2^-10 on; up to 1 is within the bound.
 FIRST_RATIO, RATIOS = -10, 16
-_MANTISSA_BITS, _BIAS = 52, 1023  # of float64
+_MANTISSA_BITS, _BIAS = 52, 1023  # float64 format
 
 
 class Range(NamedTuple):
@@ -49,8 +49,8 @@ class Statistics(NamedTuple):
 
 
 def statistics(actual: Array, expected: object = None) -> Statistics | None:
-    """Return a tensor's statistics; None if it is not numeric. `expected`: the reference's tensor, of which only the
-    range is kept.
+    """Return a tensor's statistics; None if it is not numeric. `expected`: the reference's tensor, used only
+    for its range.
     """
     beside = expected if isinstance(expected, Bounded) else None
     if beside is not None and beside.shape != np.shape(actual):
@@ -97,13 +97,13 @@ def _octaves(finite: Array, zeros: int) -> tuple[int, ...]:
     bits = np.ascontiguousarray(finite).view(f"u{finite.dtype.itemsize}") >> mantissa
     bits &= 2 * bias + 1
     found = np.bincount(bits.astype(np.intp, copy=False), minlength=2 * bias + 2)
-    found[0] -= zeros  # the remaining subnormals belong to the first bin
+    found[0] -= zeros  # leaves the subnormals in the first bin
     bins = np.clip((np.arange(found.size) - bias - FIRST_OCTAVE) // OCTAVES, 0, MAGNITUDES - 1)
     return tuple(map(int, np.bincount(bins, found, MAGNITUDES)))
 
 
 def _is_finite(one: Range) -> bool:
-    """Whether all numbers of the range are finite; NaN would be its minimum and maximum."""
+    """Whether all numbers in the range are finite. A NaN would be its minimum and maximum."""
     return one.least is None or (math.isfinite(one.least) and math.isfinite(one.most or 0.0))
 
 
@@ -153,7 +153,7 @@ def ratios_counted(errors: Array, ratio: Array) -> tuple[int, ...]:
     bins += 1
     found = np.bincount(bins.ravel(), minlength=2 * _BIAS + 3)
     none = errors.size - int(np.count_nonzero(errors))
-    first = _BIAS + FIRST_RATIO + 1  # end of the first bin
+    first = _BIAS + FIRST_RATIO + 1  # exponent at the end of the first bin
     last = first + RATIOS - 3
     least, most = int(found[:first].sum()), int(found[last:].sum())
     return (none, least - none, *map(int, found[first:last]), most)

@@ -27,7 +27,7 @@ _SHAPE = "wrong shape or dtype"
 Allowed = bool | Collection[str]
 
 
-STORED = "stored output"  # kind of findings on stored outputs that differ from the reference
+STORED = "stored output"  # kind of findings about stored outputs that differ from the reference
 
 
 class StoredRow(NamedTuple):
@@ -63,7 +63,7 @@ class StoredRow(NamedTuple):
 def judge_stored(
     report: ValidationReport, model: Model, sets: Iterable[DataSet], tolerances: Mapping[str, float], allowed: Allowed
 ) -> None:
-    """Add the comparison of stored outputs to a report; `sets` are its cases, in order."""
+    """Add the comparison of stored outputs to a report; `sets` are the report's cases, in order."""
     rows, findings = [], []
     for case, data in enumerate(sets):
         for one in compared(model, data.inputs, data.outputs, tolerances) if data.outputs else ():
@@ -164,7 +164,7 @@ def _allowance(stored: Array, expected: Bounded, types: Types) -> Array | None:
     SPREAD.
     """
     if expected.shape != stored.shape:
-        return expected.error  # the shape mismatch is reported instead
+        return expected.error  # elsewhere reported as a shape mismatch
     if not is_float(stored.dtype):
         return expected.error
     kept = types.read_back(stored.dtype)

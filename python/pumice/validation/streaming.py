@@ -66,8 +66,8 @@ class Windows:
         self._policy = policy_of(model.policy)
         self._float32 = {node.name for node in reference.nodes if node.precision == "fp32" and reference.mixed}
         self._cuts: ModelParts | None = None
-        self._ends: dict[Any, list[int]] = {}  # by input shapes
-        self.additions: dict[str, int] | None = None  # by node, of the windows that ran
+        self._ends: dict[Any, list[int]] = {}  # ends of the windows, by input shapes
+        self.additions: dict[str, int] | None = None  # longest chain by node, for the windows that ran
 
     def ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Return the end of each window for inputs of these shapes; [] if all tensors fit into one."""
@@ -87,8 +87,8 @@ class Windows:
         return [*ends, len(self._reference.nodes)] if ends else []
 
     def run(self, inputs: Mapping[str, Array], start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the tensors of the nodes in [start, end). Raise UnsupportedError, GraphError or KeyError if they
-        cannot run separately.
+        """Return the tensors of the nodes in [start, end). Raise UnsupportedError, GraphError or KeyError if the
+        nodes cannot run as a separate program.
         """
         program, strings = self._compiled(start, end, inputs, known)
         try:
@@ -103,7 +103,7 @@ class Windows:
             program.close()  # frees the device memory of all its tensors
 
     def _is_float32(self, node: NodeRecipe, path: str) -> bool:
-        """Whether the whole program computes a node in float32, by the policy or without being asked."""
+        """Whether the whole program computes a node in float32, because of the policy or by its own choice."""
         return path in self._float32 or self._policy.wants_float32(node, path)
 
     def _compiled(
@@ -141,14 +141,14 @@ def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, i
     return {step["label"]: step["additions"] for step in steps if step["additions"] > 0}
 
 
-CANNOT = (UnsupportedError, GraphError, KeyError)  # errors of a subgraph that cannot run separately
+CANNOT = (UnsupportedError, GraphError, KeyError)  # errors raised for a subgraph that cannot run separately
 
 
 _FEW = 1024  # maximum elements of a constant that may be a shape
 
 
 def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace large constants by inputs, so that shape inference does not copy them."""
+    """Replace large constants with inputs, so that shape inference does not copy them."""
     proto = onnx.ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
     proto.functions.extend(source.functions)
     graph, given = source.graph, {value.name for value in source.graph.input}
@@ -172,7 +172,7 @@ def tensor_bytes(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[st
             proto.graph.input[i].CopyFrom(declared(value.name, inputs[value.name]))
     try:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-    except Exception:  # operators unknown to onnx, or a model that is too large
+    except Exception:  # onnx does not know an operator, or the model is too large
         return {}
     made = {}
     for value in (*graph.value_info, *graph.output):

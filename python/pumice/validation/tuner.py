@@ -33,10 +33,10 @@ from .validate import Case, _by_name
 Metric: TypeAlias = Callable[[list[Any]], float]
 
 _UNITS = 16  # default limit, in half ulps of the low-precision type
-_LEAST_TURNS = 7  # rounds; the best time counts
-# Of all rounds; an idle GPU takes about as long to raise its clocks.
+_LEAST_TURNS = 7  # minimum number of rounds; the best time counts
+# Minimum seconds of all rounds; an idle GPU needs about as long to raise its clocks.
 _LEAST_SECONDS = 0.3
-_SINGLES = 24  # maximum number of candidates tried individually
+_SINGLES = 24  # maximum number of candidates to try individually
 
 
 class TunedPrecision(NamedTuple):
@@ -77,7 +77,7 @@ class TunedPrecision(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """One line: the number of fp32 nodes, and the remaining speed and memory savings."""
+        """One line: the number of fp32 nodes, and the remaining savings in time and memory."""
         kept = "" if self.memory_kept is None else f", {self.memory_kept:.0%} of the memory saved"
         value = f"{self.value:.3g} with the policy, {self.default_value:.3g} without, limit {self.limit:.3g}"
         what = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
@@ -128,10 +128,10 @@ def tune_precision(
     same set, if the model is deterministic. A control-flow node includes all nodes of its graphs.
 
     progress: show a bar on a terminal. folder: stores "policy.json" and the trials, so that an interrupted search
-    resumes. It is identified by the model, cases, arguments, device and the metric's name, not its code.
+    can resume. It is identified by the model, cases, arguments, device and the metric's name, not its code.
 
-    Raise InputError (no case, an argument out of range, a metric that fp32 does not reach, a model with random numbers
-    and no seed), and whatever loading and calling a model raise.
+    Raise InputError if there is no case, an argument is out of range, fp32 does not reach `limit`, or the model has
+    random numbers and no seed. Loading and calling the model may raise their own errors.
     """
     limit = _limit(metric, limit, default)
     with _in_float32(model, context) as exact, Progress("trials", progress) as bar:
@@ -165,7 +165,7 @@ def _limit(metric: Metric | None, limit: float | None, default: str) -> float:
 
 
 def _in_float32(model: Model | Source, context: Context | None) -> Model:
-    """Load the model again in fp32."""
+    """Reload the model in fp32."""
     if not isinstance(model, Model):
         loaded = Model(model, context, "fp32", seed=0, progress=False)
     else:
@@ -227,9 +227,9 @@ class _Search:
             raise InputError("tune_precision: expected at least one case, given none")
         self.exact, self.metric, self.limit, self.default = exact, metric, limit, default
         self.inputs = [_by_name(exact, case) for case in cases]
-        with exact.loaded_again() as fresh:  # a fresh load, as in every trial, so that random numbers match a first run
+        with exact.loaded_again() as fresh:  # loaded afresh as in every trial, so that random numbers match
             self.expected = self._results(fresh)
-        self.values: dict[str, float] = {}  # by the indices of the fp32 nodes
+        self.values: dict[str, float] = {}  # results of trials, by the indices of the fp32 nodes
         self.path = ""
         self.bar: Progress | None = None
         self.causes = Causes(exact, default, [arrays for arrays, _ in self.inputs])
@@ -247,7 +247,7 @@ class _Search:
             self.values = {str(key): float(value) for key, value in kept.items()}
         except FileNotFoundError:
             pass
-        except (ValueError, TypeError, AttributeError):  # not a trials file; it is rewritten
+        except (ValueError, TypeError, AttributeError):  # not a valid trials file, so it is rewritten
             self.values = {}
 
     def _digest(self) -> str:
@@ -349,7 +349,7 @@ class _Search:
         return everything
 
     def _single(self, enough: list[str]) -> list[str] | None:
-        """Return a single node of a set that suffices on its own, or None."""
+        """Return a node of the set that suffices alone, or None."""
         if not 1 < len(enough) <= _SINGLES:
             return None
         return next(([name] for name in enough if self.passes([name])), None)

@@ -40,7 +40,7 @@ INPUTS = ("device", "reference")
 
 
 def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the checked inputs of a case: the program's, and the model's by name. A single array is the only input."""
+    """Check a case and return its inputs: for the program, and for the model by name. An array is the only input."""
     positional: Sequence[Any] = ()
     named: Mapping[str, Any] = {}
     if isinstance(case, Mapping):
@@ -76,8 +76,8 @@ def validate(
 ) -> ValidationReport:
     """Prove every tensor of the model right, within bounds derived element by element, or report which is not.
 
-    The reference computes in float64 with NumPy, and a bound for each value on the effect of rounding at this
-    precision: of storage, of accumulation over a sum's length, and of elementary functions. A tensor is "right" if
+    The reference computes each value in float64 with NumPy, and a bound on the effect of rounding at this precision:
+    in storage, in accumulation over a sum's length, and in elementary functions. A tensor is "right" if
     every element is within its bound, "wrong" if one is not, and "unproved" if no rule covers its operator, an element
     has no finite bound, or more than half depend on undecided choices. Results that depend on an unproved tensor are
     unproved too.
@@ -87,23 +87,23 @@ def validate(
     fused program's outputs are checked by the latter, with independent roundings: 4 times their root-sum-square. An
     out-of-range index is a fault of the node that reads it.
 
-    context, precision: by default a loaded model's, else the default context and "fp32"; if they differ, the model is
-    loaded again.
+    context, precision: by default those of a loaded model, else the default context and "fp32"; if they differ, the
+    model is loaded again.
     tolerances: absolute errors by node or tensor name, replacing the bounds.
     allow_unchecked: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True allows
     all.
-    mode: "isolated" checks nodes on the device's inputs, "chained" everything from the model's inputs on, "both" does
-    both. "bisect" checks the outputs from the model's inputs on; if one is wrong, it finds the first wrong prefix of
-    the fused model by binary search, without keeping every tensor.
-    inputs: of nodes in mode "isolated". "device": the device's values. "reference": the reference's values, rounded to
-    storage, with each node in its own program, so an overflow before a node does not affect it. The optimised program
-    does not run then, and no kernels are checked.
-    reference: what tensors are compared with, within the device's bound plus the reference's own. "float64" (None): the
-    rules. "onnx", "onnxruntime": these runtimes, by node, by kernel and from the model's inputs on. From the model's
-    inputs on only: a precision, a device name, a Context or a Model (another program of pumice), and stored tensors (a
-    mapping or .npz file by name, or a list with one per case). "run": the rules, and another run of the same program,
-    whose bits have to be equal. {operator: function}: function(attributes, float64 inputs) returns outputs, or pairs of
-    output and bound, replacing the operator's rule.
+    mode: "isolated" checks nodes on the device's inputs, "chained" checks everything from the model's inputs on, and
+    "both" does both. "bisect" checks the outputs from the model's inputs on; if one is wrong, it finds the first wrong
+    prefix of the fused model by binary search, without keeping every tensor.
+    inputs: the inputs of nodes in mode "isolated". "device": the device's values. "reference": the reference's values,
+    rounded to storage, with each node in its own program, so an overflow before a node does not affect it. The
+    optimised program does not run then, and no kernels are checked.
+    reference: the values that tensors are compared with, within the device's bound plus the reference's own. "float64"
+    (None): the rules. "onnx", "onnxruntime": these runtimes, node by node, kernel by kernel and from the model's inputs
+    on. From the model's inputs on only: a precision, a device name, a Context or a Model (another program of pumice),
+    and stored tensors (a mapping or .npz file by name, or a list with one per case). "run": the rules, and another run
+    of the same program, whose bits have to be equal. {operator: function}: function(attributes, float64 inputs) returns
+    outputs, or pairs of output and bound, replacing the operator's rule.
     candidate: a callable to validate instead of the device. It receives a dict of inputs and returns the outputs in
     order, or a dict, which may include other tensors of the model; then nodes are checked on these.
     candidate_precision: its storage precision, or a tuple of storage and accumulation; None: declared types, float32
@@ -111,16 +111,17 @@ def validate(
     repeat: run each case this many times (at least 2), a quarter as often on another context of the device, and an
     eighth as often under load; see `report.repeats`. Every distinct result is checked. The other context is kept for
     the next validation on the model's context, and closed with it.
-    allow_nondeterministic: bits may differ between runs. Otherwise any difference makes the report not ok. Cases run in
-    a different order than given, on memory filled with NaN, and the optimised program runs twice for each: observed,
-    for its kernels, and plain.
+    allow_nondeterministic: whether bits may differ between runs. Otherwise any difference makes the report not ok.
+    Cases run in a different order than given, on memory filled with NaN, and the optimised program runs twice for each:
+    observed, for its kernels, and plain.
     accuracy: how far an output may be from its expected value, relative to the largest magnitude of its sample; by
     default 0.02, at bf16 0.1; or limits by output. An output within its bound but above the limit is "ill-conditioned",
     which is not ok.
-    allow_ill_conditioned: names of outputs that may be; True allows all.
+    allow_ill_conditioned: names of outputs that may be ill-conditioned; True allows all.
 
-    Raise BindingError for wrong inputs, InputError, UnsupportedError, GraphError; TimeoutError, which names the Loop,
-    if a Loop without an iteration count does not end within 15 s (at 16 bits its condition may never become false).
+    Raise BindingError for wrong inputs, InputError for invalid arguments, and UnsupportedError or GraphError if the
+    model cannot be loaded. Raise TimeoutError, which names the Loop, if a Loop without an iteration count does not end
+    within 15 s (at 16 bits its condition may never become false).
     """
     given = _tolerances(tolerances), _allowed(allow_unchecked, "allow_unchecked"), _mode(mode)
     limits = checked_accuracy(accuracy), _allowed(allow_ill_conditioned, "allow_ill_conditioned")
@@ -202,7 +203,7 @@ def _some(cases: list[Any]) -> list[Any]:
 
 
 def _chained(options: Options, what: str) -> Options:
-    """Return the options for references or candidates that only have values from the model's inputs on."""
+    """Return the options for a reference or candidate whose values all start from the model's inputs."""
     if options.mode == "isolated":
         raise InputError(
             f"validate: mode: this {what} has no values of nodes by themselves; expected 'chained' or 'both'"
@@ -231,7 +232,7 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
             progress(done, total)
 
     with ExitStack() as ends:
-        for end in (forward_log, proof.close, repeats.close):  # called in reverse order
+        for end in (forward_log, proof.close, repeats.close):  # these run in reverse order
             ends.callback(end)
         if len(inputs) > 1 and isinstance(proof.tensors, DeviceTensors):
             proof.tensors.run_before(inputs[order[-1]][0])

@@ -1,4 +1,4 @@
-"""Work of a model's nodes, as a profile counts it: floating-point operations and bytes."""
+"""The work of a model's nodes in floating-point operations and bytes, counted like a profile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def work_of(program: Program, inputs: Mapping[str, Array], loop_timeout: float |
 
 
 def share_of(nodes: Collection[str], known: Collection[str], work: Mapping[str, Work]) -> str:
-    """Return a phrase with the nodes' share of the work; "" if it is unknown.
+    """Return a phrase with these nodes' share of the work; "" if it is unknown.
 
     known: all nodes of the model. A node may have been expanded into several, named with a slash suffix.
     """

@@ -33,7 +33,7 @@ def joined_rows(before: Bounded | None, now: Bounded) -> Bounded:
 
 
 class Masked:
-    """Attention scores with masks: -inf for hidden keys, whatever their score."""
+    """Attention scores with masks: with -inf for hidden keys, whatever their score."""
 
     def __init__(self, call: Call, m: Arithmetic, scores: Bounded) -> None:
         self.call, self.m, self.scores = call, Arithmetic(m.types.with_masks(), m.dtype), scores
@@ -73,7 +73,7 @@ def attend(
 
     masks: tensors to add, or boolean arrays that are true for hidden keys. sink: per head, the score of an extra key
     with value zero.
-    Return y and the scores by ONNX's qk_matmul_output_mode: q k^T, masked, soft-capped, softmax.
+    Return y and the scores, indexed by ONNX's qk_matmul_output_mode: q k^T, masked, soft-capped, after softmax.
     """
     q, k, v = given
     types, dtype = call.types, q.dtype
@@ -120,7 +120,7 @@ def _with_sink(scores: Bounded, sink: Bounded) -> Bounded:
 
 
 def shaken(call: Call, x: Bounded) -> Bounded:
-    """Allow for storing an intermediate between two GEMMs; it may also stay in float32."""
+    """Return an intermediate between two GEMMs, which may be rounded to storage or stay in float32."""
     return stored(Bounded(x.value, x.error, x.dtype), call.types)
 
 
@@ -176,7 +176,7 @@ def _rotary(call: Call) -> list[Any]:
 def rotated(
     call: Call, x: Bounded, waves: tuple[Bounded, Bounded], places: Bounded | None, heads: int, turned: int
 ) -> Bounded:
-    """Apply RoPE to x [batch, heads, rows, size] or [batch, rows, heads * size]. waves: its cos and sin tables."""
+    """Apply RoPE to x [batch, heads, rows, size] or [batch, rows, heads * size]. waves: the cos and sin tables."""
     cosines, sines = waves
     m = call.arithmetic(x.dtype)
     flat = x.ndim == 3

@@ -1,7 +1,7 @@
-"""Block-wise values, so that temporaries of large tensors take the memory of a block.
+"""Values in blocks, so that temporaries of large tensors need only the memory of one block.
 
-Validation keeps a float64 value and a float64 error for every element that is read later. For a tensor that the device
-also has, float32 differences to it suffice; their rounding is known and added to the error.
+Validation keeps a float64 value and a float64 error for every element that is read later. If the device also
+has the tensor, float32 differences from it suffice; their rounding is known and added to the error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Deferred(Bounded):
         raise NotImplementedError
 
     def whole(self) -> Bounded:
-        """Return the whole value."""
+        """Return the full tensor, computed from its blocks."""
         return self.part(tuple(slice(0, size) for size in self._shape))
 
     def __getattr__(self, name: str) -> Any:
@@ -89,7 +89,7 @@ class Read(Deferred):
 
 
 class Packed(Deferred):
-    """A value stored as float32 differences to the device's tensor, with a float32 error; None for zeros."""
+    """A value stored as float32 differences from the device's tensor, with a float32 error; None for zeros."""
 
     __slots__ = ("_beside", "_distance", "_error")
 
@@ -113,7 +113,7 @@ class Packed(Deferred):
 
 
 class Fed(Deferred):
-    """A value evaluated block by block for a single reader. It has only the block that `indices` is at."""
+    """A value evaluated block by block for a single reader. It has only the current block of `indices`."""
 
     __slots__ = ("_at", "_block", "_evaluate", "_ways")
 
@@ -124,7 +124,7 @@ class Fed(Deferred):
         super().__init__(shape, self._block.dtype, self._block.stored, self._block.constant)
 
     def indices(self) -> Iterator[Index]:
-        """Yield indices of BLOCK elements each, within the larger evaluated blocks."""
+        """Yield the index of each part of about BLOCK elements within the larger evaluated blocks."""
         while True:
             for inner in blocks(self._block.shape):
                 yield tuple(
@@ -165,7 +165,7 @@ class Retyped(Deferred):
 
 
 class Collector:
-    """Joins the blocks of a value. beside: the device's tensor, used for packing if that loses no information."""
+    """Joins the blocks of a value. beside: the device's tensor, for packing values if that is lossless."""
 
     def __init__(self, shape: tuple[int, ...], beside: Array | None = None) -> None:
         self._shape = shape

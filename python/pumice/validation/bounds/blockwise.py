@@ -1,4 +1,4 @@
-"""Operators that can be evaluated block by block, and which inputs each block reads."""
+"""Operators that can be evaluated block by block, and the inputs that each block reads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAPS = {
     *("Swish", "Clip", "Mod", "Not", "And", "Or", "Xor", "Where", "IsNaN", "IsInf", "Equal", "Less", "Greater", "LessOrEqual"),
     *("GreaterOrEqual", "Floor", "Ceil", "Round", "Cast"),
 }  # fmt: skip
-_ROWS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormalization": -1}  # the default of `axis`
+_ROWS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormalization": -1}  # default `axis`
 BLOCKWISE = {*MAPS, *_ROWS, "BatchNormalization", "Concat", "MatMul"}
 READS_ATTRIBUTES = BLOCKWISE - MAPS - {"MatMul"}
-OLDEST = 13  # oldest opset; earlier ones broadcast differently and normalise over several axes
-LEAST_ROWS = 256  # rows of a GEMM block; enough to amortise reading the other matrix
+OLDEST = 13  # oldest supported opset; earlier ones broadcast differently and normalise over several axes
+LEAST_ROWS = 256  # minimum rows of a GEMM block, enough to amortise reading the other matrix
 
 Cut = Callable[[Index], list[Any]]
 
@@ -40,7 +40,7 @@ class Blockwise(NamedTuple):
 def blockwise(
     op: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[Any], outputs: int
 ) -> Blockwise | None:
-    """Return how to evaluate an ONNX operator by blocks, or None if it is evaluated at once, as small results are."""
+    """Return how to evaluate an ONNX operator by blocks, or None to evaluate it at once (small results)."""
     if op not in BLOCKWISE or opset < OLDEST or outputs != 1 or not inputs:
         return None
     if any(one is not None and not isinstance(one, Bounded) for one in inputs):
@@ -57,7 +57,7 @@ def blockwise(
 
 
 def blocks_of(inputs: Iterable[Any]) -> Blockwise | None:
-    """Return how to evaluate elementwise operators of these inputs by blocks; None if the result is small."""
+    """Return how to evaluate elementwise operators on these inputs by blocks; None if the result is small."""
     inputs = [*inputs]
     if any(one is not None and not isinstance(one, Bounded) for one in inputs):
         return None
@@ -140,6 +140,6 @@ def _of_product(inputs: Sequence[Any]) -> Blockwise | None:
 
 
 def _rows(value: Bounded, index: Index, last: int) -> Bounded:
-    """Return the rows of a block with all of their last axes."""
+    """Return the rows of a block, each with all elements of its last axes."""
     kept = tuple(slice(0, size) for size in value.shape[len(value.shape) - last :])
     return value.part((*index[: len(index) - last], *kept))

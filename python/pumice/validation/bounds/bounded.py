@@ -100,7 +100,7 @@ class Bounded:
         return self
 
     def unrounded_in(self, kept: FloatType) -> Array | None:
-        """Return `unrounded` after storing in a type."""
+        """Return the mask of sums that are still exact after they are stored in a type."""
         return None if self.unrounded is None else self.unrounded & (kept.rounded(self.value) == self.value)
 
     def unfolded(self) -> Bounded:
@@ -112,7 +112,7 @@ class Bounded:
         return made.with_sides(self.sides)
 
     def at(self, actual: Array, spread: float = 1.0) -> Bounded:
-        """Return the alternative of every choice nearest to the device's value, with its own error. `spread` multiplies
+        """Return the alternative of every choice nearest to the device's value, with its own error. spread: factor on
         the errors.
         """
         if self.sides is None or actual.shape != self.shape:
@@ -131,7 +131,7 @@ class Bounded:
         return made if self.sides is None else made.with_sides(self.sides.part(index))
 
     def whole(self) -> Bounded:
-        """Return self; other kinds of values are rebuilt from what they keep."""
+        """Return self; other kinds of values assemble their blocks."""
         return self
 
     def as_constant(self) -> Bounded:
@@ -151,7 +151,7 @@ class Bounded:
 
 
 def _finite(error: Array | None) -> Array | None:
-    """Replace NaN errors (from infinity - infinity or 0 * infinity) by infinity."""
+    """Replace NaN errors (from infinity - infinity or 0 * infinity) with infinity."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
@@ -170,7 +170,7 @@ def _is_inexact(x: Bounded) -> bool:
 
 
 def _added(total: Array, a: Bounded, second: Array, b: Bounded) -> Array | bool:
-    """Return where a.value + second is exact in float64; `second` is b's value or its negative."""
+    """Return a mask of exact float64 sums a.value + second. second: b's value or its negative."""
     if _is_inexact(a) or _is_inexact(b):
         return False
     return np.asarray((total - a.value == second) & (total - second == a.value))
@@ -196,7 +196,7 @@ class Arithmetic:
         return self.of(value, None if held == value else np.asarray(abs(held - value)))
 
     def rounded(self, value: Array, error: Array | None, units: float = 1.0, lossless: Array | bool = False) -> Bounded:
-        """Round a value to A. `units`: error in half ulps. `lossless`: whether the float64 value is the exact result."""
+        """Round a value to A. units: error in half ulps. lossless: whether the float64 value is exact."""
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
             own = size * (self.unit * units) + self.type.step
@@ -204,7 +204,7 @@ class Arithmetic:
             # False if any value is NaN.
             if is_inexact and size.size and size.min() >= self.type.normal and own.max() < np.inf:
                 return self.of(value, self.types.joined(error, own))
-            own = np.where(size < self.type.normal, size + self.type.step, own)  # may be flushed to zero
+            own = np.where(size < self.type.normal, size + self.type.step, own)  # subnormals may be flushed to zero
             own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
             own = np.where(np.isfinite(value), own, 0.0)
             if units <= 1.0:  # sums and products of exact integers are exact in any order
@@ -250,7 +250,7 @@ class Arithmetic:
             return self.rounded(value, error, 2.0 if self.type.name == "float32" else 4.0)
 
     def _infinite(self, a: Bounded, b: Bounded) -> Array:
-        """Return where a is certainly infinite, and b is finite, nonzero and of a certain sign."""
+        """Return a mask: a is certainly infinite, and b is finite, nonzero and of known sign."""
         sure = np.isinf(a.value) & (a.errors() == 0) & np.isfinite(b.value)
         return np.asarray(sure & (np.abs(b.value) > self.types.reach(b.errors())))
 
@@ -275,11 +275,11 @@ class Arithmetic:
         return self._chosen(np.minimum, a, b)
 
     def _chosen(self, choose: Any, a: Bounded, b: Bounded) -> Bounded:
-        """Return the minimum or maximum; the result moves by no more than either operand."""
+        """Return the minimum or maximum; the error of the result is at most that of either operand."""
         value = choose(a.value, b.value)
         if a.error is None and b.error is None:
             return self.of(value)
-        # The full reach of each operand: a zero error close to the value may be nonzero farther away.
+        # Use the full reach of each operand: an error that is zero near the value may be nonzero farther away.
         with np.errstate(all="ignore"):
             reach_a, reach_b = self.types.reach(a.errors()), self.types.reach(b.errors())
             low, high = choose(a.value - reach_a, b.value - reach_b), choose(a.value + reach_a, b.value + reach_b)
@@ -287,7 +287,7 @@ class Arithmetic:
         return self.of(value, np.where(np.isnan(error) & (a.errors() == b.errors()), 0.0, error))
 
     def select(self, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
-        """Return a where the mask is true, else b; the error covers both where the mask is undecided."""
+        """Return a where the mask is true, else b. If the mask is undecided, the error covers both."""
         value = np.where(mask.value, a.value, b.value)
         error: Array | None = None
         if a.error is not None or b.error is not None:
@@ -302,7 +302,7 @@ class Arithmetic:
 
 
 def _absorbed(total: Bounded, a: Bounded, b: Bounded) -> Bounded:
-    """Replace the sum by float16's lowest value if either operand has it."""
+    """Replace the sum with float16's lowest value if either operand has that value."""
     lowest = -FLOAT16.largest
     takes = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
     if not takes.any():
@@ -346,7 +346,7 @@ def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
 
 
 def replace_beyond(given: Bounded, largest: float, replacement: float) -> Bounded:
-    """Replace finite values above `largest` in magnitude by `replacement` with the same sign."""
+    """Replace finite values above `largest` in magnitude with `replacement`, keeping the sign."""
     beyond = np.isfinite(given.value) & (np.abs(given.value) > largest)
     if not beyond.any():
         return given

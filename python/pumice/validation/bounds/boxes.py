@@ -25,7 +25,7 @@ def _corners(boxes: Array, centred: bool) -> Array:
 
 
 class _Boxes:
-    """Box corners of one batch item, the error of each box, and whether its sides and area are exact in float32."""
+    """Box corners in one batch item, the error of each box, and whether its sides and area are exact in float32."""
 
     def __init__(self, value: Array, reach: Array, centred: bool) -> None:
         self.corners = _corners(value, centred)
@@ -64,7 +64,7 @@ def _column(off: Array) -> Array:
 
 
 def _is_held(value: Array) -> Array:
-    """Return where float32 represents a number exactly."""
+    """Return a mask of the numbers that float32 represents exactly."""
     return np.asarray(FLOAT32.rounded(value) == value)
 
 

@@ -14,11 +14,11 @@ from .groups import chosen_groups, joined_groups, labelled, repeated, stacked
 from .registry import Call, Rule
 from .sides import ALONE, MOST, Options, as_options, is_undecided
 
-_MOST_RUNS = 16  # combinations of the alternatives of all inputs
+_MOST_RUNS = 16  # maximum number of combinations of the inputs' alternatives
 
 
 def with_choices(found: Rule, call: Call, made: list[Any]) -> list[Any]:
-    """Add to the result of an elementwise operator its results for every alternative of the inputs."""
+    """Add the results for every alternative of the inputs to the result of an elementwise operator."""
     inputs = call.given
     if len(made) != 1 or not isinstance(made[0], Bounded) or call.types.values_only:
         return made
@@ -84,7 +84,7 @@ def _result(found: Rule, call: Call, given: Sequence[Any]) -> Bounded:
 
 
 def _followed(made: Bounded, mask: Array, results: Sequence[Bounded], group: Array | None) -> Bounded:
-    """Return the result with its alternatives, each of which may have its own. group: labels of elements that share a
+    """Return the result with its alternatives, which may in turn be undecided. group: labels of elements that share a
     choice.
     """
     error = np.array(np.broadcast_to(made.errors(), made.shape), np.float64)
@@ -161,7 +161,7 @@ def _wide(whole: Array, mask: Array, row: Array) -> Array:
 
 
 def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded, group: Array | None = None) -> Bounded:
-    """Add the alternatives to `made` = where(mask, a, b); both a's and b's where the mask is undecided.
+    """Add the alternatives to `made` = where(mask, a, b); both a's and b's if the mask is undecided.
 
     group: labels of elements whose mask is one choice.
     """
@@ -216,10 +216,10 @@ def gathered(
     spread: Callable[[Array], Array],
     rows: bool = True,
 ) -> Bounded:
-    """Gather with undecided indices: the alternatives if there are few, else unknown.
+    """Gather with undecided indices: keep the alternatives if there are few, else the result is unknown.
 
-    spread: expands an array of the indices' shape to the result's shape. rows: an index gathers several elements, which
-    share its choice.
+    spread: expands an array of the indices' shape to the result's shape. rows: whether an index gathers several
+    elements, which then share its choice.
     """
     options = as_options(indices)
     unsure = spread(indices.errors() > 0)

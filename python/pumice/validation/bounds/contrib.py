@@ -1,4 +1,4 @@
-"""Rules of ONNX Runtime's domain com.microsoft, written from its operator documentation."""
+"""Rules of ONNX Runtime's operators in com.microsoft, written from their documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOMAIN = "com.microsoft"
 
 
 def _kept(call: Call, x: Bounded) -> Bounded:
-    """Allow for storing an intermediate between the operator's steps."""
+    """Return an intermediate of the operator, which may be rounded to storage."""
     return stored(Bounded(x.value, x.error, x.dtype), call.types)
 
 
@@ -131,7 +131,7 @@ def _embed(call: Call) -> list[Any]:
     return [y, Bounded(counts, None, np.int32), total][: max(call.outputs, 1)]
 
 
-# ---- quantised
+# ---- quantised operators
 
 
 def _real(call: Call, first: int) -> Bounded:
@@ -257,7 +257,7 @@ def _rotary(call: Call) -> list[Any]:
 
 
 def _hidden(call: Call, mask: Bounded, batch: int, keys: int, m: Arithmetic) -> Bounded:
-    """Return the term added to the scores. A mask holds lengths, ends and starts, or nonzero values at visible keys."""
+    """Return the term added to the scores. A mask has lengths, ends and starts, or nonzero values at visible keys."""
     value = call.sure(mask, "the mask")
     if mask.ndim == 1:
         place = np.arange(keys)

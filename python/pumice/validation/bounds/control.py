@@ -1,4 +1,4 @@
-"""Rules of control flow: bodies run by the same rules; conditions must be decided."""
+"""Rules of control flow. Bodies are evaluated by the same rules; conditions must be decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of decisions (V8): exact if the margin exceeds the error, else undecided, and both choices are correct."""
+"""Rules of decisions (V8): exact if the margin exceeds the error, else undecided, so both choices are correct."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _whole(call: Call) -> list[Any]:
 
 
 def stepwise(to: Any, x: Bounded, made: Bounded, types: Types) -> Bounded:
-    """Return the integer `to(x)`, with every integer between the results at the ends of x's interval as an alternative."""
+    """Return the integer `to(x)`. Alternatives are all integers between the results at the ends of x's interval."""
     if x.error is None:
         return made
     error = types.reach(x.error)
@@ -102,7 +102,7 @@ def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
 
 
 def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
-    """Cast to another element type. Raise Unproved for inexact values of types that need exact ones."""
+    """Cast to another element type. Raise Unproved if a type needs exact values and x is inexact."""
     if dtype.kind == "O":
         raise Unproved("a Cast to strings")
     if is_float(dtype):

@@ -21,7 +21,7 @@ class _Dynamic(Recurrent):
     def __init__(self, call: Call) -> None:
         if call.attribute("clip") is not None:
             raise Unproved("DynamicQuantizeLSTM with clip")
-        if call.types.foreign:  # ONNX Runtime does not quantise all sequences of a step together
+        if call.types.foreign:  # ONNX Runtime does not quantise all sequences in a step together
             raise Unproved("DynamicQuantizeLSTM of a runtime that quantizes states in groups of its own")
         super().__init__(Call("LSTM", call.given, call.attributes, 23, call.types))
         self.hidden = self.r.shape[1]

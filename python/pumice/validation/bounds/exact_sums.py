@@ -10,7 +10,7 @@ from ...base.element_types import Array
 from .types import BFLOAT16, FLOAT16, FLOAT64, FloatType
 
 _SIGNIFICANT = 53
-_SAMPLE = 64  # sampled elements; they rule out most tensors cheaply
+_SAMPLE = 64  # number of sampled elements, which rule out most tensors cheaply
 
 
 def quantum(values: Array) -> float:

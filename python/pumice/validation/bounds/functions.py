@@ -1,5 +1,5 @@
-"""Elementary functions, with the errors stated in shaders/include/math.glsl (rule V3), and how they propagate argument
-errors.
+"""Elementary functions, with the errors stated in shaders/include/math.glsl (rule V3), and how they propagate errors in
+the argument.
 
 The reference values are NumPy's in float64; the error figures are from the comments of math.glsl.
 `units`: error in float32 ulps. `brief`: relative error of the shorter forms that the engine uses for 16-bit results
@@ -107,7 +107,7 @@ FUNCTIONS: dict[str, Function] = {
     "atanh": Function(np.arctanh, 3, low=-1.0, high=1.0),
 }
 _EVEN = ("cosh",)
-_RELATIVE = ("exp", "log", "sqrt")  # every runtime computes these to a few ulps of the result
+_RELATIVE = ("exp", "log", "sqrt")  # every runtime computes these within a few ulps of the result
 # Another runtime may use 1 + erf(x), exp(x) - 1 or a polynomial around 1/2. Allow two roundings of numbers near 1, and
 # the same again for the function, in units of its accumulation type.
 _FOREIGN = 4.0
@@ -115,7 +115,7 @@ _DOUBLE_UNITS = 16.0  # math_double.glsl: at most a few ulps of the result, or o
 
 
 def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
-    """Apply a function as a kernel does in the accumulation type. Raise KeyError if the function states no error."""
+    """Apply a function as a kernel does in the accumulation type. Raise KeyError if it has no stated error."""
     function = FUNCTIONS[name]
     with np.errstate(all="ignore"):
         value = function.value(x.value)
@@ -163,8 +163,8 @@ def _cdf_units(size: Array) -> Array:
 
 
 def _normal_cdf(x: Bounded, value: Array, is_brief: bool) -> Array:
-    """Return the relative error of pm_normal_cdf. From 0 on it computes 1 - cdf(-x): the error of cdf(-x) plus a
-    rounding.
+    """Return the relative error of pm_normal_cdf. For x >= 0 it computes 1 - cdf(-x), which adds a rounding to the
+    error of cdf(-x).
 
     The brief form uses the driver's exp2, for which Vulkan allows 3 + 2 |x| ulps.
     """
@@ -180,15 +180,15 @@ def _normal_cdf(x: Bounded, value: Array, is_brief: bool) -> Array:
 
 
 def _erf_by_cdf(x: Bounded) -> Array:
-    """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a kernel that computes the CDF: Gelu written with
-    Erf.
+    """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a kernel that computes the CDF, which is a Gelu
+    written with Erf.
     """
     size = np.abs(x.value) * math.sqrt(2)
     return np.asarray(2 * (normal_cdf(-size) * _cdf_units(size) + (x.value > 0) * 2.0**-24))
 
 
 def _is_simple(name: str, x: Array, value: Array) -> Array:
-    """Return where every device has the same result: zero at zero, NaN and infinity."""
+    """Return a mask of results that are the same on every device: zero at zero, NaN and infinity."""
     zero = (x == 0) & (value == 0)
     return np.asarray(zero | ~np.isfinite(value) if name not in ("erf", "tanh") else zero)
 
@@ -203,6 +203,6 @@ def _moved(function: Function, name: str, x: Bounded, value: Array, error: Array
     moved = np.maximum(np.abs(function.value(low) - value), np.abs(function.value(high) - value))
     if name in _EVEN:
         moved = np.where((low < 0) & (high > 0), np.maximum(moved, np.abs(value - function.value(np.zeros(())))), moved)
-    if name == "tan":  # crosses a pole
+    if name == "tan":  # the interval may cross a pole
         moved = np.where(np.floor(low / np.pi + 0.5) != np.floor(high / np.pi + 0.5), np.inf, moved)
     return np.where(error == 0, 0.0, np.where(np.isnan(moved), np.inf, moved))

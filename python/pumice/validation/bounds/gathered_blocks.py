@@ -13,7 +13,7 @@ from .registry import Call, rule
 
 
 def _elements(given: Bounded, bits: int, last: int | None = None) -> Array:
-    """Unpack codes. uint8 holds several, the first in the low bits. `last`: size of the last axis."""
+    """Unpack codes. A uint8 contains several, with the first in the low bits. `last`: size of the last axis."""
     if given.dtype != np.uint8:
         return np.asarray(given.value).astype(np.float64)
     lanes = given.value[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)

@@ -1,4 +1,4 @@
-"""Labels of elements that one choice decides together: elements with equal labels take the same alternative."""
+"""Labels of elements that depend on the same choice: elements with equal labels have the same alternative."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def labelled(options: Options) -> Array:
 
 
 def repeated(options: Options, shape: tuple[int, ...]) -> Options:
-    """Label options before broadcasting, so that all copies of an element take the same alternative."""
+    """Label options before broadcasting, so that all copies of an element have the same alternative."""
     if options.mask.size == math.prod(shape):
         return options
     return Options(options.mask, options.values, options.errors, labelled(options))
@@ -38,7 +38,8 @@ def of_one_choice(value: Bounded, shape: tuple[int, ...]) -> Bounded:
 
 
 def joined_groups(several: Sequence[Options | None], mask: Array) -> Array | None:
-    """Return labels for a map's outputs where `mask` is true. several: options of the inputs, combined pairwise.
+    """Return labels for the outputs of an elementwise operator at the masked elements. several: options of the inputs,
+    combined pairwise.
 
     Outputs share a label if they share one in every input. An element that is independent in one input stays
     independent.
@@ -59,7 +60,7 @@ def joined_groups(several: Sequence[Options | None], mask: Array) -> Array | Non
 
 
 def chosen_groups(first: Options, second: Options, unsure: Array, group: Array) -> Array:
-    """Return labels for elements from one of two tensors, if undecided by the choices that `group` labels."""
+    """Return labels for elements that come from either of two tensors, depending on the choices that `group` labels."""
     before, other = (np.where(one.mask, _labels(one), _DECIDED) for one in (first, second))
     made = np.zeros(unsure.shape, np.uint64)
     for one in (before, other, np.where(unsure, group, _DECIDED)):
@@ -92,7 +93,7 @@ def stacked(several: Sequence[Options | None], shapes: Sequence[tuple[int, ...]]
 
 
 class OneSided:
-    """The alternative chosen for each label: the one that makes all its device values correct, or least wrong."""
+    """The alternative chosen for each label: the one that makes all its device values right, or least wrong."""
 
     def __init__(self) -> None:
         # Per block: its labels, and per (alternative, label) the number of wrong elements and the largest ratio.
@@ -132,7 +133,7 @@ class OneSided:
         return self
 
     def of(self, value: Bounded) -> Bounded:
-        """Return a value, or a block of one, with each label reduced to its chosen alternative."""
+        """Return a value, or a block of one, with only the chosen alternative of each label."""
         options = as_options(value) if value.sides is not None and value.sides.is_grouped else None
         if options is None or not len(self._labels):
             return value

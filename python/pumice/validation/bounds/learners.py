@@ -27,7 +27,7 @@ def _floats(x: Bounded) -> Bounded:
 
 
 def _kept(call: Call, x: Bounded) -> Bounded:
-    """Store an intermediate: these operators run as several kernels."""
+    """Return an intermediate as stored, because these operators run as several kernels."""
     return stored(_float32(Bounded(x.value, x.error, x.dtype)), call.types)
 
 
@@ -160,7 +160,7 @@ def _labels(call: Call, integers: str) -> Array:
 
 
 def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
-    """Return the label of the largest score, and the scores after post_transform. A single score is the second label's."""
+    """Return the label of the largest score, and the scores after post_transform. A single score is for label 1."""
     if scores.shape[1] == 1:
         if str(call.attribute("post_transform", "NONE")) == "SOFTMAX":
             raise Unproved("softmax of one score")
@@ -227,7 +227,7 @@ def _by_leaves(call: Call, of: str, output: int) -> tuple[Array, float]:
 
 
 def _with_numbers(node: NodeProto) -> NodeProto:
-    """Replace string labels by integers, because onnx's reference returns integers for them."""
+    """Replace string labels with integers, because onnx's reference returns integers for them."""
     made = NodeProto()
     made.CopyFrom(node)
     (labels,) = (one for one in made.attribute if one.name == "classlabels_strings")

@@ -182,14 +182,14 @@ def _pow(call: Call) -> list[Any]:
 
 
 def _integer_pow(a: Bounded, b: Bounded) -> Bounded:
-    """Return the bounds of Pow of an exact integer base: whole exponents are exact, others truncate a float power."""
+    """Return the bounds of Pow with an exact integer base: whole exponents are exact, others truncate a float power."""
     whole = np.ones(b.value.shape, bool)
     if b.is_float:
         whole = (np.trunc(b.value) == b.value) & (np.abs(b.value) < 1 << 24)
     exact = _integer_power(a.value, np.where(whole, b.value, 0).astype(np.int64))
     if whole.all():
         return Bounded(exact, None, a.dtype)
-    # Other exponents take pm_pow() of floats, whose result is truncated and saturates.
+    # For other exponents, pm_pow() computes in floats; its result is truncated and saturates.
     real = np.power(a.value.astype(np.float64), b.value)
     limits = np.iinfo(a.value.dtype)
     saturated = np.clip(np.trunc(np.nan_to_num(real)), float(limits.min), float(limits.max))
@@ -245,7 +245,7 @@ def _thresholds(call: Call) -> list[Any]:
     if call.op == "ThresholdedRelu":
         return [_selected(m, _above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
     edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink maps NaN to 0
+    number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink turns NaN into 0
     inner = _selected(m, _above(number, edge, m), m.sub(number, bias), zero)
     return [_selected(m, _above(m.neg(number), edge, m), m.add(number, bias), inner)]
 

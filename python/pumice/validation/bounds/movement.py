@@ -282,7 +282,7 @@ def _scatter_nd(call: Call) -> list[Any]:
 
 
 def _scattered(call: Call, x: Bounded, places: Any, updates: Bounded) -> Bounded:
-    """Scatter updates: reductions in any order; without one, the last update of an element wins."""
+    """Scatter updates: reductions in any order; without a reduction, the last update of an element wins."""
     how = call.attribute("reduction", "none")
     value = np.array(x.value)
     error = None if x.exact and updates.exact else np.array(x.errors())

@@ -16,7 +16,7 @@ from .sums import known, summed, total_error
 
 
 def _in_kernel(call: Call, x: Bounded) -> Bounded:
-    """Return x: the intermediate stays inside one kernel."""
+    """Return x unchanged, because the intermediate stays inside one kernel."""
     return x
 
 
@@ -177,7 +177,7 @@ def _batch(call: Call) -> list[Any]:
 
 
 def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
-    """Normalise by batch statistics and update the running ones; several kernels with stored intermediates."""
+    """Normalise by batch statistics and update the running ones, in several kernels with stored intermediates."""
     m = call.arithmetic()
     mean, distance, variance = centred(call, x, (0, *range(2, x.ndim)), kept)
     deviation = kept(call, apply("sqrt", kept(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m))
@@ -194,7 +194,7 @@ def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list
 
 
 def kept(call: Call, x: Bounded) -> Bounded:
-    """Store an intermediate between two kernels."""
+    """Return an intermediate as stored between two kernels."""
     return stored(Bounded(x.value, x.error, x.dtype), call.types)
 
 

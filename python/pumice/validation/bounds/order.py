@@ -1,4 +1,4 @@
-"""Ordering of values with errors: which may be the largest, and which may have a given rank."""
+"""Ordering of values with errors: the candidates for the largest value, and for each rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .types import Types
 def best_of(x: Bounded, axis: int, made: Bounded, types: Types, last: bool = False) -> Bounded:
     """Return the index of the largest value, undecided if several may be the largest.
 
-    made: the reference's choice, without the axis. last: ties take the last index, else the first.
+    made: the reference's choice, without the axis. last: whether ties take the last index instead of the first.
     """
     if last:
         flipped = Bounded(np.flip(x.value, axis), np.flip(x.errors(), axis), x.dtype)
@@ -62,7 +62,7 @@ def _ends(rows: Array, reach: Array) -> tuple[Array, Array]:
 
 
 def _close(rows: Array, reach: Array, wanted: int) -> Array:
-    """Return the rows in which one of the first values may change its rank."""
+    """Return a mask of the rows in which one of the first `wanted` values may change its rank."""
     if not rows.shape[1]:
         return np.zeros(len(rows), bool)
     low, high = _ends(rows, reach)
@@ -74,7 +74,7 @@ def _close(rows: Array, reach: Array, wanted: int) -> Array:
 
 
 def _before(row: Array, reach: Array) -> tuple[Array, Array]:
-    """Return how many values of a row certainly, and at most, precede each one."""
+    """Return, for each value of a row, how many others certainly precede it and how many may precede it."""
     low, high = _ends(row, reach)
     count = len(row)
     sure = np.asarray(count - np.searchsorted(np.sort(low), high, "right"))

@@ -154,7 +154,7 @@ class _Numbers(NamedTuple):
 class _Class:
     """Candidates of one class of a batch item: indices, scores and score errors."""
 
-    near = 1e-5  # relative; float32 areas, quotients and exponentials
+    near = 1e-5  # relative error of float32 areas, quotients and exponentials
 
     def __init__(self, numbers: _Numbers, boxes: Array, scores: Array, errors: Array) -> None:
         self.numbers, self.boxes = numbers, boxes
@@ -168,7 +168,7 @@ class _Class:
             raise Undecided(f"SuppressBoxes with {what}")
 
     def _best(self, first: int) -> int:
-        """Return the list position of the largest score; ties take the first."""
+        """Return the list position of the largest score, the first of equal ones."""
         best = max(range(first, len(self.left)), key=lambda k: (self.scores[self.left[k]], -k))
         others = [self.left[k] for k in range(first, len(self.left)) if k != best]
         chosen = self.left[best]
@@ -177,7 +177,7 @@ class _Class:
         return best
 
     def _factor(self, part: float) -> tuple[float, float]:
-        """Return the factor that an IoU applies to a score, and its error."""
+        """Return the factor by which an IoU lowers a score, and the error of the factor."""
         kind, _, _, _, limit, sigma = self.numbers
         if kind == "gaussian":
             made = float(np.exp(-part * part / sigma))
@@ -189,7 +189,7 @@ class _Class:
         return (0.0, 0.0) if kind == "hard" else (1.0 - part, self.near)
 
     def _lower(self, best: int, other: int) -> bool:
-        """Lower the score by the IoU with a better box. Return whether it is dropped."""
+        """Lower the score of a box by its IoU with a better box. Return whether it is dropped."""
         a, b = self.boxes[best], self.boxes[other]
         sides = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
         shared = float(sides[0] * sides[1])
@@ -221,7 +221,7 @@ class _Class:
 
 
 def _bits_off(scores: Array, errors: Array) -> Array:
-    """Return the error of the scores in float32 bit patterns, as integers."""
+    """Return the error of the scores when their float32 bits are read as integers."""
     steps = np.abs(np.spacing(scores.astype(np.float32))).astype(np.float64)
     off = np.where(errors > 0, np.ceil(errors / steps) + 1, 0.0)
     return np.asarray(np.where((errors >= np.abs(scores)) & (errors > 0), np.inf, off))

@@ -41,7 +41,7 @@ class _Windows:
         return np.pad(x, [(0, 0), (0, 0), *zip(self.begins, self.after, strict=True)], constant_values=fill)
 
     def parts(self, padded: Array) -> Any:
-        """Yield, for each tap, the elements that all windows read there."""
+        """Yield, for each tap, the elements that the windows read at that tap."""
         for tap in np.ndindex(*self.kernel):
             yield padded[
                 (
@@ -94,7 +94,7 @@ def _max_pool(call: Call) -> list[Any]:
 
 
 def _places(call: Call, windows: _Windows, x: Bounded, value: Array) -> Bounded:
-    """Return the flat index in x of each maximum; ties take the first."""
+    """Return the flat index in x of each maximum, the first of equal ones."""
     if call.attribute("storage_order", 0):
         order = np.arange(x.size).reshape(*x.shape[:2], *x.shape[2:][::-1])
         flat = order.transpose(0, 1, *range(x.ndim - 1, 1, -1))

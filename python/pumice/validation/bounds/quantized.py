@@ -133,7 +133,7 @@ def _requantized(call: Call, total: Bounded, scales: list[Bounded], to: Bounded,
     m = call.arithmetic(np.float32)
     factor = m.div(m.mul(scales[0], scales[1]), to)
     real = m.mul(Bounded(total.value.astype(np.float64), total.error, np.float32), factor)
-    real = m.rounded(real.value, real.error)  # rounds the sum to float
+    real = m.rounded(real.value, real.error)  # rounds the sum to a float
     dtype = zero.dtype if zero is not None else np.dtype(np.uint8)
     return _with_zero(stepped(real, _number(zero), dtype, call.types), zero)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .bounded import Bounded
 
-MOST = 64 << 20  # bytes of arrays
+MOST = 64 << 20  # maximum bytes of all arrays
 
 
 class Recent:
@@ -28,7 +28,7 @@ class Recent:
                 return value
             found = value, size, source
             self._bytes += size
-        self._values[key] = found  # now the newest
+        self._values[key] = found  # move it to the newest end
         while self._bytes > self._most:
             self._bytes -= self._values.pop(next(iter(self._values)))[1]
         return found[0]

@@ -1,4 +1,4 @@
-"""Rules of LSTM, GRU and RNN: steps in the accumulation type, with independent roundings."""
+"""Rules of LSTM, GRU and RNN. Steps compute in the accumulation type, with independent roundings."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Recurrent:
         return value.moved(lambda v: v[:, direction] if self.batch_first else v[direction])  # type: ignore[no-any-return]
 
     def kept(self, value: Bounded) -> Bounded:
-        """Allow for storing a state between steps."""
+        """Return a state, which may be rounded to storage between steps."""
         return stored(Bounded(value.value, value.error, self.dtype), self.types)
 
     def run(self) -> tuple[Bounded, list[Bounded]]:

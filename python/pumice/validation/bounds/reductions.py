@@ -102,7 +102,7 @@ def exp_error(call: Call, distance: Array, dtype: Any, factors: int = 1) -> Arra
     """Return the relative error of exp(-distance), including the rounded difference.
 
     These kernels call the driver's exp, for which Vulkan allows 3 + 2 |x| ulps. factors: number of exponentials
-    multiplied together, if online softmax rescales.
+    that are multiplied together when online softmax rescales.
     """
     unit = call.types.accumulation(dtype).unit
     if str(dtype) == "float64":
@@ -187,8 +187,8 @@ def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False, factors: in
 
 
 def _moved_softmax(x: Bounded, axis: int, top: Array, value: Array) -> Array:
-    """Bound how far a softmax moves: an output is largest if its input is at its upper bound and all others are at
-    their lower.
+    """Bound how far a softmax moves: an output is largest if its input is at the upper bound and all others are at
+    their lower bounds.
     """
     error = x.errors()
     high, low = np.exp(np.minimum(x.value + error - top, 700.0)), np.exp(x.value - error - top)

@@ -15,7 +15,7 @@ Value: TypeAlias = "Bounded | list[Any] | None"  # tensor, sequence, or empty op
 
 
 class Unproved(Exception):
-    """No rule covers the operator or this form of it; the message says why."""
+    """No rule covers the operator or this form of it; the message gives the reason."""
 
 
 class Undecided(Unproved):
@@ -45,9 +45,9 @@ class Call:
         self.outputs = outputs
         self.node: Any = None  # the NodeProto, if there is one
         self.opsets: Any = None
-        self.run_graph: Any = None  # for control flow: (GraphProto, inputs, outer values) -> outputs
+        self.run_graph: Any = None  # runs a subgraph: (GraphProto, inputs, outer values) -> outputs
         self.outer: Any = None
-        # Results stored by the device, per output, if the node's kernels read them back.
+        # The device's stored result for each output, if the node's kernels read their results back.
         self.stored: list[Bounded | None] = []
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ def rule_of(op: str, domain: str = "") -> Rule | None:
 def call(
     op: str, inputs: Iterable[Any], attributes: Mapping[str, Any] | None = None, like: Call | None = None
 ) -> list[Any]:
-    """Evaluate another operator at the latest opset, for composite rules. Raise Unproved."""
+    """Evaluate another operator at the latest opset, for composite rules. Raise Unproved if it has no rule."""
     found = RULES.get(op)
     if found is None:
         raise Unproved(f"no rule for {op}")

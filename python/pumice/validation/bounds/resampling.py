@@ -16,7 +16,7 @@ from .sums import known
 
 # float64 coordinates within this distance of a tie may round either way, except exact ties.
 _NEAR = 1e-9
-_NEAR_FLOAT = 1e-6  # for float32 coordinates
+_NEAR_FLOAT = 1e-6  # the same distance for float32 coordinates
 
 
 class _Axis:
@@ -353,7 +353,7 @@ def _weighted_sample(call: Call, x: Bounded, at: list[Array], shaken: list[Array
             continue
         moved += np.abs(weight) * _element(x.errors(), places, spatial, padding, aligned)
         factors += 1
-    far = np.max(shaken, axis=0)[:, None] > 0.5  # may be anywhere
+    far = np.max(shaken, axis=0)[:, None] > 0.5  # the position is unknown
     error = sizes * call.types.sum_factor(factors + 8, x.dtype) + np.where(far, np.inf, spread) + moved
     return Bounded(value, known(error), x.dtype)
 

@@ -43,7 +43,7 @@ TOLD = {
 }
 REREAD = {"DynamicQuantizeLinear"}  # kernels that read back their own stored results
 # Operators that compare or round their inputs, which are never folded into a preceding sum. Cast to integers is
-# another.
+# not listed, but treated in the same way.
 CHOOSES = {
     *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual"),
     *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),
@@ -76,8 +76,8 @@ def _apart(array: Array, exact: Array, kept: FloatType) -> Array | None:
 
 
 def constant(array: Array, types: Types) -> Bounded:
-    """Return a constant: exact, or rounded to storage (V5). Kernels keep some in float32, GEMM operands in the storage
-    type.
+    """Return a constant, which may be exact or rounded to storage (V5). Kernels keep some constants in float32 and GEMM
+    operands in the storage type.
 
     A node with a constant beyond float16 computes in float32. Constants beyond bfloat16 saturate.
     """
@@ -93,7 +93,7 @@ def constant(array: Array, types: Types) -> Bounded:
 
 
 def scaled_constant(value: Bounded, types: Types) -> Bounded:
-    """Return a constant that may be multiplied by another one before it is rounded to storage."""
+    """Return a constant whose bound allows multiplication by another constant before it is rounded to storage."""
     kept = types.storage(value.dtype)
     if not value.is_float or kept.unit <= 2.0**-24:
         return value
@@ -116,7 +116,7 @@ def constant_of(node: NodeProto) -> Array:
 
 
 def given_input(array: Any, types: Types) -> Value:
-    """Return a model input, with its error once it is stored."""
+    """Return a model input with the error from storing it."""
     if isinstance(array, list | tuple):
         return [given_input(one, types) for one in array]
     if array is None:
@@ -149,8 +149,8 @@ class Told(NamedTuple):
     """Facts about the kernels of a node that is checked on its own.
 
     additions: longest chain in their sums, from the program's plan; 0 if unknown. stored: their results by output name,
-    for operators in `REREAD`. beside: device tensors by output name; large reference outputs are kept in float32
-    relative to them.
+    for operators in `REREAD`. beside: device tensors by output name; large reference outputs are kept as float32
+    differences from them.
     """
 
     additions: int = 0
@@ -201,8 +201,8 @@ class Runner:
     def node(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
     ) -> list[Value]:
-        """Return the outputs of a node, rounded as the program stores them. Raise Unproved without a rule, or
-        IndexError.
+        """Return the outputs of a node, rounded as the program stores them. Raise Unproved if no rule covers the node,
+        or IndexError if an index is out of range.
 
         told: facts about the kernels under test.
         """
@@ -276,7 +276,7 @@ class Runner:
             raise Unproved(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
 
     def _without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
-        """Run onnx's reference if there are no floats, else the operator's ONNX function body. Raise Unproved."""
+        """Run onnx's reference if there are no floats, else the ONNX function body. Raise Unproved if there is none."""
         try:
             return self._by_onnx(node, inputs)
         except Undecided:
@@ -289,7 +289,7 @@ class Runner:
         return self.function(body, inputs)
 
     def function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
-        """Return the outputs of a function whose attributes are bound. Raise Unproved."""
+        """Return the outputs of a function whose attributes are bound. Raise Unproved if a node in it has no rule."""
         opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in body.opset_import}
         inner = self.with_types(self.types)
         inner.opsets = {**self.opsets, **opsets}

@@ -1,4 +1,6 @@
-"""Alternative values of elements whose choice is undecided (V8): each with its own bound, and nothing in between."""
+"""Alternative values of elements whose choice is undecided (V8): each with its own bound. Values in between are
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .cuts import Index
 from .types import FloatType
 
 MOST = 8  # alternatives tracked per element; beyond that, results carry only an error
-ALONE = -1  # label of an element that shares its choice with no other
+ALONE = -1  # label of an element that shares its choice with no other element
 _labels = itertools.count()
 
 
@@ -70,7 +72,7 @@ class Sides:
 class Options(Sides):
     """A few values for each element, each with an error.
 
-    group: a label per element. Elements with the same label take the same index into `values`; `ALONE` elements choose
+    group: a label per element. Elements with the same label use the same index into `values`; `ALONE` elements choose
     independently. None if all are independent.
     """
 
@@ -174,9 +176,9 @@ class Whole(Sides):
 class Ranked(Sides):
     """The index at a rank of a descending sort, if the sorted values have errors.
 
-    rows: sorted row of each element. places: its rank in the row. sure, maybe [rows, indices]: how many values
-    certainly or possibly precede this index. Ranks of a row have distinct indices, and a rank that occurs several times
-    has the same index everywhere. first: label of the first rank of the first row.
+    rows: the sorted row that each element belongs to. places: the rank of the element in that row. sure, maybe [rows,
+    indices]: how many values certainly or possibly precede this index. Ranks of a row have distinct indices, and a rank
+    that occurs several times has the same index everywhere. first: label of the first rank of the first row.
     """
 
     def __init__(
@@ -225,7 +227,7 @@ class Ranked(Sides):
 
 
 def _stands_by_one(keys: Array, others: Array) -> Array:
-    """Return where all elements with the same key share one partner."""
+    """Return a mask of elements whose key occurs with only one value of `others`."""
     pairs = np.unique(np.stack([keys.ravel(), others.ravel()]), axis=1)
     found, counts = np.unique(pairs[0], return_counts=True)
     return np.asarray(counts[np.searchsorted(found, keys)] == 1)
@@ -335,7 +337,7 @@ class Joined(Sides):
         return Joined(self.mask.shape, [(index, one.scaled(factor)) for index, one in self.parts])
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """Apply a move by way of `options`; None if there are too many alternatives."""
+        """Move the `options`; return None if there are too many alternatives."""
         none = np.zeros(self.mask.shape)
         made = self.options(none, none)
         return None if made is None else made.moved(move)
@@ -346,7 +348,7 @@ def _same(at: Index, index: Index, shape: tuple[int, ...]) -> bool:
 
 
 def _spans(index: Index, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the (start, stop) of each slice; slices may be open."""
+    """Return (start, stop) of each slice; slices may be open."""
     return [one.indices(size)[:2] for one, size in zip(index, shape, strict=True)]
 
 

@@ -25,7 +25,7 @@ def _largest_factor(n: int) -> int:
 
 
 def _transform_error(call: Call, sizes: Array, points: int, dtype: Any) -> Array:
-    """Return the FFT error. Each pass sums up to 16 terms, or a prime factor's, with rounded roots of unity."""
+    """Return the FFT error. Each pass sums up to 16 terms (or a prime factor's) with rounded roots of unity."""
     roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _largest_factor(max(points, 1))
     return math.sqrt(2) * sizes * call.types.sum_factor(roundings, dtype)
 
@@ -95,7 +95,7 @@ def _det(call: Call) -> list[Any]:
     return [Bounded(value, known(error), x.dtype)]
 
 
-_EDGE = 1e-9  # relative; larger than the float64 rounding of a triangle's edges
+_EDGE = 1e-9  # relative distance, larger than the float64 rounding of a triangle's edges
 
 
 @rule("MelWeightMatrix")

@@ -1,4 +1,4 @@
-"""ONNX function bodies, which bound operators without a rule.
+"""ONNX function bodies, which give bounds for operators without a rule.
 
 The body is the standard's definition; the engine uses its own kernels. Every intermediate counts as stored, so the
 bound holds for the expanded program and for a single kernel.
@@ -15,7 +15,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
 from .bounded import Bounded
 
-Schema: TypeAlias = Any  # onnx.defs.OpSchema; its stub lacks the function members
+Schema: TypeAlias = Any  # an onnx.defs.OpSchema, whose stub lacks the function members
 
 _NEWEST_SET = onnx.defs.onnx_opset_version()
 
@@ -83,7 +83,7 @@ def _graphs(body: FunctionProto | GraphProto) -> Iterator[FunctionProto | GraphP
 
 
 def _give(part: NodeProto, given: dict[str, AttributeProto]) -> None:
-    """Replace attribute references by their values; drop those without one."""
+    """Replace attribute references with their values; drop references without a value."""
     kept = []
     for attribute in part.attribute:
         if not attribute.ref_attr_name:

@@ -1,4 +1,4 @@
-"""Rules of lookups and counts. Strings are exact: equal or not."""
+"""Rules of lookups and counts. Strings have no error: they are equal or not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _key(value: Any) -> Any:
 
 
 def _table(call: Call, role: str) -> tuple[str, list[Any]]:
-    """Return the kind of a LabelEncoder's keys or values, and the list. Raise Unproved if it is missing."""
+    """Return the kind of a LabelEncoder's keys or values, and their list. Raise Unproved if the list is missing."""
     for kind, dtype in _KINDS.items():
         found = call.attribute(f"{role}_{kind}")
         if found is not None:
@@ -76,7 +76,7 @@ def _looked_up(call: Call, table: dict[Any, Any], missing: Any, dtype: Any) -> B
 
 
 def _constants(call: Call, made: Array) -> Bounded:
-    """Return attribute values, rounded in 16-bit programs."""
+    """Return attribute values, which 16-bit programs round."""
     if made.dtype.kind != "f":
         return Bounded(made, None, made.dtype)
     kept = call.types.storage(made.dtype)

@@ -18,7 +18,7 @@ _SMALLEST = 2.0**-126  # products below it may be flushed to zero
 
 
 def known(error: Array | None) -> Array | None:
-    """Replace NaN errors by infinity (unknown)."""
+    """Replace NaN errors with infinity (unknown)."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
@@ -213,7 +213,7 @@ def _einsum(call: Call) -> list[Any]:
             return [Bounded(run(x.value), call.types.joined(own, None if x.error is None else run(x.error)), x.dtype)]
     if len(values) == 2:
         return [contracted(run, values[0], values[1], terms, call.types, x.dtype)]
-    with np.errstate(all="ignore"):  # evaluated in steps, each of which is stored
+    with np.errstate(all="ignore"):  # the result is evaluated in steps, and each step is stored
         total, sizes_of = run(*[one.value for one in values]), run(*[one.magnitude() for one in values])
         steps = len(values) * (call.types.storage(x.dtype).unit + call.types.sum_factor(terms, x.dtype))
         low = run(*[np.abs(one.value) for one in values])
@@ -246,7 +246,7 @@ def taps(shape: tuple[int, ...]) -> Any:
     return np.ndindex(*shape)
 
 
-_COLUMNS = 1 << 18  # elements of a block of columns, which fits into the CPU cache
+_COLUMNS = 1 << 18  # elements in a block of im2col columns, which fits into the CPU cache
 
 
 def convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> Product:

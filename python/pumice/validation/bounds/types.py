@@ -68,7 +68,7 @@ SPREAD = 4.0  # a rounding error is at most 1.73 of its standard deviations, so 
 
 
 def gamma(n: float, unit: float) -> float:
-    """Return the worst-case relative error of n successive roundings; infinity if no bits may be left."""
+    """Return the worst-case relative error of n successive roundings; infinity if all bits may be lost."""
     return n * unit / (1 - n * unit) if n * unit < 1 else math.inf
 
 
@@ -106,7 +106,7 @@ class Types:
 
     independent: combine errors by root-sum-square, for long chains of nodes where the worst case is useless. Multiply
     such an error by `SPREAD` before comparing.
-    foreign: another runtime computes, with any of the usual functions and formulas.
+    foreign: whether another runtime computes, with any of the usual functions and formulas.
     sums: precision in which that runtime accumulates.
     """
 
@@ -120,14 +120,14 @@ class Types:
         self._summed = _TYPES[_PRECISIONS[sums]]
         self.constants = "either"  # or "exact", "rounded", "scaled"; see within_kernel()
         self.values_only = False
-        self.wide = False  # this node has a constant beyond float16, so all its constants are kept in float32
-        self.overflows = False  # float32 values beyond the storage type become infinite, as in ONNX
+        self.wide = False  # whether a constant of this node exceeds float16, so all its constants stay in float32
+        self.overflows = False  # whether float32 values beyond the storage type become infinite, as in ONNX
         # Attention masks below float16's range are stored as its lowest value, which absorbs whatever is added to it.
         self.absorbs = False
-        self.erf_by_cdf = False  # a kernel may compute erf via the normal CDF: Gelu written with Erf
+        self.erf_by_cdf = False  # whether a kernel may compute erf via the normal CDF (Gelu written with Erf)
         # Engine kernels never change a result that is exactly representable; stored reference results may differ.
         self.trusts_exact = not foreign
-        # Longest chain of additions in this node's sums, as reported by its kernel; 0: the number of terms.
+        # Longest chain of additions in this node's sums, as reported by its kernel; 0: use the number of terms.
         self.additions = 0
 
     def as_independent(self) -> Types:
@@ -155,7 +155,7 @@ class Types:
         return made
 
     def of_stored(self) -> Types:
-        """Return types for results stored with a model, computed in an unknown way."""
+        """Return types for results stored with a model, which were computed in an unknown way."""
         made = copy(self)
         made.trusts_exact = False
         return made
@@ -196,8 +196,8 @@ class Types:
     def within_kernel(self, constants: str) -> Types:
         """Return types for values that a fused kernel keeps in float32 between operations, without rounding to storage.
 
-        constants: how the kernel reads them: "exact" in float32, "rounded" to the storage type, or "scaled": multiplied
-        by other constants and then rounded to the storage type.
+        constants: how the kernel reads constants: "exact" in float32, "rounded" to the storage type, or "scaled":
+        multiplied by other constants and then rounded to the storage type.
         """
         made = copy(self)
         made._stored = FLOAT32
@@ -229,7 +229,7 @@ class Types:
         return error * SPREAD if self.independent else error
 
     def share(self, reached: Array) -> Array:
-        """Return the error whose reach is `reached`, for functions that are not linear within their argument's reach."""
+        """Return the error with this reach, for functions that are not linear within the reach of the argument."""
         return reached / SPREAD if self.independent else reached
 
     def storage(self, dtype: Any) -> FloatType:
@@ -266,7 +266,7 @@ class Types:
 class DeclaredTypes(Types):
     """Types of another runtime that stores every tensor in its declared type.
 
-    narrow: it also computes and accumulates in the declared type; otherwise in float32, or float64 for doubles.
+    narrow: whether it also computes and accumulates in the declared type; otherwise in float32, or float64 for doubles.
     """
 
     def __init__(self, narrow: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""Components of the HTML page for validations."""
+"""Components of the HTML page of a validation report."""

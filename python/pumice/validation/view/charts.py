@@ -90,7 +90,7 @@ def _chart(frame: _Frame, label: str, *parts: object) -> Markup:
 def error_chart(rows: Sequence[Row]) -> Markup:
     """Return a chart of every tensor's error and bound on a logarithmic axis, and the error from the model's inputs on.
 
-    Errors of 0 are on the axis, infinite ones at the top.
+    Errors of 0 are drawn on the axis, infinite errors at the top.
     """
     seen = [v for row in rows for v in (row["error"], row["allowed"], row["accumulated"]) if v]
     frame = _frame(seen, len(rows))
@@ -124,7 +124,7 @@ def error_chart(rows: Sequence[Row]) -> Markup:
 
 
 def _steps(frame: _Frame, values: Sequence[float | None]) -> str:
-    """Return a path with a level line across each row that has a value."""
+    """Return a path with a horizontal line across each row that has a value."""
     half = max((_WIDTH - _LEFT - _RIGHT) / max(frame.rows, 1) / 2, 0.8)
     parts = []
     for i, value in enumerate(values):
@@ -134,8 +134,8 @@ def _steps(frame: _Frame, values: Sequence[float | None]) -> str:
 
 
 def beyond_fp16(statistics: Mapping[str, Any] | None) -> str:
-    """Return how a tensor exceeds fp16, or "". Use the reference's range if there is one, which no precision has
-    clipped.
+    """Return how a tensor exceeds fp16, or "". Use the reference's range if there is one, which is not
+    clipped by any precision.
     """
     if statistics is None:
         return ""
@@ -181,7 +181,7 @@ def range_chart(rows: Sequence[Row]) -> Markup:
 
 
 def _span(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
-    """Return the smallest and largest magnitude, of the reference if available, because infinity cannot be drawn."""
+    """Return the smallest and largest magnitude, from the reference if available, because infinity cannot be drawn."""
     if statistics is None:
         return None
     of = statistics["reference"] or statistics
@@ -191,7 +191,7 @@ def _span(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
 
 
 def legend(entries: Sequence[tuple[str, str, str]]) -> Markup:
-    """Return a legend of (sign, colour, text)."""
+    """Return a legend. entries: (sign, colour, text)."""
     lines = []
     for sign, colour, text in entries:
         shown = element("span", sign, style=f"color:{colour};font-weight:bold", aria_hidden="true")

@@ -9,7 +9,7 @@ from ...base.plain_text import plain
 from .markup import TEXT, Markup, element
 from .tables import scrolled
 
-# In this order; other kinds come between _FIRST and _LAST.
+# Order of the kinds; all others come between _FIRST and _LAST.
 _FIRST = (
     "wrong value",
     "wrong shape or dtype",
@@ -20,7 +20,7 @@ _FIRST = (
     "overflow",
 )
 _LAST = ("unproved", "undecided decisions")
-_MOST = 100  # findings shown at once; the others are folded
+_MOST = 100  # maximum number of findings shown initially; the others are folded
 
 
 def findings_section(reports: Sequence[Mapping[str, Any]]) -> Markup:

@@ -11,14 +11,14 @@ from .markup import Markup, element, joined, path
 WIDTH, HEIGHT = 152, 38
 _GAP, _STEP, _EDGE = 20, 70, 28
 _SWEEPS = 3
-# Longer edges, in layers, are cut: only their ends are drawn, and the lower end names the source.
+# Edges across more layers than this are cut: only their ends are drawn, and the lower end names the source.
 _FAR = 12
 _SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248", "": "\u00b7"}
 _FILLS = {"right": "#dff2e6", "wrong": "#fbd9d4", "unproved": "#fbeccb", "ill-conditioned": "#fbd9d4", "": "#ffffff"}
 
 
 class Spot(NamedTuple):
-    """A node of the picture, with its centre; `kind`: "node", "input" or "output"."""
+    """A box in the picture, with its centre. kind: "node", "input" or "output"."""
 
     name: str
     op: str
@@ -28,7 +28,7 @@ class Spot(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Spots, and edges between their indices; sizes in pixels."""
+    """The boxes, and edges as pairs of box indices; sizes in pixels."""
 
     spots: list[Spot]
     edges: list[tuple[int, int]]
@@ -72,14 +72,14 @@ def spots_and_edges(graph: Mapping[str, Any]) -> tuple[list[Spot], list[tuple[in
 
 
 def _layers(spots: list[Spot], edges: list[tuple[int, int]]) -> list[list[int]]:
-    """Return indices of spots by layer. Edges go from lower to higher indices."""
+    """Return the box indices of each layer. Edges go from lower to higher indices."""
     depth = [0] * len(spots)
     below: dict[int, int] = {}
     for source, target in sorted(edges, key=lambda edge: edge[1]):
         depth[target] = max(depth[target], depth[source] + 1)
     for source, target in edges:
         below[source] = min(below.get(source, depth[target]), depth[target])
-    for i, spot in enumerate(spots):  # place an input directly above its first reader
+    for i, spot in enumerate(spots):  # put an input directly above its first reader
         if spot.kind == "input" and i in below:
             depth[i] = max(below[i] - 1, 0)
     layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
@@ -89,7 +89,7 @@ def _layers(spots: list[Spot], edges: list[tuple[int, int]]) -> list[list[int]]:
 
 
 def _across(layers: list[list[int]], edges: list[tuple[int, int]], count: int) -> list[float]:
-    """Return x coordinates of the spots, each near the mean of its neighbours, without overlap."""
+    """Return the x coordinates of the boxes, each near the mean of its neighbours, without overlap."""
     sources: list[list[int]] = [[] for _ in range(count)]
     targets: list[list[int]] = [[] for _ in range(count)]
     depth = {one: level for level, layer in enumerate(layers) for one in layer}
@@ -117,7 +117,7 @@ def _spread(layer: list[int], xs: list[float], neighbours: list[list[int]]) -> N
         xs[one] = max(wanted[one], last + WIDTH + _GAP)
         last = xs[one]
         moved += xs[one] - wanted[one]
-    for one in layer:  # spots are only pushed right, so shift the layer back by the mean
+    for one in layer:  # boxes are only pushed right, so shift the layer back by the mean
         xs[one] -= moved / len(layer)
 
 
@@ -127,8 +127,8 @@ def _spread(layer: list[int], xs: list[float], neighbours: list[list[int]]) -> N
 def picture(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str = "") -> Markup:
     """Return the graph as SVG.
 
-    verdicts: by node name; outputs as "output NAME". prefix: of the node ids, for the script that navigates them;
-    without it the picture is static.
+    verdicts: by node name, or "output NAME" for outputs. prefix: prefix of the node ids, for the script that navigates
+    them; without a prefix the picture is static.
     """
     placed = layout(graph)
     nodes = joined(_node(i, spot, verdicts, prefix) for i, spot in enumerate(placed.spots))
@@ -257,6 +257,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def _short(name: str) -> str:
-    """Shorten a name to its end, which is more specific than its beginning."""
+    """Shorten a name to its end, which is the most specific part."""
     shown = plain(name, 60)
     return shown if len(shown) <= 22 else f"\u2026{shown[-21:]}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...base.plain_text import plain
 
-TEXT = 600  # maximum characters of a sentence on the page; records have the full text
+TEXT = 600  # maximum characters of a sentence on the page; records keep the full text
 _EMPTY = ("br", "col", "input", "meta", "rect")
 
 
@@ -37,7 +37,7 @@ def joined(children: Iterable[object]) -> Markup:
 
 
 def path(line: str, **attributes: object) -> Markup:
-    """Return an SVG path; `line` is trusted path data of any length."""
+    """Return an SVG path. line: trusted path data of any length."""
     said = "".join(_attribute(name, value) for name, value in attributes.items())
     return Markup(f'<path d="{line}"{said}/>')
 

@@ -1,4 +1,4 @@
-"""Tables of the page: facts of the validation, matrix of devices and precisions, rows, and policy."""
+"""Tables on the page: facts about the validation, the matrix of devices and precisions, rows, and policy."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _options(options: Record) -> str:
 
 
 def matrix(reports: Sequence[Record]) -> Markup:
-    """Return the matrix of models by devices and precisions; cells link to their reports."""
+    """Return the matrix of models against devices and precisions; cells link to their reports."""
     columns = list(dict.fromkeys(_column(report) for report in reports))
     cells: dict[tuple[str, tuple[str, str]], list[int]] = {}
     for i, report in enumerate(reports):
@@ -107,7 +107,7 @@ def _worst(report: Record) -> str:
 
 
 def policy_section(report: Record) -> Markup | None:
-    """Return the table of precisions by node; None without a policy."""
+    """Return the table of the precision of each node; None without a policy."""
     policy: Mapping[str, Any] = report.get("policy") or {}
     if not policy:
         return None
@@ -168,7 +168,7 @@ def _said(row: Record) -> list[str]:
 
 
 def row_details(report: Record) -> dict[str, Any]:
-    """Return what the script shows for a selected node: escaped texts and histograms."""
+    """Return the data that the script shows for a selected node: escaped strings and histograms."""
     spots, edges = spots_and_edges(report.get("graph") or {})
     rows_of: dict[tuple[str, str], list[int]] = {}
     for i, row in enumerate(report["rows"]):
