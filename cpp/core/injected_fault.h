@@ -7,14 +7,14 @@ namespace pumice {
 
 // Whether PUMICE_FAULT selects this fault (for the whole process):
 //   "stale": memory of temporary tensors is reused too early
-//   "order": a step runs before its producer, like a missing barrier
-//   "race": the same in recordings only; a copy after each step hides it
+//   "order": a step runs before its producer, as if a barrier were missing
+//   "race": like "order", but in recordings only; a copy after each step hides it
 //   "in place": a convolution overwrites its own input
 //   "steps": runs the steps of the previous shapes
 //   "push": uses the push constants of the previous shapes
 //   "fold": skips the second row of workgroups of a folded grid
-//   "reversed": reverses the steps of each wave, which exposes dependences between them; results are unchanged if there are none
-// Throws Error if PUMICE_FAULT is another name.
+//   "reversed": reverses the steps of each wave, which exposes dependences between them; results are unchanged if there are none Throws
+// Error if PUMICE_FAULT is another name.
 bool is_injected(std::string_view fault);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Lowerings and packings of the quantisation rows.
+// Lowerings and packing functions of the quantisation operators.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -15,7 +15,7 @@ struct Transform {
   int64_t frames = 1, batch_step = 0, frame_step = 0;
 };
 
-// Host-read inputs, if given.
+// Values of the inputs that the host reads, if given.
 struct TransformNumbers {
   std::optional<int64_t> length, axis, step;
 };

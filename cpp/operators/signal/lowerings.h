@@ -1,4 +1,4 @@
-// Lowerings of signal rows.
+// Lowerings of signal processing operators.
 #pragma once
 
 #include "operators/row/lowering.h"
