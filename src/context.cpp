@@ -154,7 +154,7 @@ void close_context(Context& self, std::optional<double> timeout) {
 
 bool is_ending = false;  // set at interpreter shutdown, after which signals are not checked
 
-// Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that it is raised
+// Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that Python raises it
 // afterwards.
 bool was_interrupted() {
   if (is_ending || !Py_IsInitialized()) return false;

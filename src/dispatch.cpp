@@ -103,7 +103,7 @@ void bind_by_name(BindingTable& self, const py::kwargs& given) {
   self.bind(std::move(inputs), std::move(outputs));
 }
 
-// Seconds from exec to result, for each run.
+// Returns the seconds from exec to result for each run.
 std::vector<double> seconds_of(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;

@@ -9,7 +9,7 @@ constexpr std::string_view kAxes = "NCHW";
 
 // A batch of tensors in host memory with named axes.
 struct Arrangement {
-  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // position of each axis in kAxes
+  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // position in the host array of each axis in kAxes
   uint32_t images = 1;
   dv::Extent extent;
 

@@ -75,7 +75,7 @@ void add_facts(py::object& instance, const StateError& error) {
   instance.attr("rule") = error.rule;
 }
 
-// Escapes line breaks, which names in the text may contain, except for kinds of errors with several lines.
+// Escapes line breaks, which names in the message may contain, except for error classes whose messages have several lines.
 std::string text_of(const Error& error) {
   return printable(error.what());
 }

@@ -60,7 +60,7 @@ ExecutionSettings settings_of(std::optional<double> timeout, std::optional<doubl
   return settings;
 }
 
-// Newly allocated results, or the written part of a given array.
+// Returns newly allocated results, or the part of each given array that was written.
 Results results_of(const PyExecution& self) {
   Results results;
   const auto& outputs = self.program().outputs();

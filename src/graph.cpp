@@ -48,8 +48,8 @@ Record attributes_of_node(const PyNode& self) {
   return attributes;
 }
 
-// File constants up to this size are copied. Shape inference reads small ones often, and a mapped read past the end of a truncated file
-// would kill the process (SIGBUS).
+// Maximum size of file constants that are copied. Shape inference reads small constants often, and a mapped read past the end of a
+// truncated file would kill the process (SIGBUS).
 constexpr size_t kMostCopiedBytes = 1 << 16;
 
 PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
@@ -65,7 +65,7 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
   if (tensor.file && expected <= kMostCopiedBytes) {
-    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // heap: user threads may have small stacks
+    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // on the heap, because user threads may have small stacks
     const std::span bytes(read.get(), expected);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
@@ -88,7 +88,7 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-// Precision to compile a program at; defaults to the graph's.
+// Returns the precision to compile a program at; defaults to the graph's.
 std::string precision_of(const Graph& graph, const std::optional<std::string>& given) {
   return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
 }

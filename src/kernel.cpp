@@ -29,7 +29,7 @@ struct PyKernel {
 // An array argument and its elements in row-major order, sharing memory if it already is.
 struct GivenArray {
   std::string name;
-  py::array given, native;  // native: row-major; of structs
+  py::array given, native;  // native: row-major
   HostTensor host;
   std::shared_ptr<const MemoryLayout> layout;  // struct layout; `host` then contains raw bytes
 
@@ -137,7 +137,7 @@ std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
   return result;
 }
 
-// Arguments of a call, and the launch size.
+// The arguments of a call, and its launch size.
 struct Given {
   py::dict in_dict;
   py::kwargs by_name;
@@ -295,7 +295,7 @@ std::optional<double> take_timeout(const PyKernel& kernel, const py::args& posit
 }
 
 void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
-  const PyKernel self = kernel;  // copy, since another thread may replace it
+  const PyKernel self = kernel;  // a copy, since another thread may replace the kernel
   const std::optional<double> timeout = take_timeout(self, positional, by_name);
   const Given given = given_of(self, positional, std::move(by_name));
   const ConvertedArguments converted = convert(self, given);
@@ -341,7 +341,7 @@ py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std
   return numpy_dtype(*binding->layout, length.value_or(0));
 }
 
-// (sizes, axes, members): sizes of scalars without and with padding, and the same for the members of a struct by name.
+// Returns (sizes, axes, members): sizes of scalars without and with padding, axes, and the same for the members of a struct by name.
 py::tuple layout_record(const MemoryLayout& layout, const DeclaredSizes& declared) {
   const bool is_vector = layout.members.empty() && !declared.members.empty();  // one of the GLSL extension's vector types
   py::dict members;

@@ -58,7 +58,7 @@ std::vector<std::string_view> dtypes_of(const ValueRole& role) {
   return dtypes;
 }
 
-// ONNX names of attribute types.
+// Names of attribute types in ONNX.
 std::string_view kind_of(const AttributeSchema& attribute) {
   constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
   return names[static_cast<size_t>(attribute.kind)];
@@ -91,7 +91,7 @@ HostTensor known_values(const py::object& given, const std::string& what) {
 using KnownInput =
     py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
 
-// Inputs given as values, as a TensorDesc only, or as None.
+// Inputs given as values, only as a TensorDesc, or as None.
 struct KnownInputs {
   std::vector<std::optional<HostTensor>> values;
   std::vector<std::optional<TensorDesc>> described;

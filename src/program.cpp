@@ -61,7 +61,7 @@ class Arguments {
     arrays_.push_back(std::move(array));
   }
 
-  std::vector<py::array> arrays_, stored_;  // as given; as uploaded
+  std::vector<py::array> arrays_, stored_;  // arrays as given; arrays as uploaded
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> data_;
 };
@@ -81,7 +81,7 @@ std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, 
 
 using MaybeArrays = std::vector<std::optional<py::array>>;
 
-// Arrays passed by the caller for results, by output; null: allocate.
+// Arrays that the caller passed for results, one per output; null: allocate.
 class GivenOutputs {
  public:
   GivenOutputs() = default;

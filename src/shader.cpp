@@ -153,7 +153,7 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   return options;
 }
 
-// Defaults of Python's ShaderOptions(): those of a device that supports everything.
+// Defaults of Python's ShaderOptions(): the options of a device that supports everything.
 ShaderOptions default_options() {
   ShaderOptions options;
   options.int64 = options.int16 = options.int8 = options.storage_16bit = true;

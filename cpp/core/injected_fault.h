@@ -13,8 +13,8 @@ namespace pumice {
 //   "steps": runs the steps of the previous shapes
 //   "push": uses the push constants of the previous shapes
 //   "fold": skips the second row of workgroups of a folded grid
-//   "reversed": reverses the steps of each wave, which exposes dependences between them; results are unchanged if there are none Throws
-// Error if PUMICE_FAULT is another name.
+//   "reversed": reverses the steps of each wave, which exposes dependences between them; results are unchanged if there are none
+// Throws Error if PUMICE_FAULT is another name.
 bool is_injected(std::string_view fault);
 
 }  // namespace pumice

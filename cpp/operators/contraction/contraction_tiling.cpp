@@ -285,7 +285,7 @@ bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t
 }
 
 bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  // Splitting rows costs an extra dispatch, which only pays off for larger GEMMs.
+  // Splitting rows costs an extra dispatch, which is only worthwhile for larger GEMMs.
   constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kLeastSplit = 1 << 27;
   if (!fits_halves(node, rows, columns, depth) || depth < kLeastDepth || columns < kLeastColumns) return false;
   return node.halves->exact_left || rows * columns * depth >= kLeastSplit;
@@ -307,7 +307,7 @@ QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t colum
   const auto suits = [&](const QuadTiling& one, int64_t least) {
     return tiles_of(one) >= least && fits_device(node, one) && depth >= 32 * one.split;
   };
-  // Low-first order reads fp16 rows twice, which pays off for large K; split rows would be read three times.
+  // The low-first order reads fp16 rows twice, which is worthwhile for large K; split rows would be read three times.
   if (depth > kDeepest && node.halves->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;
   if (suits(kWhole, 2 * cores)) return kWhole;
   if (suits(kLarge, cores)) return kLarge;
@@ -316,7 +316,7 @@ QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t colum
 }
 
 std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared memory per invocation
+  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // minimum K; bytes of shared memory per invocation
   if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};
   const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), most = node.most_invocations();
   std::vector<Skinny> found;
