@@ -97,7 +97,7 @@ void bind_dv_layout(py::module_& module) {
   module.def("whc8_index", &whc8_index, py::arg("shape"), py::arg("channel"), py::arg("y"), py::arg("x"),
              "Return the index of an element of one image in WHC8.\n"
              "shape: (channels, height, width).\n"
-             "Raise BindingError (D6).");
+             "Raise BindingError (D6) if the index is out of range.");
 }
 
 }  // namespace pumice

@@ -414,7 +414,7 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def_property_readonly(
           "shader", [](const PyKernel& self) { return std::const_pointer_cast<Shader>(self.plain->shader()); },
-          "The fp32 build, or the one for the given options.")
+          "The fp32 build, or the build for the given options.")
       .def_property_readonly(
           "variants",
           [](const PyKernel& self) {
@@ -423,10 +423,10 @@ void bind_kernel(py::module_& module) {
               found.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
             return found;
           },
-          "The builds so far: storage name -> Shader. A call adds the one that its arrays need.")
+          "The builds so far: storage name -> Shader. A call adds the build that its arrays need.")
       .def_property_readonly(
           "messages", [](const PyKernel& self) { return self.kernel->debug()->log->messages(); },
-          "The printf messages of executions waited for since take_messages(), at most the latest 100,000.")
+          "The printf messages from executions that were waited for since take_messages(), at most the latest 100,000.")
       .def_property_readonly(
           "messages_lost", [](const PyKernel& self) { return self.kernel->debug()->log->lost(); },
           "Number of messages lost since take_messages() because the ring buffer was full.")
@@ -434,7 +434,7 @@ void bind_kernel(py::module_& module) {
           "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); }, "Return and clear the messages.")
       .def(
           "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
-          "Return the SPIR-V disassembly of the fp32 build, or of the one for the given options.")
+          "Return the SPIR-V disassembly of the fp32 build, or of the build for the given options.")
       .def(
           "_driver_record",
           [](const PyKernel& self, const std::optional<std::string>& storage) {
@@ -449,7 +449,7 @@ void bind_kernel(py::module_& module) {
            "includes its padding (4 numbers), so numpy.zeros(n, dtype) has the right layout. A block with other members besides an array "
            "returns the dtype of the whole block.\n"
            "length: length of the runtime-sized array at the end of the block.\n"
-           "Raise BindingError.")
+           "Raise BindingError if there is no such buffer.")
       .def("_layout", &layout_of, py::arg("name"),
            "Return the sizes of a buffer's element, or of its block, in the fp32 build: (without padding, with padding, the same for "
            "members by name). None if there are too many members.")
