@@ -466,7 +466,7 @@ class Binder {
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
-  std::vector<bool> changed_;                  // by value: whether it has changed since the last binding
+  std::vector<bool> changed_;                  // for each value: whether it has changed since the last binding
   std::vector<ShapeInference::Known> before_;  // outputs of the current node in the last binding
   Placement placement_;
   LowerContext lowering_;                         // the current node

@@ -124,8 +124,8 @@ class Leveller {
   const Graph& graph_;
   const std::vector<bool>& needed_;
   std::vector<size_t> of_values_, of_nodes_;  // level of each value and of each node
-  std::vector<size_t> told_from_;             // by value: first level in which the host has its elements
-  std::vector<bool> from_shapes_;             // by value: whether it follows from shapes and constants alone
+  std::vector<size_t> told_from_;             // for each value: first level in which the host has its elements
+  std::vector<bool> from_shapes_;             // for each value: whether it follows from shapes and constants alone
   GraphLevels result_;
 };
 

@@ -22,8 +22,9 @@ struct Level {
 
 struct GraphLevels {
   std::vector<Level> levels;
-  std::vector<bool> crosses;  // by value: whether it is an operand of a control node, an operand of a region in another level, or an output
-  std::vector<bool> on_host;  // by value: whether a later level reads its elements and its region can return them without a wait
+  std::vector<bool>
+      crosses;  // for each value: whether it is an operand of a control node, an operand of a region in another level, or an output
+  std::vector<bool> on_host;  // for each value: whether a later level reads its elements and its region can return them without a wait
 };
 
 // Marks the values that the outputs depend on; with `all`, the values that any node depends on.

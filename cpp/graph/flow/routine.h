@@ -52,7 +52,7 @@ struct Routine {
   std::vector<ProgramValue> input_values;
   std::vector<RoutineStep> steps;
   std::vector<RoutineConstant> constants;
-  std::vector<bool> read_by_host;  // by value: whether it is a condition, or has elements that shapes depend on
+  std::vector<bool> read_by_host;  // for each value: whether it is a condition, or has elements that shapes depend on
 };
 
 // Creates the routines for a graph and the graphs it contains; the first is the graph itself. Omits nodes that no output depends on.

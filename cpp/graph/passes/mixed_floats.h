@@ -21,8 +21,8 @@ class MixedFloats {
   void look_at(const ProgramNode& node);
 
   const ProgramGraph& graph_;
-  std::vector<bool> read_wide_;  // by value: whether all readers also accept float32
-  std::vector<bool> left_wide_;  // by value: whether it is used only as a float32 output, directly or through views
+  std::vector<bool> read_wide_;  // for each value: whether all readers also accept float32
+  std::vector<bool> left_wide_;  // for each value: whether it is used only as a float32 output, directly or through views
 };
 
 }  // namespace pumice

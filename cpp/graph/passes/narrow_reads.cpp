@@ -135,7 +135,7 @@ class NarrowReads {
   }
 
   ProgramGraph& graph_;
-  std::vector<ValueId> from_;                        // by value: operand of the cast that produces it
+  std::vector<ValueId> from_;                        // for each value: operand of the cast that produces it
   std::map<ValueId, ValueId> constants_;             // copies in the program's float dtype
   std::map<ValueId, std::optional<int>> exponents_;  // exponent of each constant that is split into fp16 hi and lo
 };

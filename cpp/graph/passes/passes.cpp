@@ -370,7 +370,7 @@ class PrecisionPass {
   ProgramGraph& graph_;
   const MixedFloats mixed_;
   const DType inside_;
-  std::vector<bool> is_border_;                    // by value: whether it is an input of the graph
+  std::vector<bool> is_border_;                    // for each value: whether it is an input of the graph
   std::vector<DType> border_;                      // declared dtype of each output of the graph
   std::vector<DType> declared_;                    // declared dtype of each value of the graph
   std::map<ValueId, ValueId> replaced_;            // inputs of the graph -> the values used inside

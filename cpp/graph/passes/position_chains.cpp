@@ -148,7 +148,7 @@ class PositionChains {
   ProgramGraph& graph_;
   const ValueFlow flow_;
   std::vector<Origin> origins_;  // indexed by value
-  std::vector<bool> wanted_;     // by value: whether it must be float32
+  std::vector<bool> wanted_;     // for each value: whether it must be float32
 };
 
 }  // namespace

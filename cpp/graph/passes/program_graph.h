@@ -46,9 +46,9 @@ struct GraphPart {
   std::string name;
   std::vector<size_t> nodes;             // node indices, in graph order
   std::vector<ValueId> inputs, outputs;  // values of the graph
-  std::vector<bool> host_outputs;        // by output: whether the host computes it if possible
+  std::vector<bool> host_outputs;        // for each output: whether the host computes it if possible
   std::string prefix = {};               // prefix of the nodes' names in reports
-  // By input and by output: whether it is exchanged with another part, branch or body. Empty: none is.
+  // For each input and output: whether it is exchanged with another part, branch or body. Empty: none is.
   std::vector<bool> entering = {}, leaving = {};
 };
 GraphPart whole(const Graph& graph);
@@ -92,14 +92,14 @@ struct ProgramGraph {
   // Kernel variants of past bindings that spill; never null.
   std::shared_ptr<SpilledVariants> spilled = std::make_shared<SpilledVariants>();
   std::vector<GraphValue> values;
-  std::vector<ProgramNode> nodes;  // in execution order
+  std::vector<ProgramNode> nodes;  // nodes in execution order
   std::vector<ValueId> inputs;
   std::vector<std::pair<std::string, ValueId>> outputs;
   size_t index_checks = 0;              // number of check outputs at the end: see index_checks.h
   std::vector<ReportRow> report;        // one row per node of the graph, in order
-  std::vector<bool> made_inputs;        // by input: whether its sizes may vary, since it comes from another part or has assumed sizes
-  std::vector<bool> host_outputs;       // by output; empty: none, see GraphPart
-  std::vector<bool> entering, leaving;  // by input and by output; empty: none, see GraphPart
+  std::vector<bool> made_inputs;        // for each input: whether its sizes may vary, since it comes from another part or has assumed sizes
+  std::vector<bool> host_outputs;       // for each output; empty: none, see GraphPart
+  std::vector<bool> entering, leaving;  // for each input and output; empty: none, see GraphPart
   std::vector<bool> value_inputs;       // inputs whose elements shapes depend on: part of the bind key
   std::vector<InputCheck> checks;       // checks, at each call, of elements that shapes do not depend on
 };

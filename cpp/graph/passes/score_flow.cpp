@@ -77,8 +77,8 @@ class ScoreFlow {
   }
 
   ProgramGraph& graph_;
-  std::vector<bool> given_;   // by value: whether it may hold any number of its declared dtype
-  std::vector<bool> scores_;  // by value: whether it is used as scores
+  std::vector<bool> given_;   // for each value: whether it may hold any number of its declared dtype
+  std::vector<bool> scores_;  // for each value: whether it is used as scores
 };
 
 }  // namespace
