@@ -47,7 +47,7 @@ void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer
 void bind_tensor(py::module_& module);
 void add_buffer_protocol(PyHeapTypeObject* type);  // type: the Python type of Tensor
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
-void add_arithmetic(py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);  // Python's arithmetic and comparison operators
+void add_arithmetic(py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);  // Python operators
 void bind_image(py::module_& module);
 void bind_shader(py::module_& module);
 void bind_messages(py::module_& module);
@@ -65,7 +65,7 @@ void bind_dv_layout(py::module_& module);
 void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);
 
 // Releases the GIL for the lifetime of this object. A daemon thread that finds the interpreter finalized blocks until the process ends,
-// because Python before 3.14 would unwind it through code that needs the GIL. A thread with the GIL released is counted as an OpenCall.
+// because Python before 3.14 would unwind it through code that needs the GIL. A thread inside is counted as an OpenCall.
 class ReleasedGil {
  public:
   ReleasedGil() : call_(std::in_place), state_(PyEval_SaveThread()) {}
@@ -97,14 +97,14 @@ void release_with_gil(const Release& release) {
   }
 }
 
-// Workgroup size from Python: one to three numbers, or None. Throws BindingError (K2) if it is invalid.
+// Workgroup size from Python: one to three numbers, or None. Throws BindingError (K2).
 using GivenLocalSize = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
 std::optional<LocalSize> local_size_argument(const GivenLocalSize& given);
 
 // Returns the driver's statistics for a kernel variant as dicts and lists. build_of() returns the variant compiled for a storage mode, by
-// default the plain one, and throws BindingError (K1) if it is not compiled yet.
+// default the plain one; throws BindingError (K1) if it is not compiled yet.
 Record driver_record(const KernelVariant& variant);
-// A step of a plan, as returned by Program.plan.
+// A plan step as returned by Program.plan.
 Record step_record(const StepReport& step);
 std::shared_ptr<const KernelVariant> build_of(Kernel& kernel, const std::shared_ptr<const KernelVariant>& plain,
                                               const std::optional<std::string>& storage);
@@ -119,7 +119,7 @@ std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, Tenso
 // Returns the shared-memory tensor of a CUDA array from another library; nullopt for arrays on other devices. Throws UnsupportedError if
 // the context does not share its memory.
 std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Context> context);
-Shape shape_argument(const py::object& shape);  // shape given as one or more integers
+Shape shape_argument(const py::object& shape);  // one or more integers
 
 // Creates a packed tensor from a copy of packed host bytes.
 Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context);
@@ -129,8 +129,8 @@ Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> contex
 
 // NumPy dtype of an engine dtype (from ml_dtypes for bfloat16, fp8 and smaller).
 py::dtype numpy_dtype(DType dtype);
-// Engine dtype of a NumPy dtype. Throws BindingError (K5) with `what`, the supported dtypes and the given one if it is not supported, with
-// a hint for big-endian dtypes.
+// Engine dtype of a NumPy dtype. Throws BindingError (K5) with `what`, the supported dtypes and the given one; for big-endian dtypes with a
+// hint.
 DType dtype_of(const py::dtype& dtype, std::string_view what);
 // Accepts an engine DType, a name ("float32") or anything that numpy.dtype accepts.
 DType dtype_argument(const py::object& dtype);
@@ -145,7 +145,7 @@ GivenScale scale_of(const Quantization& self);
 // Returns the array itself if it is C-contiguous, aligned and in native byte order, else a copy that is.
 py::array contiguous(const py::array& array);
 std::span<const std::byte> bytes_of(const py::array& array);
-// Bytes of a buffer that was passed to the function `user`. Throws Error if they are not contiguous.
+// Bytes of a buffer passed to the function `user`. Throws Error if they are not contiguous.
 std::span<const std::byte> contiguous_bytes(const py::buffer_info& info, std::string_view user);
 // Engine representation of an array: contiguous, with sub-byte elements packed. unpacked() is the inverse.
 py::array stored(const py::array& array, DType dtype);
@@ -153,8 +153,7 @@ py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> p
 Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);
-void refuse_masked(const py::handle& array,
-                   std::string_view what);  // throws BindingError (K5) for a masked array, since the mask would be lost
+void refuse_masked(const py::handle& array, std::string_view what);  // throws BindingError (K5): the mask would be lost
 // Throws BindingError (K5) if elements of this dtype cannot be written to the array directly.
 void check_target(const py::array& array, DType dtype, const std::string& slot, const std::string& name);
 // numpy.asarray of a value, which may be another library's array. Throws BindingError (K5) with NumPy's reason if that fails, and for
@@ -167,7 +166,7 @@ std::shared_ptr<const void> keep(py::object object);
 // Refers to the array's memory if it is usable as is, else to a copy. Throws BindingError (K5) for dtypes that tensors do not support and
 // for masked arrays.
 HostTensor host_tensor(const py::array& array, std::string_view what);
-py::array array_of(const HostTensor& host);  // copies the elements
+py::array array_of(const HostTensor& host);  // copies
 // Returns the MappedFile that contains these bytes, or null.
 std::shared_ptr<const MappedFile> mapped_file_of(const py::buffer& raw);
 
@@ -178,7 +177,7 @@ KnownSizes shape_object(const std::optional<Shape>& shape);
 
 // Converts operator attributes from Python; None means not given. Throws GraphError for an invalid attribute value.
 Attributes attributes_of(const py::dict& given);
-py::object attribute_object(const AttributeValue& value);  // inverse of attributes_of()
+py::object attribute_object(const AttributeValue& value);  // inverse of the above
 
 // Python type name of a value, for messages.
 std::string type_name(const py::handle& value);
@@ -188,9 +187,9 @@ std::vector<uint32_t> words_of(const py::bytes& spirv);
 void forward_log();
 // Forwards messages of debugged kernels to the logger "pumice.shader".
 void log_messages(MessageLog& log);
-// Reads and logs messages of debugged kernels after waiting for an execution. Throws OutOfBoundsError if it accessed memory out of bounds.
+// Reads and logs messages of debugged kernels after waiting for an execution. Throws OutOfBoundsError.
 void collect(Recording& recording, uint64_t id);
-// Like collect(), for all finished executions of a context. Only one wait throws each error.
+// Like collect(), for all finished executions of a context. Each error is thrown by only one wait.
 void collect_finished(Context& context);
 
 // Waits for an execution: polls briefly with the GIL held, then releases it. Ctrl-C interrupts the wait.

@@ -6,7 +6,7 @@
 namespace pumice {
 namespace {
 
-// Format character of the struct module for a dtype; null if there is none.
+// Format character of the struct module; null if there is none.
 const char* buffer_format(DType dtype) {
   switch (dtype) {
     case DType::float64:

@@ -75,8 +75,8 @@ void bind_driver_quirk(py::module_& module) {
   py::class_<DriverQuirk>(module, "DriverQuirk",
                           "A driver behaviour that deviates from the Vulkan specification or that the engine has to work around.")
       .def_readonly("name", &DriverQuirk::name)
-      .def_readonly("summary", &DriverQuirk::summary, "What the driver does, in one sentence.")
-      .def_readonly("answer", &DriverQuirk::answer, "How the engine works around it, in one sentence.")
+      .def_readonly("summary", &DriverQuirk::summary, "One sentence: what the driver does.")
+      .def_readonly("answer", &DriverQuirk::answer, "One sentence: how the engine works around it.")
       .def_readonly("test", &DriverQuirk::test, "The test that demonstrates the quirk.")
       .def_readonly("shown", &DriverQuirk::shown,
                     "Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to "
@@ -154,7 +154,7 @@ void close_context(Context& self, std::optional<double> timeout) {
 
 bool is_ending = false;  // set at interpreter shutdown, after which signals are not checked
 
-// Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that Python raises it
+// Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that it is raised
 // afterwards.
 bool was_interrupted() {
   if (is_ending || !Py_IsInitialized()) return false;
@@ -235,12 +235,12 @@ void bind_context_facts(ContextClass& context) {
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
                              "The device, with the features enabled in this context.")
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
-      .def_property_readonly("without", &masked_features, "Names of the features and extensions disabled in this context.")
+      .def_property_readonly("without", &masked_features, "The features and extensions disabled in this context.")
       .def_property_readonly("driver_quirks", py::cpp_function(&quirks_of, py::call_guard<ReleasedGil>()),
                              "The DriverQuirks of this driver. Runs the driver trial if it has not run yet.")
       .def("feature", &Context::feature, py::arg("name"), "Return whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "Return a Vulkan limit by name.")
-      .def_property_readonly("memory", &Context::memory_counts, "Counts and sizes of live buffers, images and device allocations.")
+      .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")
       .def_property_readonly("pipelines_created", &Context::pipelines_created)
       .def_property_readonly("completed", &Context::completed, "Id of the last execution that finished.")
       .def_property_readonly("submitted", &Context::submitted, "Id of the last execution that was submitted.");
@@ -289,7 +289,7 @@ void bind_context_work(ContextClass& context) {
 void bind_second_contexts(py::module_& module) {
   module.def("another_context", &another_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
              py::call_guard<ReleasedGil>(),
-             "Create another context on the same device with the same options (without, limits, quirks), and disable these features and "
+             "Create another context of the same device with the same options (without, limits, quirks), and disable these features and "
              "extensions too.");
   module.def("take_spare", &take_spare, py::arg("context").none(false), py::call_guard<ReleasedGil>(),
              "Return the spare context kept for this device and hand over its ownership; None if there is no usable spare. Raise "

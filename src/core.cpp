@@ -126,8 +126,7 @@ void bind_desc_fields(py::class_<TensorDesc>& desc) {
             return TensorDesc::with_layout(dtype_argument(dtype), sizes_argument(shape, "shape"), layout, broadcast);
           },
           py::arg("dtype"), py::arg("shape"), py::arg("layout"), py::arg("broadcast") = std::vector<bool>(),
-          "Return a TensorDesc with the strides that pumice.strides computes for the layout. Raise GraphError if the layout does not fit "
-          "the shape.")
+          "Return a TensorDesc with the strides that pumice.strides computes for the layout. Raise GraphError.")
       .def_property_readonly("dtype", [](const TensorDesc& self) { return std::string(name(self.dtype)); })
       .def_property_readonly("shape", [](const TensorDesc& self) { return sizes_of(self.shape); })
       .def_property_readonly("strides", [](const TensorDesc& self) { return sizes_of(self.strides); })
@@ -149,7 +148,7 @@ void bind_desc_facts(py::class_<TensorDesc>& desc) {
                              "Whether the strides are row-major without gaps; the strides of axes of size 1 do not matter.")
       .def_property_readonly(
           "overlaps", [](const TensorDesc& self) { return overlaps(self.shape, self.strides); },
-          "Whether two indices address the same element (rule R9).")
+          "Whether two indices share an element (rule R9).")
       .def_property_readonly(
           "layout", [](const TensorDesc& self) { return layout_name(self.shape, self.strides); },
           "The layout name for which pumice.strides gives these strides, with axes of stride 0 as broadcast; None if there is none.")
@@ -167,13 +166,11 @@ void bind_desc_forms(py::class_<TensorDesc>& desc) {
       .def(
           "broadcast_to", [](const TensorDesc& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
           py::arg("shape"),
-          "Return a TensorDesc broadcast to this shape like numpy.broadcast_to; new axes have stride 0. Raise GraphError if the shapes "
-          "do not broadcast.")
+          "Return a TensorDesc broadcast to this shape like numpy.broadcast_to; new axes have stride 0. Raise GraphError.")
       .def(
           "permute", [](const TensorDesc& self, const Integers& axes) { return self.permute(axes_argument(axes, "permute")); },
           py::arg("axes"),
-          "Return a TensorDesc with permuted axes like numpy.transpose; negative axes count from the end. Raise GraphError if they are "
-          "not a permutation.")
+          "Return a TensorDesc with permuted axes like numpy.transpose; negative axes count from the end. Raise GraphError.")
       .def(
           "pad_rows",
           [](const TensorDesc& self, const Integer& multiple) { return self.pad_rows(sizes_argument({multiple}, "pad_rows")[0]); },
@@ -214,7 +211,7 @@ void bind_desc(py::module_& module) {
       "layout: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of the letters of NCDHW, or of the letters from 'a' on, which name the "
       "axes in order ('acb').\n"
       "broadcast: marks axes of size 1 in memory, which get stride 0.\n"
-      "Raise GraphError if the layout does not fit the shape.");
+      "Raise GraphError.");
 }
 
 }  // namespace

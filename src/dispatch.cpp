@@ -103,7 +103,7 @@ void bind_by_name(BindingTable& self, const py::kwargs& given) {
   self.bind(std::move(inputs), std::move(outputs));
 }
 
-// Returns the seconds from exec to result for each run.
+// Seconds from exec to result, for each run.
 std::vector<double> seconds_of(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;
@@ -185,8 +185,8 @@ void bind_submissions(py::module_& module) {
           "timeout: in seconds.\n"
           "Raise TimeoutError, DeviceLostError, OutOfBoundsError.")
       .def_property_readonly("device_seconds", &Submission::device_seconds,
-                             "Device time in seconds; None if the list was not committed with timing or the execution has not finished.")
-      .def_property_readonly("device_time", &Submission::device_seconds, "Alias of device_seconds.")
+                             "Device time in seconds; None if not committed with timing or not finished.")
+      .def_property_readonly("device_time", &Submission::device_seconds, "Same as device_seconds.")
       .def_property_readonly(
           "cold", &Submission::is_cold,
           "Whether a kernel ran for the first time in this execution; its time may then include compilation by the driver.")
@@ -261,8 +261,8 @@ void bind_running(py::class_<CommandList>& list) {
       .def(
           "warm_up", [](CommandList& self, const Integer& runs) { (void)seconds_of(self, count_argument(runs, "runs")); },
           py::arg("runs") = 1,
-          "Execute the list and wait, so that later times exclude compilation by the driver at the first dispatch. Raise what exec() and "
-          "wait() raise.");
+          "Execute the list and wait, so that later times exclude compilation by the driver at the first dispatch. Raise the errors of "
+          "exec and wait.");
 }
 
 // Binds counters and times of a list.
@@ -342,29 +342,22 @@ void bind_table_slots(TableClass& table) {
           "bind_inputs",
           [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(self, SlotName::Kind::inputs, list)); },
           py::arg("bindings"),
-          "Bind each input to None, a Tensor, a Buffer or a BufferRange, or for an initializer to a list of these per operator. None or "
-          "an empty list unbinds all. Raise BindingError if a binding rule is violated.")
+          "Bind each input to None, a Tensor, a Buffer or a BufferRange, or for an initializer to a list of these per operator. None or an "
+          "empty list unbinds all. Raise BindingError.")
       .def(
           "bind_outputs",
           [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(self, SlotName::Kind::outputs, list)); },
           py::arg("bindings"),
-          "Bind each output like bind_inputs(). The outputs of an initializer are the operators' persistent resources. Raise "
-          "BindingError if a binding rule is violated.")
+          "Bind each output like bind_inputs(). The outputs of an initializer are the operators' persistent resources. Raise BindingError.")
       .def(
           "bind_temporary",
           [](BindingTable& self, const py::object& one) { self.bind_temporary(resource_of(self, SlotName::Kind::temporary, one)); },
-          py::arg("binding"),
-          "Bind the temporary resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError "
-          "if it is unsuitable.")
+          py::arg("binding"), "Bind the temporary resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def(
           "bind_persistent",
           [](BindingTable& self, const py::object& one) { self.bind_persistent(resource_of(self, SlotName::Kind::persistent, one)); },
-          py::arg("binding"),
-          "Bind the persistent resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError "
-          "if it is unsuitable.")
-      .def("bind", &bind_by_name,
-           "Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError if a binding "
-           "rule is violated.");
+          py::arg("binding"), "Bind the persistent resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
+      .def("bind", &bind_by_name, "Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError.");
 }
 
 // Binds bind timing, reset and properties of tables.
@@ -419,7 +412,7 @@ void bind_dispatch(py::module_& module) {
         for (const auto& [id, text] : binding_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
         return rules;
       },
-      "Return the rules for operators, initializers, binding tables, kernels and the dv interface by id; BindingError.rule contains the "
+      "Return the rules of operators, initializers, binding tables, kernels and the dv interface by id; BindingError.rule contains the "
       "id.");
   bind_lists(module);
 }

@@ -141,7 +141,7 @@ M* taken(const py::object& capsule, const char* name, const char* used) {
   return managed;
 }
 
-// The deleter of a Python library may need the GIL, and the last owner may be released on any thread.
+// The deleter of a Python library may need the GIL, and the last owner may be on any thread.
 template <typename M>
 std::shared_ptr<const void> owner_of(M* managed) {
   return {managed, [](M* given) {
@@ -214,7 +214,7 @@ Imported imported(const py::object& given, const std::pair<int, int>& device) {
   refuse_capsule(capsule);
 }
 
-// Returns the packed elements of an array, copied unless it is already packed.
+// Packed elements of an array, copied unless it is already packed.
 HostTensor packed_host(const Imported& from) {
   const auto& [desc, data, device, read_only] = from.array;
   if (desc.is_packed()) return {desc, from.owner, data};

@@ -227,7 +227,7 @@ void bind_dv_context(py::module_& module) {
       .def_property_readonly("info", &info_of, "Properties of the device by name.")
       .def_property_readonly(
           "last_error", [](const HeldContext& self) { return self.get()->last_error(); },
-          "Message of the last error in the context's memories and lists; initially empty.")
+          "Text of the last error in its memories and lists; initially empty.")
       .def_property_readonly("info_string", [](const HeldContext& self) { return self.get()->info_string(); })
       .def(
           "device_exists", [](const HeldContext& self, int type) { return self.get()->has_device(type); }, py::arg("dev_type_id"),

@@ -9,7 +9,7 @@ constexpr std::string_view kAxes = "NCHW";
 
 // A batch of tensors in host memory with named axes.
 struct Arrangement {
-  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // position in the host array of each axis in kAxes
+  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // position of each axis in kAxes
   uint32_t images = 1;
   dv::Extent extent;
 
@@ -97,7 +97,7 @@ void bind_dv_layout(py::module_& module) {
   module.def("whc8_index", &whc8_index, py::arg("shape"), py::arg("channel"), py::arg("y"), py::arg("x"),
              "Return the index of an element of one image in WHC8.\n"
              "shape: (channels, height, width).\n"
-             "Raise BindingError (D6) if the index is out of range.");
+             "Raise BindingError (D6).");
 }
 
 }  // namespace pumice

@@ -10,7 +10,7 @@ using Values = std::optional<py::array>;
 using Dimensions = std::vector<py::ssize_t>;
 using Packed = std::variant<py::bytes, py::array>;
 
-// The arrays of an unpacked layer; its table has already been applied to `weights`.
+// Arrays of an unpacked layer; the table is already applied to `weights`.
 struct Unpacked {
   py::array weights;
   Values indices, table;
@@ -30,7 +30,7 @@ Dimensions sizes_of(const py::array& array) {
   return {array.shape(), array.shape() + array.ndim()};
 }
 
-// Returns the array as contiguous, checking dtype and optionally shape. Throws BindingError (D3) if they differ.
+// Returns the array as contiguous, checking dtype and optionally shape. Throws BindingError (D3).
 py::array expected_array(const py::array& given, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
   refuse_masked(given, name);
   py::array native = contiguous(given);

@@ -75,7 +75,7 @@ void add_facts(py::object& instance, const StateError& error) {
   instance.attr("rule") = error.rule;
 }
 
-// Escapes line breaks, which names in the message may contain, except for error classes whose messages have several lines.
+// Escapes line breaks, which names in the text may contain, except for kinds of errors with several lines.
 std::string text_of(const Error& error) {
   return printable(error.what());
 }
@@ -130,8 +130,7 @@ void translate(std::exception_ptr pointer) {
 void make_placed_classes(py::module_& module, Classes& all) {
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
   all.output_size = make_class(module, "OutputSizeError",
-                               "The array given for an output is too small. Attributes: output (its name) and shape (the shape that the "
-                               "output needs).",
+                               "The array given for an output is too small. Attributes: output (its name) and shape (the actual one).",
                                py::make_tuple(all.error, builtin(PyExc_ValueError)));
   all.out_of_bounds = make_class(module, "OutOfBoundsError",
                                  "A kernel with debug=True accessed a buffer out of bounds. Attributes of the first access: kernel, file, "
@@ -140,7 +139,7 @@ void make_placed_classes(py::module_& module, Classes& all) {
   all.index_range =
       make_class(module, "IndexRangeError",
                  "An index was out of range in a program compiled with check_indices=True or in an NNAPI operation. Attributes of the "
-                 "first such index: node, value (name of the indices), index, element; count: number of such indices.",
+                 "first one: node, value (name of the indices), index, element; count: number of such indices.",
                  py::make_tuple(all.error, builtin(PyExc_IndexError)));
 }
 
@@ -182,9 +181,7 @@ void bind_errors(py::module_& module) {
                            py::make_tuple(all.error, builtin(PyExc_ValueError)));
   all.graph = make_class(module, "GraphError", "A graph or a model file violates a rule. Attributes: node, rule.",
                          py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.unsupported = make_class(module, "UnsupportedError",
-                               "Something is not supported. Attribute: items, a list of everything that is "
-                               "not supported.",
+  all.unsupported = make_class(module, "UnsupportedError", "Something is not supported. Attribute: items, everything that is unsupported.",
                                py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
   all.timeout =
       make_class(module, "TimeoutError", "A wait, loop or execution timed out. Attribute: transient, whether a retry may succeed.",

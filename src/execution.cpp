@@ -60,7 +60,7 @@ ExecutionSettings settings_of(std::optional<double> timeout, std::optional<doubl
   return settings;
 }
 
-// Returns newly allocated results, or the part of each given array that was written.
+// Newly allocated results, or the written part of a given array.
 Results results_of(const PyExecution& self) {
   Results results;
   const auto& outputs = self.program().outputs();
@@ -166,11 +166,11 @@ void bind_execution_class(ExecutionClass& execution) {
   execution.def_property_readonly("program", [](const PyExecution& self) { return self.execution->program(); })
       .def_property_readonly("state", &state_name, "'preparation', 'computation' or 'completed'.")
       .def("set", &set_input, py::arg("name"), py::arg("array"),
-           "Set an input. A contiguous array is read when the execution runs; any other array is copied now. Raise BindingError for an "
-           "unknown input or a wrong dtype.")
+           "Set an input. A contiguous array is read when the execution runs; any other is copied now. Raise BindingError for an unknown "
+           "input or a wrong dtype.")
       .def("set_output", &set_output, py::arg("name"), py::arg("array"),
-           "Set the array that an output is written to, starting at its first element. It must be writable, contiguous and of the "
-           "output's dtype; None allocates new arrays. Raise BindingError if the array is unsuitable or the output unknown.")
+           "Set the array that an output is written to, starting at its first element. It must be writable, contiguous and of the output's "
+           "dtype; None allocates new arrays. Raise BindingError.")
       .def("compute", &compute, py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
            "Run the program and return the outputs by name.\n"
            "timeout: for the whole run, in seconds.\n"
@@ -190,8 +190,8 @@ void bind_execution_class(ExecutionClass& execution) {
            "failed otherwise.")
       .def_property_readonly(
           "report", &report_of,
-          "Counts of the last run: submissions, dispatches, host_syncs, and read_backs (host_syncs that read elements that shapes depend "
-          "on); for each loop that was entered: node, kind, entries, trips, host_syncs, wasted_iterations.")
+          "Counts of the last run: submissions, dispatches, host_syncs, and read_backs (the host_syncs that read elements which shapes "
+          "depend on); per entered loop: node, kind, entries, trips, host_syncs, wasted_iterations.")
       .def_property_readonly(
           "timing", &timing_of,
           "Times of the last run in seconds: on_device, in_driver (includes on_device), and both with _after_fence, measured from the end "

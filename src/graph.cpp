@@ -48,8 +48,8 @@ Record attributes_of_node(const PyNode& self) {
   return attributes;
 }
 
-// Maximum size of file constants that are copied. Shape inference reads small constants often, and a mapped read past the end of a
-// truncated file would kill the process (SIGBUS).
+// File constants up to this size are copied. Shape inference reads small ones often, and a mapped read past the end of a truncated file
+// would kill the process (SIGBUS).
 constexpr size_t kMostCopiedBytes = 1 << 16;
 
 PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
@@ -65,7 +65,7 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
   if (tensor.file && expected <= kMostCopiedBytes) {
-    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // on the heap, because user threads may have small stacks
+    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // heap: user threads may have small stacks
     const std::span bytes(read.get(), expected);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
@@ -88,7 +88,7 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-// Returns the precision to compile a program at; defaults to the graph's.
+// Precision to compile a program at; defaults to the graph's.
 std::string precision_of(const Graph& graph, const std::optional<std::string>& given) {
   return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
 }
@@ -152,9 +152,9 @@ py::typing::Dict<py::str, py::str> by_id(std::span<const Rule> rules) {
 // Binds functions that list rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
-      "graph_rules", [] { return by_id(graph_rules()); }, "Return the rules for IF and WHILE by id; GraphError.rule contains the id.");
+      "graph_rules", [] { return by_id(graph_rules()); }, "Return the rules of IF and WHILE by id; GraphError.rule contains the id.");
   module.def(
-      "nnapi_rules", [] { return by_id(nnapi_rules()); }, "Return the rules for NNAPI operations by id; GraphError.rule contains the id.");
+      "nnapi_rules", [] { return by_id(nnapi_rules()); }, "Return the rules of NNAPI operations by id; GraphError.rule contains the id.");
   module.def(
       "fusions",
       [] {
@@ -240,7 +240,7 @@ void bind_graph_values(GraphClass& graph_class) {
           py::arg("channel_axis") = py::none(),
           "Add a constant with the array's elements.\n"
           "scale, zero_point, channel_axis: see input().\n"
-          "Raise GraphError if they do not fit the dtype or shape.")
+          "Raise GraphError.")
       .def("constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
            "Add a constant from bytes, without a copy. Large ones from a MappedFile are read only when they are uploaded.\n"
            "raw: elements as in ONNX files: row-major, little-endian, 4-bit elements two per byte.\n"
@@ -277,8 +277,8 @@ void bind_graph_flow(GraphClass& graph_class) {
           },
           py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(), py::arg("name") = "",
           py::arg("output_names") = std::vector<std::string>(),
-          "Add an IF node: run the Graph `then` if the condition (bool, shape [1]) is true, or else `orelse`. Both graphs receive the "
-          "inputs and return the results; this call finishes them. With condition=None the node fails at run time.\n"
+          "Add an IF node: run the Graph `then` if the condition (bool, shape [1]) is true, or else `orelse`. Both take the inputs and "
+          "return the results; this call finishes them. With condition=None the node fails at run time.\n"
           "Raise GraphError and StateError with the rule id (pumice.graph_rules()).")
       .def(
           "while_",
@@ -335,7 +335,7 @@ void bind_graph_hints(GraphClass& graph_class) {
           },
           py::arg("value"), py::arg("inputs"), py::arg("stem"),
           "Copy the nodes that compute a value of another Graph (without IF and WHILE), with `inputs` in place of that graph's inputs. "
-          "Node names are derived from `stem`. Raise GraphError if the nodes do not accept these inputs.")
+          "Node names are derived from `stem`. Raise GraphError if the nodes cannot take these inputs.")
       .def(
           "expect",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<std::optional<Integer>>& shape) {
@@ -347,10 +347,7 @@ void bind_graph_hints(GraphClass& graph_class) {
 
 // Binds properties of a graph.
 void bind_graph_facts(GraphClass& graph_class) {
-  graph_class
-      .def_property_readonly("exact", &Graph::exact,
-                             "Whether all sizes are known and none depends on values computed on the "
-                             "device.")
+  graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known and none depends on results of the device.")
       .def("finish", &Graph::finish, "Finish the graph: later changes raise StateError. Idempotent.")
       .def_property_readonly("finished", &Graph::finished)
       .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return values_of(self, self->inputs()); })
@@ -389,7 +386,7 @@ void bind_graph_programs(GraphClass& graph_class) {
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
            py::arg("float32_nodes") = std::vector<std::string>(), py::arg("measured") = py::none(), py::arg("list_variants") = false,
            "Compile the graph to a Program.\n"
-           "precision: 'fp32', 'fp16' or 'bf16'; defaults to the precision that relaxed_precision selects.\n"
+           "precision: 'fp32', 'fp16' or 'bf16'; defaults to the one of relaxed_precision.\n"
            "keep_all: make the outputs of all nodes outputs of the program, and fuse nothing.\n"
            "fuse: whether to fuse nodes, or the names of the allowed fusions; see fusions().\n"
            "progress: called regularly with the phase ('weights', 'kernels'), the amount done and the total.\n"
@@ -405,9 +402,9 @@ void bind_graph_programs(GraphClass& graph_class) {
            "Raise UnsupportedError listing everything unsupported, GraphError for an unknown node name.")
       .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = py::none(),
            py::arg("flags") = std::vector<std::string>(),
-           "Compile the whole graph to one operator for binding tables, initializers and command lists, with one slot per input, named "
-           "like the input. Owned inputs and constants go to the persistent resource, intermediate values to the "
-           "temporary one. All input sizes must be known.\n"
+           "Compile the whole graph to one operator for binding tables, initializers and command lists, with a slot per input, by name. "
+           "Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All input sizes must be "
+           "known.\n"
            "flags: see Operator.compile.\n"
            "Raise GraphError, or UnsupportedError naming the nodes that need the host.")
       .def(

@@ -1,4 +1,4 @@
-// Values and Nodes of a Graph in Python, and functions that add nodes.
+// Python's Values and Nodes of a Graph, and functions that add nodes.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ struct PyNode {
 using Values = py::typing::Tuple<PyValue, py::ellipsis>;
 
 // Converts a Value of this graph, an array (a constant) or None; with `numbers`, also numbers and lists of numbers as NNAPI operands.
-// Throws GraphError naming `user` for anything else.
+// Throws GraphError naming `user`.
 ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false);
 std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user);
 

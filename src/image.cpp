@@ -121,7 +121,7 @@ void bind_image_texels(ImageClass& image) {
           py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def("upload", &upload_array, py::arg("array"),
            "Overwrite the texels after the work submitted so far. The array must have the same shape and exactly convertible elements. "
-           "Raise BindingError if it does not.")
+           "Raise BindingError.")
       .def_property_readonly("closed", &Image::closed)
       .def("close", &Image::close, "Free the memory once the work in flight has finished. Idempotent.")
       .def("__enter__", [](std::shared_ptr<Image> self) { return self; })

@@ -1,4 +1,4 @@
-// Arbitrary-size Python integers as arguments: the engine's rules reject out-of-range values, not the type caster.
+// Arbitrary-size Python integers as arguments: out-of-range values are rejected by the engine's rules instead of the type caster.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -38,29 +38,29 @@ class Integer {
  private:
   uint64_t magnitude_ = 0;
   bool negative_ = false;
-  std::string text_;  // decimal text if it needs more than 64 bits, else empty
+  std::string text_;  // decimal text if beyond 64 bits, else empty
 };
 
 using Integers = std::vector<Integer>;
 
-// repr() of the number; if it has too many digits, its leading hexadecimal digits.
+// repr() of the number; if it has too many digits, its leading digits in base 16.
 std::string number_text(const pybind11::handle& number);
 
-// A non-negative byte count. Throws BindingError with `rule` and `slot` if it is not one.
+// A non-negative byte count. Throws BindingError (`rule`, `slot`).
 uint64_t bytes_argument(const Integer& bytes, const char* rule, const char* slot);
-// A non-negative repeat count. Throws BindingError (K12) if it is negative or too large.
+// A non-negative repeat count. Throws BindingError (K12).
 size_t count_argument(const Integer& count, const char* name);
-// The requested number of outputs of a node. Throws GraphError if it is out of range.
+// The requested number of outputs of a node. Throws GraphError.
 size_t outputs_argument(const Integer& outputs, const std::string& node);
 // A timeline id. Throws StateError (L7) if no execution can have it.
 uint64_t execution_argument(const Integer& id);
-// Sizes or strides in elements. Throw GraphError (R8) if they need more than 64 bits.
+// Sizes or strides in elements. Throw GraphError (R8) beyond 64 bits.
 std::vector<int64_t> sizes_argument(const Integers& sizes, const char* what);
 std::optional<Strides> strides_argument(const std::optional<Integers>& strides);
-// A possibly negative axis; `what`: the function that uses it. Throw GraphError if it needs more than 32 bits.
+// A possibly negative axis; `what`: the function that uses it. Throw GraphError beyond 32 bits.
 int axis_argument(const Integer& axis, const char* what);
 std::vector<int> axes_argument(const Integers& axes, const char* what);
-// Quantisation parameters. Throw GraphError if they need more than 32 bits.
+// Quantisation parameters. Throw GraphError beyond 32 bits.
 std::optional<int32_t> zero_point_argument(const std::optional<Integer>& zero_point);
 std::optional<int> channel_axis_argument(const std::optional<Integer>& axis);
 

@@ -8,11 +8,11 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";  // characters that may follow a backslash, and their meanings
+constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";  // characters after a backslash, and their meanings
 
-constexpr int kMostDepth = 1000;  // nesting limit: far higher than cache entries need, and safe for a thread's stack
+constexpr int kMostDepth = 1000;  // nesting limit: far more than cache entries need, and safe for a thread's stack
 
-// Increments the nesting depth for the lifetime of this object.
+// Counts the nesting depth for its lifetime.
 struct Level {
   explicit Level(int& all) : depth(all) {
     if (depth == kMostDepth)

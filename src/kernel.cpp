@@ -29,7 +29,7 @@ struct PyKernel {
 // An array argument and its elements in row-major order, sharing memory if it already is.
 struct GivenArray {
   std::string name;
-  py::array given, native;  // native: row-major
+  py::array given, native;  // native: row-major; of structs
   HostTensor host;
   std::shared_ptr<const MemoryLayout> layout;  // struct layout; `host` then contains raw bytes
 
@@ -137,7 +137,7 @@ std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
   return result;
 }
 
-// The arguments of a call, and its launch size.
+// Arguments of a call, and the launch size.
 struct Given {
   py::dict in_dict;
   py::kwargs by_name;
@@ -295,7 +295,7 @@ std::optional<double> take_timeout(const PyKernel& kernel, const py::args& posit
 }
 
 void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
-  const PyKernel self = kernel;  // a copy, since another thread may replace the kernel
+  const PyKernel self = kernel;  // copy, since another thread may replace it
   const std::optional<double> timeout = take_timeout(self, positional, by_name);
   const Given given = given_of(self, positional, std::move(by_name));
   const ConvertedArguments converted = convert(self, given);
@@ -341,7 +341,7 @@ py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std
   return numpy_dtype(*binding->layout, length.value_or(0));
 }
 
-// Returns (sizes, axes, members): sizes of scalars without and with padding, axes, and the same for the members of a struct by name.
+// (sizes, axes, members): sizes of scalars without and with padding, and the same for the members of a struct by name.
 py::tuple layout_record(const MemoryLayout& layout, const DeclaredSizes& declared) {
   const bool is_vector = layout.members.empty() && !declared.members.empty();  // one of the GLSL extension's vector types
   py::dict members;
@@ -414,7 +414,7 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def_property_readonly(
           "shader", [](const PyKernel& self) { return std::const_pointer_cast<Shader>(self.plain->shader()); },
-          "The fp32 build, or the build for the given options.")
+          "The fp32 build, or the one for the given options.")
       .def_property_readonly(
           "variants",
           [](const PyKernel& self) {
@@ -423,10 +423,10 @@ void bind_kernel(py::module_& module) {
               found.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
             return found;
           },
-          "The builds so far: storage name -> Shader. A call adds the build that its arrays need.")
+          "The builds so far: storage name -> Shader. A call adds the one that its arrays need.")
       .def_property_readonly(
           "messages", [](const PyKernel& self) { return self.kernel->debug()->log->messages(); },
-          "The printf messages from executions that were waited for since take_messages(), at most the latest 100,000.")
+          "The printf messages of executions waited for since take_messages(), at most the latest 100,000.")
       .def_property_readonly(
           "messages_lost", [](const PyKernel& self) { return self.kernel->debug()->log->lost(); },
           "Number of messages lost since take_messages() because the ring buffer was full.")
@@ -434,7 +434,7 @@ void bind_kernel(py::module_& module) {
           "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); }, "Return and clear the messages.")
       .def(
           "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
-          "Return the SPIR-V disassembly of the fp32 build, or of the build for the given options.")
+          "Return the SPIR-V disassembly of the fp32 build, or of the one for the given options.")
       .def(
           "_driver_record",
           [](const PyKernel& self, const std::optional<std::string>& storage) {
@@ -449,7 +449,7 @@ void bind_kernel(py::module_& module) {
            "includes its padding (4 numbers), so numpy.zeros(n, dtype) has the right layout. A block with other members besides an array "
            "returns the dtype of the whole block.\n"
            "length: length of the runtime-sized array at the end of the block.\n"
-           "Raise BindingError if there is no such buffer.")
+           "Raise BindingError.")
       .def("_layout", &layout_of, py::arg("name"),
            "Return the sizes of a buffer's element, or of its block, in the fp32 build: (without padding, with padding, the same for "
            "members by name). None if there are too many members.")

@@ -11,7 +11,7 @@ void refuse_argument(const std::string& name, const py::handle& value) {
                      type_name(value));
 }
 
-// Whether the value is a complex number or a duration: these convert to float, but are not valid.
+// Complex numbers and durations convert to float, but are not valid.
 bool is_other_number(const py::handle& value) {
   if (PyComplex_Check(value.ptr())) return true;
   const bool has_kind = py::hasattr(value, "dtype") && py::hasattr(value.attr("dtype"), "kind");
@@ -54,7 +54,7 @@ bool is_sequence(const py::handle& value) {
   return py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value);
 }
 
-// Limits nesting, because a list may contain itself.
+// A list may contain itself.
 void check_depth(const std::string& name, size_t depth) {
   constexpr size_t kMostDepth = 32;
   if (depth > kMostDepth)

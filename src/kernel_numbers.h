@@ -9,10 +9,10 @@
 namespace pumice {
 
 [[noreturn]] void refuse_argument(const std::string& name, const py::handle& value);
-// Whether the value is a complex number or a duration: they convert to float but are not valid arguments.
+// Whether the value is a complex number or a duration, which convert to float but are not valid.
 bool is_other_number(const py::handle& value);
 bool is_sequence(const py::handle& value);
-// Throws if nesting is excessive, since a list may contain itself.
+// Rejects excessive nesting, since a list may contain itself.
 void check_depth(const std::string& name, size_t depth);
 // Appends the numbers of a vector, matrix or array in memory order, with the shape of the nesting.
 void add_numbers(Numbers& numbers, const std::string& name, const py::handle& value, size_t axis = 0);

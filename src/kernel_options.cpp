@@ -35,7 +35,7 @@ constexpr std::pair<std::string_view, bool ShaderOptions::*> kSwitches[] = {
 
 using OptionChange = std::function<void(ShaderOptions&)>;
 
-// Returns the change that one entry requests. It contains no Python objects, because kernels compile without the GIL.
+// The change requested by one entry. It holds no Python objects, because kernels compile without the GIL.
 OptionChange change_of(const std::string& key, const py::handle& value) {
   for (const auto& [switched, member] : kSwitches)
     if (key == switched) return [member, on = value.cast<bool>()](ShaderOptions& options) { options.*member = on; };

@@ -18,7 +18,7 @@ void bind_nnapi(py::module_& module) {
       .def_property_readonly("inputs", [](const Operation& self) { return self.inputs; })
       .def_property_readonly(
           "implicit", [](const Operation& self) { return self.implicit; },
-          "The inputs in the form that has a padding scheme instead of four paddings; empty if there is no such form.")
+          "The inputs of the form with a padding scheme instead of four paddings; empty if there is no such form.")
       .def_property_readonly("outputs", [](const Operation& self) { return self.outputs; })
       .def("__repr__", [](const Operation& self) { return "<NnapiOperation " + std::string(self.name) + ">"; });
   module.def(

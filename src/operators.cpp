@@ -58,7 +58,7 @@ std::vector<std::string_view> dtypes_of(const ValueRole& role) {
   return dtypes;
 }
 
-// Names of attribute types in ONNX.
+// ONNX names of attribute types.
 std::string_view kind_of(const AttributeSchema& attribute) {
   constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
   return names[static_cast<size_t>(attribute.kind)];
@@ -91,7 +91,7 @@ HostTensor known_values(const py::object& given, const std::string& what) {
 using KnownInput =
     py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
 
-// Inputs given as values, only as a TensorDesc, or as None.
+// Inputs given as values, as a TensorDesc only, or as None.
 struct KnownInputs {
   std::vector<std::optional<HostTensor>> values;
   std::vector<std::optional<TensorDesc>> described;
@@ -197,7 +197,7 @@ void bind_schemas(py::module_& module) {
       .def_property_readonly("dtypes", &dtypes_of,
                              "Supported element types; empty if the value exists in ONNX but the engine does not support it.")
       .def_readonly("optional", &ValueRole::optional)
-      .def_readonly("variadic", &ValueRole::variadic, "Whether any number of values is accepted.")
+      .def_readonly("variadic", &ValueRole::variadic, "Whether it stands for any number of values.")
       .def_property_readonly(
           "type", [](const ValueRole& self) { return self.type == 0 ? std::string() : std::string(1, self.type); },
           "Letter shared by values of the same element type; empty if its type is independent.")
@@ -216,7 +216,7 @@ void bind_schemas(py::module_& module) {
             for (const AttributeValue& choice : self.choices) choices.append(attribute_object(choice));
             return choices;
           },
-          "Supported values; empty if any value is supported.")
+          "Supported values; empty: any.")
       .def("__repr__", [](const AttributeSchema& self) {
         return "<AttributeSchema " + std::string(self.name) + ": " + std::string(kind_of(self)) + ">";
       });
@@ -282,11 +282,11 @@ void bind_expression(py::module_& module) {
   py::class_<Expression>(module, "Expression",
                          "A typed scalar expression over named parameters: the definition of an elementwise operator.")
       .def(py::init(&Expression::parse), py::arg("text"), "Parse an expression. Raise Error with the position of a syntax error.")
-      .def_property_readonly("names", &Expression::names, "The free names, in order of first use.")
+      .def_property_readonly("names", &Expression::names, "Free names, in order of first use.")
       .def("substitute", &Expression::substitute, py::arg("replacements"))
-      .def("weight", &Expression::weight, py::arg("has_doubles") = false,
-           "Return the cost of compiling its GLSL: roughly the number of instructions that its functions expand to, in double or float "
-           "arithmetic.")
+      .def(
+          "weight", &Expression::weight, py::arg("has_doubles") = false,
+          "Return the cost of compiling its GLSL: about the number of instructions its functions expand to, in double or float arithmetic.")
       .def("glsl", &glsl_of, py::arg("types"), "Return (source, GLSL type of the result) for these dtypes of the names.")
       .def("evaluate", &evaluate, py::arg("values"),
            "Evaluate one element on the host: exactly for integers, otherwise in double precision.");

@@ -109,7 +109,7 @@ void bind_profile(py::module_& module) {
         add_event({kind, name, begin, end, bytes});
       },
       py::arg("kind"), py::arg("name"), py::arg("begin"), py::arg("end"), py::arg("bytes") = 0,
-      "Add a host event; times are values of time.perf_counter_ns().");
+      "Add a host event; times are integers in the unit of Python's finest performance counter.");
   module.def("_is_profiling", &is_tracing, "Return whether a profile is active.");
 }
 

@@ -61,7 +61,7 @@ class Arguments {
     arrays_.push_back(std::move(array));
   }
 
-  std::vector<py::array> arrays_, stored_;  // arrays as given; arrays as uploaded
+  std::vector<py::array> arrays_, stored_;  // as given; as uploaded
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> data_;
 };
@@ -81,7 +81,7 @@ std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, 
 
 using MaybeArrays = std::vector<std::optional<py::array>>;
 
-// Arrays that the caller passed for results, one per output; null: allocate.
+// Arrays passed by the caller for results, by output; null: allocate.
 class GivenOutputs {
  public:
   GivenOutputs() = default;
@@ -407,9 +407,9 @@ void bind_program(py::module_& module) {
       .def_property_readonly("done", &PyProgramRun::done)
       .def_property_readonly(
           "device_seconds", [](const PyProgramRun& self) { return self.submission().device_seconds(); },
-          "Device time in seconds; None if it was not measured or the execution has not finished.")
+          "Device time in seconds; None if not measured or not finished.")
       .def_property_readonly(
-          "device_time", [](const PyProgramRun& self) { return self.submission().device_seconds(); }, "Alias of device_seconds.")
+          "device_time", [](const PyProgramRun& self) { return self.submission().device_seconds(); }, "Same as device_seconds.")
       .def_property_readonly(
           "cold", [](const PyProgramRun& self) { return self.submission().is_cold(); },
           "Whether a kernel ran for the first time in this execution; its time may then include compilation by the driver.")
@@ -428,9 +428,9 @@ void bind_program(py::module_& module) {
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
       .def_property_readonly("has_control_flow", &Program::has_control_flow,
-                             "Whether the program has several lists of dispatches, between which the host takes branches or reads values.")
+                             "Whether the program has several lists of dispatches, between which the host branches or reads values.")
       .def_property_readonly("checks_indices", &Program::checks_indices,
-                             "Whether the program was compiled with check_indices and has indices that are computed on the device.")
+                             "Whether the program was compiled with check_indices and has indices that only the device knows.")
       .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
            py::arg("filled") = false,
            "Run the program on arrays by name and return arrays by name.\n"
@@ -444,7 +444,7 @@ void bind_program(py::module_& module) {
            "Run the program on arrays in graph order and return arrays in graph order.\n"
            "out: for each output a writable, C-contiguous array of its dtype and shape, not overlapping the others, or None.\n"
            "filled: see __call__.\n"
-           "Raise BindingError if an array does not fit.")
+           "Raise BindingError.")
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
@@ -456,7 +456,7 @@ void bind_program(py::module_& module) {
           "loop_timeout: see __call__.")
       .def("compiled", &compiled, py::arg("shapes"),
            "Return the operator for these input shapes, for binding tables. It shares the program's initialised persistent resource.")
-      .def_property_readonly("persistent", &Program::persistent, "The buffer range that holds the weights.")
+      .def_property_readonly("persistent", &Program::persistent, "The buffer range of the weights.")
       .def("report", &report,
            "Return a row per node with the kernel and precision that run it, and why: node, op, kernel, precision, note.")
       .def("arena", &arena, py::arg("shapes"),

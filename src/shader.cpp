@@ -153,7 +153,7 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   return options;
 }
 
-// Defaults of Python's ShaderOptions(): the options of a device that supports everything.
+// Defaults of Python's ShaderOptions(): those of a device that supports everything.
 ShaderOptions default_options() {
   ShaderOptions options;
   options.int64 = options.int16 = options.int8 = options.storage_16bit = true;
@@ -199,7 +199,7 @@ void bind_shader_class(py::module_& module) {
   py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, reflected from the SPIR-V.")
       .def_readonly("name", &Shader::name)
       .def_readonly("options", &Shader::options)
-      .def_readonly("preamble", &Shader::preamble, "The GLSL that precedes the shader's own source.")
+      .def_readonly("preamble", &Shader::preamble, "The source prepended to the shader's own.")
       .def_property_readonly(
           "report", [](const Shader& self) { return withheld_macros(self.options); },
           "Device macros of the profile withheld from the shader because the shader compiler lacks their GLSL extension: macro -> reason.")
@@ -260,7 +260,7 @@ std::optional<LocalSize> local_size_argument(const GivenLocalSize& given) {
 void bind_shader(py::module_& module) {
   bind_shader_options(module);
   bind_shader_class(module);
-  py::class_<CompileCounts>(module, "CompileCounts", "How many shaders this process compiled, and how many it found in the caches.")
+  py::class_<CompileCounts>(module, "CompileCounts", "Numbers of shaders that this process compiled or found in the caches.")
       .def_readonly("compiled", &CompileCounts::compiled)
       .def_readonly("from_memory", &CompileCounts::from_memory)
       .def_readonly("from_disk", &CompileCounts::from_disk);

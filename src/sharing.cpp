@@ -45,7 +45,7 @@ void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer
           "_set_mapping",
           [](Buffer& self, uint64_t address, int device, py::object owner) { self.set_mapping({address, device}, keep(std::move(owner))); },
           py::arg("address"), py::arg("device"), py::arg("owner"),
-          "Set the buffer's address and device index in the other API. `owner` is kept alive as long as the memory.")
+          "Set the buffer's address and device index in the other API. Keep `owner` alive as long as the memory.")
       .def_property_readonly(
           "_mapping",
           [](const Buffer& self) -> std::optional<std::pair<uint64_t, int>> {

@@ -258,8 +258,8 @@ void bind_facts(TensorClass& tensor) {
 void bind_elements(TensorClass& tensor) {
   tensor
       .def("numpy", &to_numpy, py::arg("out") = py::none(),
-           "Return the elements as a row-major NumPy array, after waiting for the work submitted so far. For dtypes that NumPy lacks, "
-           "ml_dtypes provides the type.\n"
+           "Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks are those "
+           "of ml_dtypes.\n"
            "out: a writable C-contiguous array of the same dtype and shape; None: a new array.\n"
            "Raise BindingError (K5) if `out` does not match.")
       .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
@@ -281,8 +281,8 @@ void bind_elements(TensorClass& tensor) {
       .def("fill", &fill, py::arg("value"),
            "Set all elements to a number. Raise BindingError (K6) if it is not representable in an integer dtype.")
       .def("__setitem__", &assign, py::arg("key"), py::arg("value"),
-           "Overwrite the elements of the view [key] with a number, or with a broadcastable array or Tensor of the same dtype. Raise "
-           "what upload() and fill() raise.")
+           "Overwrite the elements of the view [key] with a number, or with a broadcastable array or Tensor of the same dtype. Raise the "
+           "errors of upload and fill.")
       .def(
           "copy",
           [](const Tensor& self) {
@@ -299,22 +299,22 @@ void bind_elements(TensorClass& tensor) {
 void bind_views(TensorClass& tensor) {
   tensor
       .def("__getitem__", &index, py::arg("key"),
-           "Return a view: integers drop an axis, slices with positive steps keep it, None adds one. Raise IndexError for an index out "
-           "of range, GraphError for arrays and negative steps.")
+           "Return a view: integers drop an axis, slices with positive steps keep it, None adds one. Raise IndexError, or GraphError for "
+           "arrays and negative steps.")
       .def(
           "reshape", [](const Tensor& self, const py::object& shape) { return self.reshape(shape_argument(shape)); }, py::arg("shape"),
           "Return a view of another shape, in which one size may be -1. Raise GraphError if elements would have to move.")
       .def(
           "broadcast_to", [](const Tensor& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
-          py::arg("shape"), "Return a view with strides of 0, like numpy.broadcast_to. Raise GraphError if the shapes do not broadcast.")
+          py::arg("shape"), "Return a view with strides of 0, like numpy.broadcast_to. Raise GraphError.")
       .def("transpose", &transposed, py::arg("axes") = py::none(), "Return a view with permuted axes; without `axes`, reversed.")
       .def_property_readonly(
           "T", [](const Tensor& self) { return transposed(self, {}); }, "A view with reversed axes.")
       .def("squeeze", &squeezed, py::arg("axis") = py::none(),
-           "Return a view without the given axes of size 1, by default all. Raise GraphError if an axis has another size.")
+           "Return a view without the given axes of size 1, by default all. Raise GraphError.")
       .def(
           "expand_dims", [](const Tensor& self, const Integer& axis) { return self.expand_dims(axis_argument(axis, "expand_dims")); },
-          py::arg("axis"), "Return a view with a new axis of size 1 at this index. Raise GraphError if the index is out of range.");
+          py::arg("axis"), "Return a view with a new axis of size 1 at this index. Raise GraphError.");
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ std::optional<Operand> operand_of(const py::object& given, const std::shared_ptr
   return {};
 }
 
-// Dtype of a Python number combined with a tensor. An int of any size adopts the tensor's dtype, except that it is int64 with a bool tensor
-// and float64 in integer division. A float adopts the tensor's dtype if that is a float, else float64.
+// Dtype of a Python number combined with a tensor. An int of any size adopts the tensor's dtype, but int64 with bool, and float64 in
+// integer division. A float adopts the tensor's dtype if that is a float, else float64.
 DType weak_dtype(std::string_view ufunc, const py::object& number, DType beside) {
   const bool is_integer_number = PyLong_Check(number.ptr()) != 0 && (ufunc != "divide" || is_float(beside));
   if (is_integer_number) return beside == DType::bool_ ? DType::int64 : beside;
@@ -176,7 +176,7 @@ Tensor truths(const Tensor& like, bool value) {
   return made;
 }
 
-// Result of comparing with an integer outside the range of the tensor's dtype; it is the same for all elements.
+// Result of comparing with an integer outside the range of the tensor's dtype, which is the same for all elements.
 std::optional<bool> decided(const std::string& ufunc, const Fit& fit) {
   if (fit.fits) return {};
   if (ufunc == "equal" || ufunc == "not_equal") return ufunc == "not_equal";

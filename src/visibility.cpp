@@ -61,7 +61,7 @@ void bind_visibility(py::module_& module) {
       py::arg("devices"), py::arg("variables"), py::arg("nvml"), py::arg("kfd"), py::arg("wanted"), py::arg("environment"),
       "Return the index of the device that a Context would choose, and the reason.\n"
       "environment: value of PUMICE_DEVICE.\n"
-      "Raise DeviceError if no visible device matches.");
+      "Raise DeviceError.");
 }
 
 }  // namespace pumice
