@@ -105,7 +105,7 @@ vec4 scales_of_block(float held, uint block) {
   return vec4(FROM_LANE(held, first), FROM_LANE(held, first + 1u), FROM_LANE(held, first + 8u), FROM_LANE(held, first + 9u));
 }
 
-// Converts bytes 0 and 2 of a word to fp16: the low mantissa bits of an fp16 value in [1024, 2048) are its integer part minus 1024.
+// Converts the signed bytes 0 and 2 of a word to fp16. XOR with 0x80 adds 128 to a signed byte; 0x6400 | u is the fp16 value 1024 + u.
 Pair pair_of(uint word) { return PAIR((word & 0x00ff00ffu) ^ 0x64806480u) - Pair(1152.0); }
 
 // Reorders pairs of adjacent elements to pairs of every other element, to match pair_of().

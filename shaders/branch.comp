@@ -3,8 +3,8 @@
 // A WHILE has these words: words[own] = whether it continues; words[own + 1] = number of iterations; words[own + 2] = number of finished
 // rounds, whose status goes to one of two slots that the host reads alternately. An IF: words[own] = whether `then` runs; words[own + 1] =
 // whether `else` runs.
-// A WHILE inside a WHILE may need several rounds. Only one word is then nonzero, the word of the part that runs next; MOVE and SPLIT clear
-// it and set the next one.
+// A WHILE with an inner WHILE is recorded as parts, and may need several rounds. Each part has a word; only the word of the part that runs
+// next is nonzero. MOVE and SPLIT clear it and set another one.
 // counts: if the device cannot skip dispatches by words, record i holds group counts, which are zero if its word is zero (indirect
 // dispatch).
 // One invocation does everything.

@@ -1,6 +1,6 @@
 // Packs the weights of a GEMM or convolution. Elements outside the source become zero; floats are multiplied by `scale`.
 //
-// x: any strided [groups * channels_out, channels_in, taps] (transposed convolutions: channels_in first); with INTEGER bytes, unscaled.
+// x: any strided [groups * channels_out, channels_in, taps] (transposed convolutions: channels_in first); INTEGER: bytes, unscaled.
 // y: LANES, for conv_lanes and gemv_lanes: [groups][channels_out / 16][taps][channels_in / KV][16][4].
 //   FRAGMENTS, for product_quads and conv_halo: [channels_out / 8][channels_in / 32][taps][32][8]. SPREAD: this many taps of a kernel row
 //   are columns, tap by tap: [columns / 8][channels_in / 32][rows][32][8].

@@ -92,8 +92,7 @@ void fetch(uint begin, uint first_x, ivec2 corner) {
   }
 }
 
-// Returns the sum of four channels of a pixel, with bias. Once the split is reduced, only this invocation reads the partial sums of this
-// pixel.
+// Returns the sum of four channels of a pixel, with bias. With SPLIT, only this invocation reads the partial sums of this pixel.
 vec4 whole_sum(vec4 own, uint pixel, uint id, uint channel) {
   vec4 sum = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
   if (SPLIT == 1u) return sum + own;

@@ -47,7 +47,7 @@ void main() {
   vec4 sums[ROWS * 2u];
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) sums[i] = vec4(0.0);
   for (uint begin = down; begin < p.channels_in; begin += DEEP * AHEAD) {
-    // Branch-free, so that all loads are in flight at once: past the end, the last row is repeated and multiplied by zero.
+    // Branch-free, so that all loads are in flight at once: past the end, the last row is repeated and counts as zero.
     EIGHT held[AHEAD];
     float factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {

@@ -44,7 +44,7 @@ void main() {
   float sums[ROWS];
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) sums[row] = 0.0;
   for (uint begin = lane; begin < eights; begin += SUBGROUP * AHEAD) {
-    // Branch-free, so that all loads are in flight at once: past the end, the last vec8 is repeated and multiplied by zero.
+    // Branch-free, so that all loads are in flight at once: past the end, the last vec8 is repeated and counts as zero.
     EIGHT held[AHEAD], factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
       const uint eight = begin + k * SUBGROUP, at = WHOLE != 0u ? eight : min(eight, eights - 1u);

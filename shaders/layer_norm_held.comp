@@ -111,7 +111,7 @@ void main() {
     if (HAS_FOUR(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
   }
 #if CENTRED
-  // Correct the mean by the mean of the residuals, which is the rounding error of the sum.
+  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
   sums = gather_sums(sums);
   const float rest = pm_divide(sums.y, float(p.quads * 4u)), squares = sums.x;
 #else

@@ -70,7 +70,7 @@ void main() {
   vec4 sum = vec4(0.0);
   FOR_HELD(k) sum += held_four(k);
   const vec4 mean = mean_of(gather_sum(sum));
-  // Correct the mean by the mean of the residuals, which is the rounding error of the sum.
+  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
   Sums about = Sums(vec4(0.0), vec4(0.0));  // squares, residuals
   FOR_HELD(k) {
     precise vec4 v = held_four(k) - mean;

@@ -77,7 +77,7 @@ uint place_x(uint at, uint low, uint i) { return (at * PARTS_X + low) * 2u * ROW
 uint place_w(uint at, uint low, uint i) { return (at * PARTS_W + low) * 2u * COLUMNS + i; }
 
 // Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end, the last vec8 is
-// repeated and multiplied by zero.
+// repeated and counts as zero.
 void read(uint to, uint begin) {
   FOR(k, AHEAD) {
     const uint chunk = begin + k, eight = chunk * 4u + LANE % 4u, at = to * AHEAD + k;

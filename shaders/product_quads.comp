@@ -111,7 +111,7 @@ uvec4 line_of(Pixel pixel, uint tap, uint at_x) {
 #endif
 
 // Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end, the last vec8 is
-// repeated and multiplied by zero.
+// repeated and counts as zero.
 void read(uint to, uint begin) {
   FOR(k, AHEAD) {
     const uint chunk = begin + k, eight = EIGHT_OF(chunk), at = to * AHEAD + k;

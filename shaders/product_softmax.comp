@@ -63,7 +63,7 @@ vec4 sum_of_row(uint row) {
   for (uint begin = down; begin < p.depth; begin += DEEP * AHEAD) {
     vec4 held[AHEAD];
     float factors[AHEAD];
-    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {  // branch-free: past the end, the last row is repeated and multiplied by zero
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {  // branch-free: past the end, the last row is repeated and counts as zero
       const uint at = min(begin + k * DEEP, p.depth - 1u);
       held[k] = W4_AT(first_w + at * fours);
       factors[k] = X_AT(first_x + at * p.x_stride_column);

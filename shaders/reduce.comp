@@ -93,7 +93,7 @@ ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) {
   const bool is_same = KEY_OF(t) == KEY_OF(s);
   return KEY_OF(t) > KEY_OF(s) || (is_same && (NUMBER_OF(t) < NUMBER_OF(s)) != LAST) ? t : s;
 }
-ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) {  // whether t comes later
+ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) {  // t comes later
   return KEY_OF(t) > KEY_OF(s) || (LAST && KEY_OF(t) == KEY_OF(s)) ? t : s;
 }
 

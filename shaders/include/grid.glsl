@@ -1,6 +1,7 @@
 // Workgroup index in the requested grid; kernels must not read gl_WorkGroupID themselves. Devices limit the workgroups per axis
 // (maxComputeWorkGroupCount). A larger grid is numbered with x fastest and folded over all three axes; the host then sets the
-// specialisation constant below. A folded grid has a few surplus workgroups, which must skip their work (is_past_grid).
+// specialisation constant below. A folded grid may have surplus workgroups, which kernels must skip: by the bounds check of their index, or
+// with GRID_AXES 3 by is_past_grid().
 //
 // GRID_AXES 1 (default): a 1D grid. 3: up to three axes, with known sizes of the first two. 0: the host splits the work until every grid
 // fits.

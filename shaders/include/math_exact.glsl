@@ -81,7 +81,7 @@ float pm_sqrt(float x) {
   m = (e & 1) == 0 ? m : m + m;
   precise float s = sqrt(m);
   s = s + pm_left(m, s, s) * 0.5 / s;
-  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // the remainder if s is off by an ulp, twice that for half an ulp
+  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // most: the remainder if s is off by half an ulp
   if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
   if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
   const bool is_nan = size > 0x7f800000u || (size != 0u && floatBitsToUint(x) != size);
