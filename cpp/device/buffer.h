@@ -52,7 +52,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   Store store() const;                               // the fastest kind of store for the host to write a mappable buffer
   std::byte* map();                                  // maps the whole buffer; repeated calls return the same pointer
   std::byte* host_bytes() const;                     // like map(), without marking the buffer as mapped
-  void unmap();                                      // counts the live views of the mapped bytes
+  void unmap();                                      // idempotent; ends a sync
   void count_view(int change) { views_ += change; }  // number of live views of the mapped bytes
   int views() const { return views_; }
   bool mapped() const;

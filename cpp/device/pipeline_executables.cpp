@@ -64,7 +64,7 @@ uint64_t addressable(const std::variant<bool, int64_t, uint64_t, double>& value)
   return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
 }
 
-// Returns a maximum over the executables: of the first of these statistics that any of them has.
+// Returns the maximum, over all executables, of the first of these statistics that any executable has.
 std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::initializer_list<std::string_view> names) {
   std::optional<uint64_t> largest;
   for (const std::string_view name : names) {

@@ -71,7 +71,7 @@ bool same_strides(const TensorDesc& a, const TensorDesc& b) {
   return true;
 }
 
-// Text with the strides, even if packed, because it is used when strides differ.
+// Text with the strides, even if packed, because only the strides may differ.
 std::string strides_text(const TensorDesc& desc) {
   return std::string(name(desc.dtype)) + to_string(desc.shape) + " with strides " + to_string(desc.strides);
 }

@@ -25,8 +25,8 @@ class HazardTracker {
  public:
   // `guards`: memory() of all buffers that contain guards.
   explicit HazardTracker(std::vector<uint64_t> guards = {}) : guards_(std::move(guards)) {}
-  // Returns the barrier that the accesses need: `none` unless they conflict with accesses since the last barrier. After a barrier the
-  // tracker contains only these accesses.
+  // Returns the barrier that the accesses need, and records them: `none` unless they conflict with accesses since the last barrier, or read
+  // guards written since the last barrier that covers guards. A barrier removes all earlier accesses, but `shaders` keeps writes to guards.
   Barrier needed(std::span<const MemoryAccess> accesses);
   void clear() { reads_.clear(), writes_.clear(); }
 

@@ -19,7 +19,7 @@ struct Stamps {
   };
   uint32_t count = 0;  // 0: no timestamps
   std::vector<Span> spans;
-  std::vector<uint8_t> ready_at, end_at;  // timestamp index of each dispatch
+  std::vector<uint8_t> ready_at, end_at;  // for each dispatch, whether a timestamp directly precedes or follows it
 
   bool is_ready_at(size_t dispatch) const { return dispatch < ready_at.size() && ready_at[dispatch]; }
   bool ends_at(size_t dispatch) const { return dispatch < end_at.size() && end_at[dispatch]; }

@@ -59,7 +59,7 @@ class KernelVariant {
   bool has_pipeline() const { return has_pipeline_; }
   const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // the device's maximum group count on each axis
   // Number of grid axes that the shader can fold if the grid exceeds the device's limits (shaders/include/grid.glsl): 1 for one-dimensional
-  // grids, 3 for up to three axes, 0 if it cannot fold. A user kernel can fold 1 axis if it only uses its global invocation id.
+  // grids, 3 for up to three axes, 0 if it cannot fold. User kernels: 1 if they only use their global invocation id.
   uint32_t grid_axes() const { return grid_axes_; }
   // Returns the variant that computes its position in a folded grid; created on first use. Throws Error if grid_axes() is 0.
   std::shared_ptr<const KernelVariant> folded() const;
@@ -182,7 +182,7 @@ class KernelLibrary {
 // [begin, end). Distinguishes parts of a tensor that are interleaved in memory. Period 0: the whole range.
 struct Lane {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
-  uint64_t writer = 0;  // unique id of the step that writes the range; its lanes with different indices share no element. 0: none
+  uint64_t writer = 0;  // unique id of the producer; its lanes with different `part` share no element. 0: no parts
   uint32_t part = 0;
 };
 

@@ -58,11 +58,11 @@ std::string kind_name(const KernelArgument& argument) {
 
 struct Build {
   std::shared_ptr<const KernelVariant> variant;
-  std::vector<bool> storage_typed;  // whether each binding follows the storage type
+  std::vector<bool> storage_typed;  // whether each binding has the storage type, indexed by binding
   DType storage_dtype = DType::float32;
 };
 
-// `plain`: the variant of the fp32 build.
+// `plain`: the fp32 variant.
 Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Context& context, const KernelArguments& arguments,
             const Macros& macros, const SpecValues& spec) {
   Build result;

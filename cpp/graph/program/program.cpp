@@ -77,7 +77,7 @@ struct Program::State {
 
   static std::string op_of(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
 
-  // Describes, for reports, whether host or device evaluates the condition of an IF or WHILE.
+  // Describes, for reports, what an IF or WHILE runs, and when the device decides instead of the host.
   std::string note(const RoutineStep& step) const {
     const std::string first = "'" + flow->routines[step.first].name + "'", second = "'" + flow->routines[step.second].name + "'";
     if (step.kind == RoutineStep::Kind::while_)

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kPooled = 2, kMostPooled = 8;  // number of leases above which callers wait for one in flight; hard limit
+constexpr size_t kPooled = 2, kMostPooled = 8;  // from kPooled leases on, callers wait for one in flight; maximum
 // The pool is not notified when a lease is dropped, so waiting callers poll.
 constexpr auto kLeasePoll = std::chrono::microseconds(200);
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
