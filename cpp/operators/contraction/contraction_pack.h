@@ -16,7 +16,7 @@ inline int64_t step_channels(int64_t channels_in) {
   return std::clamp<int64_t>(channels_in, 1, 4);
 }
 
-// Whether input 1 (weights) is constant and was packed at load. Other weights are packed in each call, when shapes are known.
+// Whether input 1 (weights) is constant and was packed at load. Other weights are packed in each call.
 inline bool has_packed_weights(const LowerContext& node) {
   return node.constant_packed.size() > 1 && node.constant_packed[1];
 }

@@ -49,7 +49,7 @@ int64_t HaloTiling::shared_bytes(const Contraction& c) const {
 }
 
 int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
-  constexpr int64_t kLine = 32;  // loop iterations to load the lines of one matrix
+  constexpr int64_t kLine = 32;  // loop iterations to load or store one matrix
   const int64_t matrices = sub_pixels / 16 + sub_channels / 16, products = sub_pixels / 16 * (sub_channels / 16);
   const int64_t fetching = ceil_div(c.weights.channels_in, kPlane) * (4 + 3 * ceil_div(area(c) * 4, invocations()));
   const int64_t results = spread ? ceil_div(rows * columns, invocations()) * (c.weights.channels_out + 4) * (c.taps_w + 2) : 0;

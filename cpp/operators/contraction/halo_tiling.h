@@ -24,8 +24,8 @@ struct HaloTiling {
   int64_t made_columns(const Contraction& c) const { return spread ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
   int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, made_columns(c)); }
   int64_t area(const Contraction& c) const;          // number of pixels that all taps of a tile read
-  int64_t shared_bytes(const Contraction& c) const;  // bytes for the patch and weights, or for the reduction of partial sums
-  // K, which is also the number of additions in the final reduction.
+  int64_t shared_bytes(const Contraction& c) const;  // bytes for the patch, or for the reduction of partial sums
+  // depth(): K. meeting(): number of partial sums that the final reduction adds.
   int64_t depth(const Contraction& c) const { return c.taps_h * (spread ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
   int64_t meeting(const Contraction& c) const { return spread ? c.taps_w : split; }
   // Maximum number of loop iterations per invocation with emulated fragments.

@@ -17,7 +17,7 @@ struct PatchTiling {
   int64_t invocations() const { return rows * columns / pixels * (channels / 4) * split; }
   int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
   int64_t area(const Contraction& c) const;          // elements per channel in shared memory
-  int64_t shared_bytes(const Contraction& c) const;  // bytes for the patch and weights, or for staged sums
+  int64_t shared_bytes(const Contraction& c) const;  // bytes for the patch, or for staged sums
   int64_t rounds(const Contraction& c) const { return ceil_div(c.weights.channels_in, split * chunk); }
   int64_t loads(const Contraction& c) const;  // global loads of one invocation per round, in vec4s if channels are contiguous
   // Maximum number of loop iterations per invocation.

@@ -55,7 +55,7 @@ inline std::string sides(int64_t pixels, int64_t channels) {
   return std::to_string(pixels) + "x" + std::to_string(channels);
 }
 
-constexpr int64_t kBiases = 2;  // additions after a sum: bias and residual
+constexpr int64_t kBiases = 2;  // additions after a sum
 // An addition in a cooperative matrix counts as two, because it may truncate, with an error of up to two roundings.
 constexpr int64_t kCutting = 2;
 

@@ -218,7 +218,7 @@ static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
 constexpr size_t kPadRank = 5;  // maximum number of axes in the kernel
 constexpr size_t kPadRanks[] = {2, 3, kPadRank};
 
-// Number of adjacent elements that can be moved as one of up to 128 bits, if each group is entirely source or entirely padding.
+// Number of adjacent elements that can be moved as one of up to 128 bits, such that each group is entirely source or entirely padding.
 static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
   const int64_t element_bits = bits(node.input(0).dtype);
   const PadAxis& inner = axes.back();

@@ -172,8 +172,7 @@ class KernelMemo {
   std::vector<std::pair<std::string, std::shared_ptr<const KernelVariant>>> kernels_;
 };
 
-inline constexpr int64_t kAsLongAsTheSum =
-    INT64_MAX;  // stands for as many additions as the sum has terms: kernels that do not report additions
+inline constexpr int64_t kAsLongAsTheSum = INT64_MAX;  // as many additions as the sum has terms, for kernels that do not report them
 
 // Result of lowering a node.
 struct LoweredNode {

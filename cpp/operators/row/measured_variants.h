@@ -15,7 +15,7 @@ namespace pumice {
 
 // Variants given to a program at compile time. Keys and values are names that only lowering interprets.
 struct MeasuredVariants {
-  std::map<std::string, std::string, std::less<>> taken;  // record all variants that a step supports, for every step
+  std::map<std::string, std::string, std::less<>> taken;  // fastest variant, by kind of step
   bool lists = false;                                     // record for every step all variants that it supports
 };
 
@@ -36,8 +36,7 @@ struct StepChoice {
 };
 
 // Returns the measured variant for a step of this kind, which supports `own` and the `others` that are not in `spilled`; null if none was
-// measured. A plan that lists variants omits kinds for which several steps may replace each other, because their times cannot be compared
-// one by one.
+// given. A plan that lists variants omits these kinds: a variant may consist of several steps, whose times cannot be compared one by one.
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
                                               std::span<const std::string_view> others, const VariantNames* spilled = nullptr);
 
