@@ -49,7 +49,7 @@ struct UnpackedWeights {
 };
 
 // Return the size of packed weights. Throw BindingError (D1) naming the dimension that is out of range: dimensions must be at least 1,
-// kernel sides at most 7, and total sizes must fit in 64 bits.
+// kernel sides at most 7, and total sizes must fit in 63 bits.
 size_t packed_conv_bytes(const ConvDims& dims);
 size_t packed_dil_bytes(const ConvDims& dims);
 size_t packed_fc_bytes(const FcDims& dims);
