@@ -18,7 +18,7 @@ namespace {
 
 using namespace spirv;
 
-constexpr size_t kMaxWords = size_t{1} << 24;  // maximum size of checked functions: zeros are stored element by element
+constexpr size_t kMaxWords = size_t{1} << 24;  // limit on the code of checked functions, in words: zeros are stored element by element
 
 // Returns the index of the pointer operand; nullopt for instructions not handled here.
 std::optional<size_t> pointer_operand(uint16_t op) {

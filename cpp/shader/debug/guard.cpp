@@ -60,7 +60,7 @@ std::string refusal(const Cooperation& found, std::string_view preprocessed, con
 
 // A push-constant block: layout(push_constant) uniform Name { ... } instance;
 struct PushBlock {
-  size_t close = 0;      // empty if members have global scope
+  size_t close = 0;      // offset of the closing brace
   std::string instance;  // empty: members have global scope
 };
 

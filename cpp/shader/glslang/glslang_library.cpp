@@ -89,7 +89,7 @@ void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
   shader.setEnvTarget(glslang::EShTargetSpv, target.language);
 }
 
-// Finds arrays whose layouts differ: copying, comparing or passing such an array becomes one instruction per element.
+// Rejects whole-array operations on large arrays: if layouts differ, copying, comparing or passing one becomes one instruction per element.
 class WholeArrays : public glslang::TIntermTraverser {
  public:
   static constexpr double kMaxElements = 16'384;

@@ -222,7 +222,7 @@ std::string images_of(std::string_view dimensions, std::string_view position) {
   return text;
 }
 
-// Defines the texel macros for `count` elements: the value to store, and the value of a texel that was read.
+// Defines the texel macros for `count` elements: the texel to store for a value, and for a texel that is copied from another image.
 std::string texel_macros(std::string_view count, std::string_view type, bool rounds, bool bounds) {
   const std::string typed = std::string(type) + "(v)", rounded = rounds ? "pm_texel_round(" + typed + ")" : typed;
   return define("pm_texel_value" + std::string(count) + "(v)", bounds ? "pm_texel_bound(" + rounded + ")" : rounded) +

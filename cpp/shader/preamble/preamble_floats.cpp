@@ -297,7 +297,7 @@ std::string plain(const ShaderOptions& options) {
 
 // --- Shared memory
 
-// Types in shared memory, sm: conversions from storage, and to and from the arithmetic type. `$` is the operand.
+// Types in shared memory (lfp), and conversions from storage (sm) and to and from the arithmetic type. `$` is the operand.
 struct LocalMemory {
   std::string_view lfp, lfpvec4, sm1, sm4, to_afp, to_afpvec4, from_afp, from_afpvec4;
 };

@@ -55,7 +55,7 @@ class IndexClamps {
     }
   }
 
-  // Clamps an index. Constant indices are skipped, because the compiler has checked them.
+  // Replaces an out-of-range index with 0. Constant indices are skipped, because the compiler has checked them.
   uint32_t clamped(uint32_t index, uint32_t length, std::vector<uint32_t>& body) {
     if (declarations_.is_global(index) && module_.definition(index).op == OpConstant) return index;
     uint32_t type = declarations_.type_of(index);

@@ -26,7 +26,8 @@ struct TextSize {
 // Estimates the size of a source. Throws ShaderCompileError if it is too large, before or after macro expansion.
 TextSize check_size(const SourceSet& sources, const ShaderHead& head);
 
-// Checks preprocessed source. Throws ShaderCompileError for excessive nesting, or for too many functions or structure members.
+// Checks preprocessed source. Throws ShaderCompileError for excessive nesting, or too many structure members, functions, cases or
+// blocks.
 void check_parts(std::string_view preprocessed, const SourceSet& sources);
 
 }  // namespace pumice
