@@ -16,7 +16,7 @@ void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string
 ValueId in_float32(Expansion& e, size_t i);
 // Outputs boxes in operand i's type: rounded, or quantized in units of 1/8.
 void give_boxes(Expansion& e, ValueId id, size_t i);
-// Checks that the boxes are valid, now or at each call, and that known indices refer to images of operand `images`.
+// Check that boxes are valid, if their elements are known now or at a call, and that known indices refer to images of operand `images`.
 void check_boxes(const Operands& o, size_t i);
 void check_images(Operands& o, size_t i, size_t images, std::string_view rule);
 

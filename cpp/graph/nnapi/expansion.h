@@ -27,8 +27,9 @@ struct Length {
 using Output = CompoundOutput;
 struct Requirement;
 
-// Throws UnknownShapeError if a required rank or size is unknown; with `assumes`, trial sizes suffice. `declared`: scale, zero_point and
-// dtype of the output. GraphError names the operation, the operand and what was expected.
+// Throws UnknownShapeError if a required rank or size is unknown; with `assumes`, unknown sizes are replaced with an arbitrary one.
+// `declared`: scale, zero_point and dtype of the output. Throws GraphError naming the operation, the operand and what was expected;
+// UnsupportedError if an operand is not supported.
 class Expansion {
  public:
   Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,

@@ -28,7 +28,7 @@ int32_t shifted(int32_t x, int by) {
   return by >= 0 ? held16(int64_t{x} * (int64_t{1} << by)) : rounded(x, -by);
 }
 
-// exp of a number in [-1/4, 0) without integer bits: the first four Taylor terms around -1/8.
+// exp of a number in [-1/4, 0) without integer bits: the Taylor series around -1/8 up to the fourth power.
 int32_t exp_near_zero(int32_t a) {
   constexpr int32_t kEighth = 4096, kThird = 10923, kExpOfEighth = 28918;
   const int32_t x = a + kEighth, x2 = product(x, x), x3 = product(x2, x), x4 = product(x2, x2);

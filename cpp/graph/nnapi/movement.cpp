@@ -120,7 +120,7 @@ struct AxisSlice {
 
   // -1 selects the last element, as exporters write it.
   bool is_last() const { return begin == -1 && end == 0 && step > 0; }
-  // Returns how many elements the slice selects on an axis of this size; nullopt if it runs backwards from before the first element.
+  // Returns how many elements the slice selects on an axis of this size; 0 if it runs backwards from before the first element.
   int64_t count(int64_t size) const {
     const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
     const auto place = [&](int64_t at) { return std::clamp(at < 0 ? std::max(at + size, least) : at, least, std::max(least, most)); };

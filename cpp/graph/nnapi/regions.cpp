@@ -21,7 +21,7 @@ double inverse_stride(const Operands& o, size_t i) {
   return static_cast<double>(1.0f / static_cast<float>(given));
 }
 
-// Checks that corners are inside the image, now or at each call. `unit`: value of one integer step.
+// Checks that corners are inside the image, if they are known now or at a call. `unit`: value of one integer step.
 void check_corners(Operands& o, size_t rows_axis, double unit) {
   const HostTensor* elements = o.elements(1);
   if (!elements) return;
@@ -94,7 +94,7 @@ void roi_align(Expansion& e) {
 void roi_pooling(Expansion& e) {
   const bool planes = is_planes(e, 7);
   const ValueId corners = e.add("Floor", {e.add("Add", {corners_of(e), e.scalar(0.5, DType::float32)})});
-  const ValueId given = e.from_first(e[2], e[0], 0);  // image indices as integers; the operator accepts floats
+  const ValueId given = e.from_first(e[2], e[0], 0);  // integers here; cast below, since MaxRoiPool reads floats
   const ValueId images = e.add("Unsqueeze", {e.cast(given, DType::float32), e.integers({1})});
   const ValueId boxes = e.add("Concat", {images, corners}, with({{"axis", int64_t{1}}}));
   const ValueId y =
