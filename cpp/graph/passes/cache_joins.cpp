@@ -46,7 +46,7 @@ class CacheSearch {
  private:
   size_t place_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
-  // Whether the host reads none of the values and all heads have the same even size.
+  // Whether the rotations and the cache updates have the same parameters, nothing is computed on the host, and the shapes match.
   bool fits(const CachedRows& rows) const {
     const auto same = [](const ProgramNode& a, const ProgramNode& b, std::initializer_list<size_t> inputs) {
       return std::ranges::all_of(inputs,
@@ -71,8 +71,8 @@ class CacheSearch {
     return is_working_float(value.dtype) && value.shape && value.shape->size() == 4;
   }
 
-  // Whether the caches have the same number of heads and head size as each other and as the rows. The number of value rows is checked at
-  // binding.
+  // Whether both caches have the same known number of heads and head size, and caches and rows the same dtype. The number of value rows is
+  // checked at binding.
   bool have_one_form(const CachedRows& rows) const {
     const Shape &keys = *graph_.value(rows.keys->outputs[0]).shape, &values = *graph_.value(rows.values->outputs[0]).shape;
     const bool is_known = keys[1] != kUnknownSize && keys[3] != kUnknownSize && keys[1] == values[1] && keys[3] == values[3];

@@ -210,7 +210,7 @@ class MapFusion {
     return true;
   }
 
-  // Whether the node is a Cast that a pass added and only elementwise nodes read; these read floats of either width.
+  // Whether the node is a Cast that a pass added and whose only reader is elementwise, which reads floats of either width.
   bool is_before_map(const ProgramNode& node) const {
     if (!node.row->casts || !graph_.report[node.report].added) return false;
     const int32_t next = only_consumer(node.outputs[0]);

@@ -1,5 +1,5 @@
-// Host-side checks at each call, for lists that binding does not need (such as Slice starts given as an input) and for indices passed as
-// inputs to operators that reject out-of-range indices.
+// Host-side checks at each call, for lists that binding does not need (such as Slice starts given as an input), and for indices that are
+// inputs of a call, if their operator rejects out-of-range indices.
 #pragma once
 
 #include <cstddef>

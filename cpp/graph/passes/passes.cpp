@@ -163,8 +163,8 @@ bool is_wide(const ProgramGraph& graph, ValueId id) {
 }
 
 // Returns the float dtype that a node produces: the program's, except float32 for nodes that the caller requested, for operators known to
-// overflow float16, and for nodes that also read their results. `kept`: float32 values of caller-requested nodes, which do not make their
-// readers float32.
+// overflow float16, for nodes that mix float widths and read such results, and for moves of such results alone. `kept`: float32 values of
+// caller-requested nodes, which do not make readers that mix widths float32.
 DType float_made(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
   const DType inside = graph.float_dtype;
   if (inside == DType::float32 || node.wide) return DType::float32;
@@ -204,7 +204,7 @@ void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits,
   }
 }
 
-// Removes casts at inputs that have no readers: later nodes read the inputs directly.
+// Removes casts of inputs whose results no node reads, because the nodes read the inputs directly.
 void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
   const std::vector<uint32_t> uses = graph.uses();
   std::erase_if(casts, [&](const ProgramNode& cast) {

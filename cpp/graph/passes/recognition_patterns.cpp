@@ -43,7 +43,7 @@ bool normalises_rows(const ProgramGraph& graph, const ValueFlow&, const Found& f
                              [&](const auto& value) { return value.first == "x" || graph.value(value.second).shape == Shape{x->back()}; });
 }
 
-// Whether w is the constant matrix of a product whose only reader this is, and b a constant bias per column.
+// Whether w is a constant matrix read by a single MatMul, whose result has one reader, and b a constant bias per column.
 bool adds_to_columns(const ProgramGraph& graph, const ValueFlow& flow, const Found& found) {
   const GraphValue &weights = graph.value(found.values.at("w")), &bias = graph.value(found.values.at("b"));
   if (!weights.constant || !bias.constant || !weights.shape || weights.shape->size() != 2 || bias.shape != Shape{weights.shape->back()})

@@ -25,7 +25,7 @@ class ValueFlow {
   const ProgramNode* only_reader(ValueId id) const;
   const std::vector<const ProgramNode*>& readers(ValueId id) const { return readers_[static_cast<size_t>(id)]; }
   bool is_output(ValueId id) const { return is_output_[static_cast<size_t>(id)]; }
-  // Returns the value of a constant with one element; nullopt for other values.
+  // Returns the value of a float constant with one element; nullopt for other values.
   std::optional<double> number(ValueId id) const;
   // Whether the value is a scalar that depends only on constants and shapes, and so is known at binding.
   bool is_known_number(ValueId id) const;
