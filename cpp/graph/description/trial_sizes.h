@@ -10,7 +10,8 @@ namespace pumice {
 
 inline constexpr size_t kTrialCount = 8;
 
-// Sizes by trial, for the first axis and for the others. Tests use other sizes: whether a graph is accepted must not depend on them.
+// Sizes by trial: `batches` for the first axis, `sizes` for the others. Tests use other sizes: whether a graph is accepted must not
+// depend on them.
 struct TrialSizes {
   std::array<int64_t, kTrialCount> sizes, batches;
 };

@@ -14,7 +14,7 @@ namespace {
 // Maximum duration of a round, since a timeout may be detected one round late. A short round may take longer: with even fewer iterations
 // the host would wait too often.
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
-constexpr size_t kShortRound = 64;  // iterations of a short round
+constexpr size_t kShortRound = 64;  // maximum number of iterations of a short round
 constexpr size_t kMostLoops = 32;   // maximum number of cached loops
 
 // Creates a loop on the device. Returns null if the host has to drive it, because shapes depend on values or change, or an iteration has

@@ -35,9 +35,8 @@ struct StepReport {
   std::array<uint32_t, 3> groups{};  // workgroups per axis
   bool folded = false;               // `groups` index the workgroups of the kernel's own grid
   std::vector<Operand> operands;
-  int64_t additions = 0;  // additions of its node, see LoweredNode
-  std::shared_ptr<const StepChoice> choice =
-      nullptr;  // set if the program was given measured variants and has one for this step, or lists all of them
+  int64_t additions = 0;                               // additions of its node, see LoweredNode
+  std::shared_ptr<const StepChoice> choice = nullptr;  // set if MeasuredVariants has an entry for this step, or lists all variants
 };
 
 }  // namespace pumice

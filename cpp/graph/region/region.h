@@ -20,14 +20,14 @@ namespace pumice {
 class ObservedRegion;
 struct Observed;
 
-// Checks the input shapes of `user`. Throws BindingError (K4 or K10) naming the input.
+// Checks the input shapes of `user`. Throws BindingError if their number is wrong (K4), or naming an input with a wrong shape (K10).
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
 
 // A compiled region with its weights and bindings. Thread-safe.
 class Region {
  public:
-  // Compiles `part`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, it is
-  // compiled again for each set of shapes.
+  // Compiles `part`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, this
+  // happens later, once for each set of shapes.
   Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options);
   Region(const Region&) = delete;
   ~Region();
