@@ -89,7 +89,7 @@ uint component_of(uint i) {
 // Loads vec8 `eight` of row `row` of the workgroup; zeros past K.
 uvec4 eight_of(uint row, uint first_row, uint eight) {
 #if NORMED
-  // Elements past K are not zeroed: another subgroup may be writing there.
+  // Past the last chunk, returns zeros without a read: another subgroup may be writing there.
   if (WHOLE == 0u && eight >= chunks * 16u) return uvec4(0u);
   return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + eight];
 #else

@@ -21,7 +21,7 @@ layout(binding = 3) coherent buffer Y { uint y[]; };
 layout(binding = 4) coherent buffer L { uint lowered[]; };  // scores of the slots, as float bits
 layout(binding = 5) writeonly buffer F { uint image_first[]; };  // first slot of the image, per slot
 layout(binding = 6) writeonly buffer C { uint class_first[]; };  // first slot of the class, per slot
-layout(binding = 7) buffer N { uint counts[]; };    // per workgroup: rows of the image, candidates with selected boxes
+layout(binding = 7) buffer N { uint counts[]; };    // per workgroup: rows of the image; candidates and selected boxes
 layout(binding = 8) coherent buffer H { uint holes[]; };
 layout(push_constant) uniform parameter {
   uint rows, labels;       // labels: number of classes without the background
