@@ -125,7 +125,7 @@ void dequantize(Expansion& e) {
   e.give(e.cast(e.dequantized(e[0], e.quantization(0)), dtype));
 }
 
-// Casts between numeric types, ignoring scales; other types, including 16-bit ones, can only be cast to themselves.
+// Casts between numeric types, ignoring scales; other types, including quantized 16-bit ones, can only be cast to themselves.
 void cast(Expansion& e) {
   constexpr DTypeSet numbers = kFloat | kInt | set_of(DType::uint8);
   const auto declared = e.declared_dtype();

@@ -14,8 +14,8 @@ struct Window {
   Attributes attributes;  // attributes of Conv and the pooling operators
   size_t next;            // index of the next operand
 };
-// Reads the window that begins at operand `first`. `numbers`: number of window operands before the activation, which is followed by the
-// layout and, for convolutions, the dilations.
+// Reads the window that begins at operand `first`. `numbers`: for convolutions, number of operands between the strides and the
+// activation, which is followed by the layout and the dilations.
 Window window_of(const Expansion& e, size_t first, size_t numbers, bool sized);
 
 // Whether the layout is channels-first: the flag at operand i, false if omitted.
