@@ -16,8 +16,8 @@ namespace pumice {
 namespace {
 
 constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // maximum size of the staging buffer, unless a single source is larger
-constexpr size_t kBatchesAtOnce =
-    3;  // batches in the staging buffer: one being read from the file, one waiting, one being copied by the device
+// Batches in the staging buffer: one being read from the file, one waiting, one being copied by the device.
+constexpr size_t kBatchesAtOnce = 3;
 constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;  // number of bytes that a thread reads at once
 constexpr size_t kMostReaders = 8;
 constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // number of bytes that make a background thread worthwhile

@@ -22,8 +22,8 @@ struct Level {
 
 struct GraphLevels {
   std::vector<Level> levels;
-  std::vector<bool>
-      crosses;  // for each value: whether it is an operand of a control node, an operand of a region in another level, or an output
+  // For each value: whether it is an operand of a control node, an operand of a region in another level, or an output.
+  std::vector<bool> crosses;
   std::vector<bool> on_host;  // for each value: whether a later level reads its elements and its region can return them without a wait
 };
 

@@ -130,8 +130,8 @@ class Proposals {
     const double overlap = e_.real(kMostOverlap);
     const int64_t after = e_.integer(kMostAfter);
     const Length wanted = after < 0 ? count : e_.least_of({after}, count);
-    const Length most =
-        overlap > 0 ? wanted : e_.least_of(wanted, {1});  // with a limit of 0 only one box remains, since all boxes have IoU >= 0
+    // With a limit of 0 only one box remains, since all boxes have IoU >= 0.
+    const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});
     const ValueId order = expanded(numbers_to(count, DType::int64), {images_, {1}, count});
     // SelectBoxes drops boxes with IoU > limit; the NNAPI operation drops IoU >= limit.
     const double below = std::max(static_cast<double>(std::nextafter(static_cast<float>(overlap), -1.0f)), 0.0);

@@ -254,8 +254,8 @@ class MapFusion {
       const int32_t next = only_consumer(made);
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
-      if (!form || std::ranges::find(form->operands, made) == form->operands.end())
-        return;  // CastLike may use only the dtype of this value
+      // CastLike may use only the dtype of this value.
+      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;
       if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
       const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
       const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();

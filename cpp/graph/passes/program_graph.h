@@ -27,8 +27,8 @@ struct ProgramNode : GraphNode {
 
   std::string epilogue = "x";   // GLSL over x, and over residual if input kResidualInput is present
   bool exact_epilogue = false;  // uses float32-accurate functions even for 16-bit results
-  std::optional<Expression>
-      expression;          // expression of a fused map, over map_input_names(), or of an epilogue with a residual, over x and residual
+  // Expression of a fused map, over map_input_names(), or of an epilogue with a residual, over x and residual.
+  std::optional<Expression> expression;
   int64_t concurrent = 1;  // see LowerContext
   bool has_residual = false;
   uint32_t report;              // index of its report row

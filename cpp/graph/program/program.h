@@ -30,8 +30,8 @@ class Program : public std::enable_shared_from_this<Program> {
   const std::vector<ProgramValue>& outputs() const;
   const std::shared_ptr<Context>& context() const;
 
-  bool has_control_flow()
-      const;  // whether the host makes decisions or reads values between lists of dispatches: control flow or host sync points
+  // Whether the host makes decisions or reads values between lists of dispatches: control flow or host sync points.
+  bool has_control_flow() const;
   bool checks_indices() const;  // whether it checks indices that are known only on the device
   // Leases a recording for these shapes, binding them on first use. `values`: elements of the inputs, read if shapes depend on them (see
   // reads_values); may be empty if none do. If all recordings of these shapes are leased, waits, calling `interrupted` about every 50 ms

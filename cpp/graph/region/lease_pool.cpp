@@ -43,9 +43,8 @@ std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<st
     if (auto [leased, is_busy] = try_lease(context, make); leased) {
       std::optional<double> left;
       if (timeout_seconds) left = std::max(0.0, *timeout_seconds - std::chrono::duration<double>(Clock::now() - begin).count());
-      if (is_busy)
-        context.wait(leased->last_submission(), left,
-                     interrupted);  // the lock is released here, because `interrupted` may take another lease
+      // The lock is released here, because `interrupted` may take another lease.
+      if (is_busy) context.wait(leased->last_submission(), left, interrupted);
       return leased;
     }
     const std::string message = std::to_string(kMostPooled) + " executions of " + what_ + " are under way";

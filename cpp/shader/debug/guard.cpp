@@ -51,8 +51,8 @@ std::string refusal(const Cooperation& found, std::string_view preprocessed, con
   const auto lines = source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
     const auto& place = lines.at(token.line - 1);
-    if (token.kind == TokenKind::word && found.in_word(token.text) &&
-        !place.file.empty())  // source without a file name is part of the preamble
+    // Source without a file name is part of the preamble.
+    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())
       return message_at(sources, place.file, place.line, token.text, text);
   }
   return sources.files().front().name + ": " + text;

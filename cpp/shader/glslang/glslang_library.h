@@ -44,8 +44,8 @@ struct PumiceGlslang {
   const char* version;  // version of the loaded library, "13.1.1"
   // Returns null only if out of memory. Thread-safe.
   const PumiceGlslangResult* (*run)(const PumiceGlslangRequest* request);
-  const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv,
-                                            size_t words);  // disassembles into `text`; only for modules that glslang wrote
+  // Disassembles into `text`; only for modules that glslang wrote.
+  const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv, size_t words);
   void (*release)(const PumiceGlslangResult* result);
 };
 

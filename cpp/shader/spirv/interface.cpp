@@ -166,9 +166,8 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
   image.sampled = type->op == OpTypeSampledImage;
   if (image.sampled) type = &module_.definition((*type)[1]);
   constexpr uint32_t kStorage = 2;
-  const auto is_plain = [](const Instruction& texels) {
-    return texels[3] != 1 && texels[4] == 0 && texels[5] == 0;
-  };  // depth, array and multisample images are not supported
+  // Depth, array and multisample images are not supported.
+  const auto is_plain = [](const Instruction& texels) { return texels[3] != 1 && texels[4] == 0 && texels[5] == 0; };
   if (type->op != OpTypeImage || (*type)[2] > 2 || !is_plain(*type) || (!image.sampled && (*type)[6] != kStorage))
     throw UnsupportedError("'" + image.name + "': expected an image or a combined image and sampler, of one to three dimensions");
   image.dimensions = (*type)[2] + 1;
