@@ -55,7 +55,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // Ctrl-C also abandons the context.
   bool finish(uint64_t id, const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
 
-  const DeviceInfo& info() const;     // enabled features and reduced limits, i.e. after masking
+  const DeviceInfo& info() const;     // enabled features, and limits; both as masked
   const std::string& choice() const;  // why this device was chosen: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostInFlight = 4;
 constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // maximum size of an array; the shader rounds it up to whole words
-constexpr size_t kMostErrors = 64;               // maximum number of errors kept that no wait has thrown
+constexpr size_t kMostErrors = 64;               // maximum number of executions whose errors are kept
 
 BufferRange head_of(const BufferRange& ring) {
   return {ring.buffer, ring.offset, sizeof(RingHead)};

@@ -21,7 +21,7 @@ bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
   return has_near_taps(c) && span_of_taps(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
 }
 
-// The tiling with the most channels that fit into shared memory; nullopt if not even one per split fits.
+// The tiling with the most channels that fit into shared memory; nullopt if not even one per split fits, or the kernel does not apply.
 std::optional<PatchTiling> fitted(const NodeContext& node, const Contraction& c, PatchTiling tiling) {
   constexpr int64_t kSharedBytes = 24576, kMostLoads = 16, kMostInvocations = 512;
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));

@@ -34,7 +34,7 @@ constexpr size_t direction_axis(bool batch_first, bool is_y) {
 
 int64_t recurrent_directions(const Attributes& attributes);
 
-// GLSL of the activations over x, per direction. Throws GraphError if their number does not match the cell and directions; or
+// GLSL of the activations over x, per direction. Throws GraphError if their number does not match the cell and directions,
 // UnsupportedError for an activation that ONNX does not define.
 std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::string_view node, const Attributes& attributes);
 
