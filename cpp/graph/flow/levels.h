@@ -27,7 +27,7 @@ struct GraphLevels {
   std::vector<bool> on_host;  // for each value: whether a later level reads its elements and its region can return them without a wait
 };
 
-// Marks the values that the outputs depend on; with `all`, the values that any node depends on.
+// Marks the values that the outputs depend on; with `all`, also the inputs and outputs of every node.
 std::vector<bool> needed_values(const Graph& graph, bool all);
 bool is_needed(const GraphNode& node, const std::vector<bool>& needed);
 
