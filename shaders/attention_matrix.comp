@@ -1,10 +1,10 @@
 // Flash attention on cooperative matrices of 16 x 16 x 16: fp16 or bf16 operands, float accumulators. See include/attention.glsl for
 // buffers.
 //
-// Workgroup (x, y, z) = (tile of ROWS queries, head of a batch item, split of the keys). A subgroup processes 16 queries, whose fragments
-// stay in registers. All subgroups share a tile of 32 keys in shared memory: first K, which V then replaces. The next K or V tile is
-// prefetched into registers. The fragment layout is unknown, so scores pass through shared memory for the softmax, with PER invocations per
-// row. These write back the probabilities and, as a matrix of 16 equal columns, the factor that rescales the accumulators.
+// Workgroup (x, y, z) = (tile of ROWS queries, head of a batch item, split of the keys). A subgroup has 16 queries, whose fragments stay in
+// registers. All subgroups share a tile of 32 keys in shared memory: first K, then V in its place. The next tile of either is prefetched
+// into registers. The fragment layout is unknown, so scores pass through shared memory for the softmax, with PER invocations per row. They
+// write back the probabilities and, as a matrix of 16 equal columns, the factor that rescales the accumulators.
 //   load Q fragments; prefetch K
 //   for each tile of 32 keys:
 //     store K to shared memory; prefetch V of this tile
@@ -38,10 +38,10 @@ layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
 
 const uint kKeys = 32u, kMatrices = kKeys / 16u;
-const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // number of fragments along the head
+const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // fragments along the head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
 const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // padded by one to avoid bank conflicts
-const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // vec4s per row: 32 scores, or P and 16 copies of the factor
+const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // per row: 32 scores, or P and 16 copies of the factor
 const uint LOADS_K = (kKeys * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (kKeys * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
 const uint OWN_ROWS = 16u, PER = SUBGROUP / OWN_ROWS, OWN_FOURS = kKeys / 4u / PER;
 const uint SUBGROUPS = INVOCATIONS / SUBGROUP, ROWS = SUBGROUPS * OWN_ROWS;
@@ -56,7 +56,7 @@ coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_STEPS];
 uint pack_two(float a, float b) {
 #if NCNN_bf16_storage
   uvec2 bits = floatBitsToUint(vec2(a, b));
-  bits += 0x7fffu + (bits >> 16 & 1u);  // rounds to nearest even
+  bits += 0x7fffu + (bits >> 16 & 1u);  // round to nearest even
   return bits.x >> 16 | (bits.y & 0xffff0000u);
 #else
   return packHalf2x16(vec2(a, b));
@@ -146,7 +146,7 @@ void main() {
   const int begin = max(seen_keys(image, first_row).x, own_part.x), end = min(seen_keys(image, last_row).y, own_part.y);
   const uint at_k = first_k(image, head), at_v = first_v(image, head);
   const uint strip = gl_SubgroupID * OWN_ROWS * ROW_S;
-  // The row that this invocation processes, and its share of the row.
+  // The row that this invocation works on, and its part of the row.
   const uint own_row = gl_SubgroupInvocationID / PER, part = gl_SubgroupInvocationID % PER, own = strip + own_row * ROW_S;
   const uint row = first_row + gl_SubgroupID * OWN_ROWS + own_row;
   ivec2 seen = seen_keys(image, min(row, last_row));
@@ -191,7 +191,7 @@ void main() {
       scores[i] = exp(scores[i] - reference);
       sum += (scores[i].x + scores[i].y) + (scores[i].z + scores[i].w);
     }
-    meet();  // all scores have been read; P and the factor reuse the memory
+    meet();  // scores are read; P and the factor reuse the memory
     [[unroll]] for (uint i = 0u; i < OWN_FOURS / 2u; ++i) {
       const vec4 a = scores[i * 2u], b = scores[i * 2u + 1u];
       strips[own + part * (OWN_FOURS / 2u) + i] = uvec4(pack_two(a.x, a.y), pack_two(a.z, a.w), pack_two(b.x, b.y), pack_two(b.z, b.w));

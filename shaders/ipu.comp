@@ -4,7 +4,7 @@
 // TEX, RD: 0 absent, else bytes per pixel of the texture and of the image; TEX 1 has indices into an RGBA palette. WR: bytes per pixel of
 // the result; 6 are three fp16. The texture is RGBA in this order; the others have the byte order of rd_place and wr_channel. All
 // arithmetic is in integers, so results are exact.
-// An invocation writes one word of a row; the y axis of the grid is the row.
+// An invocation writes one word of a row: y of the grid is the row.
 //
 // For all devices. Selected in cpp/dv/ipu_lowering.cpp.
 #version 450
@@ -13,14 +13,14 @@
 layout(push_constant) uniform parameter {
   uint tex_width, tex_height;
   uint width, height;
-  uint tex_first, rd_first, wr_first;  // offsets in bytes
-  uint rd_stride, wr_stride;           // strides in bytes, modulo 2^32
+  uint tex_first, rd_first, wr_first;  // in bytes
+  uint rd_stride, wr_stride;           // in bytes, modulo 2^32
   uint bilinear, transposed;
-  uint alpha;       // alpha of all pixels; 256: alpha per pixel
+  uint alpha;       // alpha of all pixels, or 256: per pixel
   uint rd_place;    // byte positions of red, green, blue and alpha, 4 bits each
   uint wr_channel;  // channel at each byte position, 4 bits each
-  uint by_255;      // 1: fp16 results are bytes / 255; 0: bytes - `subtracted`
-  uint subtracted;  // values for red, green and blue, 8 bits each
+  uint by_255;      // fp16 results are bytes / 255, or else bytes - `subtracted`
+  uint subtracted;  // of red, green and blue, 8 bits each
 } p;
 #include "include/bytes.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -48,7 +48,7 @@ uint texel(uint x, uint y, uint channel) {
 #endif
 }
 
-// Returns the two texels around the center of pixel `at` of `size`, and the weight of the second in 256ths.
+// The two texels around the center of pixel `at` of `size`, and the weight of the second, of 256.
 uvec3 neighbours(uint at, uint size, uint texels) {
   const uint whole = at * texels / size;
   const int rest = int(2u * (at * texels % size) + texels) - int(size), unit = 2 * int(size);  // rest / unit: distance from texel `whole`
@@ -120,7 +120,7 @@ uint made(uint y, uint at) {
 }
 
 void main() {
-  const uint words = (p.width * WR + 6u) / 4u;  // number of words that a row may touch
+  const uint words = (p.width * WR + 6u) / 4u;  // words that a row may touch
   const uvec3 group = grid_group((words + gl_WorkGroupSize.x - 1u) / gl_WorkGroupSize.x, p.height);
   const uint y = group.y, begin = p.wr_first + y * p.wr_stride, end = begin + p.width * WR;
   const uint word = begin / 4u + group.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x, byte = word * 4u;

@@ -2,9 +2,9 @@
 //
 // x: rows of whole vec8s of fp16, or X_SPLIT: hi, lo and an exponent per row, from split_rows.comp. w: packed as [columns / 8][depth /
 // 32][hi, lo][32][8], times 2^w_exponent. Accumulators are float.
-// hi * hi is accumulated in one set of accumulators and hi * lo + lo * hi in another. LOW_FIRST accumulates them in the same set in
-// successive passes, which leaves registers to prefetch more. lo * lo is below the error of a float and is omitted.
-//   for each K chunk of 32 of this split: load x, w fragments (EARLY: for the next chunk); sums += hi hi; cross += hi lo + lo hi
+// hi * hi is accumulated in one set of accumulators and hi * lo + lo * hi in another; LOW_FIRST: in the same set in successive passes,
+// which leaves registers to prefetch more. lo * lo is below the error of a float and is omitted.
+//   for each K chunk of 32 of this split: load x, w fragments (EARLY: of the next chunk); sums += hi hi; cross += hi lo + lo hi
 //   reduce over SPLIT in shared memory; sums + cross / 4096; scale; bias, epilogue, store
 // A row that fp16 cannot represent, or whose sum is not finite, is computed in plain float at the end.
 //
@@ -27,15 +27,15 @@
 #include "include/halves.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each split of K
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 per split of K
 layout(constant_id = 1) const uint TILE_P = 32u;
 layout(constant_id = 2) const uint TILE_C = 32u;
 layout(constant_id = 3) const uint SUB_P = 32u;
 layout(constant_id = 4) const uint SUB_C = 32u;
-layout(constant_id = 5) const uint AHEAD = 1u;  // number of chunks of 32 K steps loaded at once
+layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 K steps loaded at once
 layout(constant_id = 6) const uint EARLY = 0u;  // 1: prefetch the next chunks
-layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups have equal, full chunks
-layout(constant_id = 8) const uint LOW_FIRST = 0u;  // 1: one pass over K for each pair of hi and lo; hi * hi last
+layout(constant_id = 7) const uint WHOLE = 0u;  // 1: equal, full chunks for all subgroups
+layout(constant_id = 8) const uint LOW_FIRST = 0u;  // 1: a pass over K per pair of hi and lo; hi * hi last
 #include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -54,30 +54,30 @@ const uint HALVES_X = 2u;
 const uint HALVES_X = 1u;
 #endif
 const uint PASSES = LOW_FIRST != 0u ? HALVES_X + 1u : 1u;
-const uint PARTS_X = LOW_FIRST != 0u ? 1u : HALVES_X, PARTS_W = 2u - LOW_FIRST;  // number of hi and lo parts that are loaded together
+const uint PARTS_X = LOW_FIRST != 0u ? 1u : HALVES_X, PARTS_W = 2u - LOW_FIRST;  // hi and lo loaded together
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
 const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
 const uint QUADS = TILE_C / 4u, ROW_Y = TILE_C + 4u;  // padded to avoid bank conflicts
-const uint CHUNK_W = 64u;                             // number of vec8s per chunk of 8 columns: 32 hi, then 32 lo
+const uint CHUNK_W = 64u;                             // vec8s per chunk of 8 columns: 32 hi, then 32 lo
 const uint NOT_SPLIT = 0x80000000u;                   // marks rows stored as fp32
 shared float meeting[SPLIT * TILE_P * ROW_Y];
 
 SUMS_OF(sums, ROWS * COLUMNS);
-SUMS_OF(cross, ROWS * COLUMNS);  // accumulates hi * lo + lo * hi
+SUMS_OF(cross, ROWS * COLUMNS);  // hi * lo + lo * hi
 
-uint eights, chunks;                        // number of vec8s along K, and of chunks
+uint eights, chunks;                        // vec8s along K, chunks
 uint rows[2 * ROWS], columns[2 * COLUMNS];  // start of this lane's lines, in vec8s
-// Operand registers: AHEAD chunks of each operand, double-buffered with EARLY.
+// Operand registers: AHEAD chunks of each, double-buffered with EARLY.
 uvec4 held_x[(1u + EARLY) * AHEAD * PARTS_X * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * PARTS_W * 2u * COLUMNS];
-uint low_x = 0u, low_w = 0u;  // 1 if this pass uses the lo parts
+uint low_x = 0u, low_w = 0u;  // 1: this pass uses the lo parts
 #include "include/chunks.glsl"
 
 // Register index of line i; `low` is 1 for the lo parts if both are loaded.
 uint place_x(uint at, uint low, uint i) { return (at * PARTS_X + low) * 2u * ROWS + i; }
 uint place_w(uint at, uint low, uint i) { return (at * PARTS_W + low) * 2u * COLUMNS + i; }
 
-// Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end, the last vec8 is
-// repeated and counts as zero.
+// Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end the last vec8 is
+// repeated, and counts as zero.
 void read(uint to, uint begin) {
   FOR(k, AHEAD) {
     const uint chunk = begin + k, eight = chunk * 4u + LANE % 4u, at = to * AHEAD + k;
@@ -109,7 +109,7 @@ void multiply(uint from) {
   }
 }
 
-// fp32 fallback: accumulates a vec8 of a row times four columns; columns past the last one repeat it.
+// fp32 fallback: accumulates a vec8 of a row times four columns; columns past the last repeat the last.
 void add_plain(uint first, uint eight, uint column[4], float scale, inout vec4 sum) {
 #if X_SPLIT
   const uvec4 low_x = x[first + 2u * eight], high_x = x[first + 2u * eight + 1u];
@@ -132,8 +132,8 @@ void add_plain(uint first, uint eight, uint column[4], float scale, inout vec4 s
   }
 }
 
-// fp32 fallback for the row that starts at vec8 `first`: returns four sums, from `channel` on. One such row delays its whole workgroup, so
-// the loop over vec8s is unrolled by four to keep loads in flight.
+// fp32 fallback for a row that starts at vec8 `first`: four sums from `channel` on. One such row delays its whole workgroup, so four vec8s
+// are unrolled to keep loads in flight.
 vec4 plain(uint first, uint channel) {
   vec4 sum = vec4(0.0);
   uint column[4];

@@ -2,7 +2,7 @@
 //
 // state: float, rows of `width` elements, of which `units` are used and the rest are zero. The lowering defines these macros:
 //   DECLARATIONS, OFFSETS  the bindings of the tensors, and their offsets;
-//   FIRST, SECOND          the element of each tensor for unit `unit` of sequence `b` in direction `d`.
+//   FIRST, SECOND          the element of each for unit `unit` of sequence `b` in direction `d`.
 // One invocation writes one element. For all devices; selected in cpp/operators/recurrent/recurrent_states.cpp.
 #version 450
 #include "include/grid.glsl"
@@ -11,7 +11,7 @@ layout(local_size_x = 64) in;
 layout(binding = 0) writeonly buffer State { float state[]; };
 DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, each;  // number of elements in all states, and in each state
+  uint elements, each;  // of all states; of each state
   uint first, second, width, units, batch;
   uint stride_d, stride_b;  // strides of the initial states
   OFFSETS

@@ -15,8 +15,8 @@
 #include "include/tensor.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 16u;  // number of units, rounded up to 16
-layout(constant_id = 1) const uint QUADS = 4u;         // number of vec4s per state row
+layout(constant_id = 0) const uint INVOCATIONS = 16u;  // units, rounded up to 16
+layout(constant_id = 1) const uint QUADS = 4u;         // vec4s per state row
 #define HELD 1
 #include "include/recurrent.glsl"
 

@@ -5,8 +5,8 @@
 //   for each 4 of the hidden state of this split: load R of all gates; acc[row][gate] += dot(R, h)
 //   reduce over SPLIT; activations; store state and y
 // A GRU with the reset gate before the matmul needs two dispatches: PART 0 stores r * h in place of the cells, and z after it; PART 1 the
-// new state. CUT: R is larger than the device can bind, so a dispatch processes one direction and some blocks of units, and each gate's
-// weights are a separate binding.
+// new state. CUT: R is larger than the device can bind, so a dispatch has one direction and some blocks of units, and each gate's weights
+// are a binding.
 //
 // For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp.
 #version 450
@@ -23,7 +23,7 @@
 layout(local_size_x = 16, local_size_y_id = 0) in;
 layout(constant_id = 0) const uint SPLIT = 1u;
 #include "include/recurrent.glsl"
-layout(binding = 2) readonly buffer Fours { vec4 fours[]; };  // the state, viewed as vec4s
+layout(binding = 2) readonly buffer Fours { vec4 fours[]; };  // the state as vec4s
 
 // Gates computed in this dispatch.
 #if CELL != kGru
@@ -51,7 +51,7 @@ layout(binding = 10) readonly buffer R3 { sfpvec4 r3[]; };
 shared float parts[SPLIT * ROWS * COUNT * 16u];  // [split][row][gate][unit]
 #endif
 
-// Loads four K steps of R for each gate of a unit, from index `at` on.
+// Loads four K steps of R for each gate of a unit, from `at` on.
 void load_gates(uint at, uint gate_stride, out vec4 w[COUNT]) {
 #if CUT
   w[0] = pm_load_vec4(r, p.r_offset + at);
@@ -136,7 +136,7 @@ void main() {
 #else
     const uint made_at = p.h_to + own;
 #endif
-    if (unit >= p.units) {  // zero padding, because the next step reads vec4s
+    if (unit >= p.units) {  // zero padding for the vec4s of the next step
       state[made_at] = 0.0;
       continue;
     }

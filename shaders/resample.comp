@@ -1,7 +1,7 @@
 // Resize along one axis: each element is a weighted sum of `taps` elements, by tables of indices and weights that the host computes.
 //
-// x: [outer, x_size, inner], y: [outer, size, inner]; tensors between the passes over two axes are float (FIRST: x is the operator's input,
-// LAST: y its output). A first index below 0 gives `outside`. One invocation computes one element (or the elements of a word).
+// x: [outer, x_size, inner], y: [outer, size, inner]; tensors between two axes are float (FIRST: x is the operator's input, LAST: y its
+// output). A first index below 0 gives `outside`. One invocation computes one element (or the elements of a word).
 // For all devices. Selected in cpp/operators/resize/resize.cpp.
 #version 450
 #include "include/grid.glsl"
@@ -23,7 +23,7 @@ layout(binding = 2) readonly buffer I { int indices[]; };
 layout(binding = 3) readonly buffer W { float weights[]; };
 layout(push_constant) uniform parameter {
   uint elements, inner;
-  uint size, x_size;  // size of the axis in y and in x
+  uint size, x_size;  // axis sizes of y and x
   uint taps;
   float outside;
   uint x_offset, y_offset, indices_offset, weights_offset;

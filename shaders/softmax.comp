@@ -33,7 +33,7 @@ void main() {
   FOR_ROW(i, size) largest = pm_max(largest, X_AT(from + i * p.x_step));
   largest = gather_largest(largest);
 #if MODE == 2
-  // Index of the first maximum or NaN, found as the largest distance from the end.
+  // Index of the first maximum or NaN, by the largest distance from the end.
   float place = 0.0;
   FOR_ROW(i, size) {
     const float v = X_AT(from + i * p.x_step);

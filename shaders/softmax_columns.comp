@@ -15,7 +15,7 @@ layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // column maxi
 layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(push_constant) uniform parameter {
   uint outer, size;
-  uint inner, terms;  // counted in vec4s: columns, and offset of the terms
+  uint inner, terms;  // in vec4s: columns, and offset of the terms
   uint x_offset, columns_offset, y_offset;
 } p;
 void main() {

@@ -1,5 +1,4 @@
-// Decision trees in float: sums or other folds of the leaf values for each target, for each row of x. See include/trees.glsl for the
-// tables.
+// Decision trees in float: sums or other folds of the leaf values per target, for each row of x. See include/trees.glsl for the tables.
 //
 // x: [rows, features]; y: [rows, targets], dense. One invocation computes one element (or the elements of a word), walking all trees.
 // For all devices. Selected in cpp/operators/ml/trees.cpp.

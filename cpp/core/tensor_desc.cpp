@@ -20,7 +20,7 @@ bool is_power_of_two(uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
 }
 
-// Number of bytes by which total_bytes exceeds the minimum (R5, R6).
+// Bytes of total_bytes beyond the minimum (R5, R6).
 uint64_t padding_of(const TensorDesc& desc, uint64_t total_bytes) {
   if (total_bytes % 4 != 0) throw GraphError("total_bytes", "expected a multiple of 4; given " + std::to_string(total_bytes), "R5");
   const uint64_t minimum = desc.minimum_bytes();
@@ -102,7 +102,7 @@ double real_at(DType dtype, const std::byte* data, int64_t i) {
   }
 }
 
-constexpr size_t kConvertedAtOnce = 16384;  // bytes per chunk
+constexpr size_t kConvertedAtOnce = 16384;  // bytes
 
 float float_at(DType dtype, const std::byte* data, int64_t i) {
   if (dtype == DType::float32) return element_at<float>(data, i);
@@ -210,7 +210,7 @@ TensorDesc& TensorDesc::quantized(Quantization given) {
   return *this;
 }
 
-// Returns the shortest text that round-trips the scale.
+// The shortest text that round-trips the scale.
 static std::string scale_text(float scale) {
   const std::string text = general_text(scale);
   const auto read = parsed_number(text);

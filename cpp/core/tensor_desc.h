@@ -42,10 +42,10 @@ struct TensorDesc : Quantization {
 
   DType dtype = DType::float32;
   Shape shape;
-  Strides strides;             // always filled in; packed by default
+  Strides strides;             // never empty; packed by default
   bool owned = false;          // OWNED_BY_DML: bound at initialisation only
   uint64_t alignment = 0;      // guaranteed alignment of the base offset in bytes; 0 or a power of two
-  uint64_t padding_bytes = 0;  // bytes after the last element that belong to the tensor
+  uint64_t padding_bytes = 0;  // after the last element, part of the tensor
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return element_count(shape); }
@@ -56,11 +56,11 @@ struct TensorDesc : Quantization {
   uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // alignment of the first bound byte
 
   static TensorDesc with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast = {});
-  // Views of the tensor with other strides or shapes. Throw GraphError if no such view exists.
+  // Views of the tensor with other strides or shapes. Throw GraphError.
   TensorDesc packed() const;
   TensorDesc broadcast_to(const Shape& target) const;
   TensorDesc permute(const std::vector<int>& axes) const;  // negative axes count from the end
-  TensorDesc pad_rows(int64_t multiple) const;             // `multiple` is in elements; keeps the memory order of axes
+  TensorDesc pad_rows(int64_t multiple) const;             // in elements; keeps the memory order of axes
   // Sets quantisation parameters. Throws GraphError if the number of scales does not match the channels.
   TensorDesc& quantized(Quantization given);
 
@@ -81,7 +81,7 @@ struct HostTensor {
 
   // Copies desc.bytes() bytes of `bytes` into newly allocated memory.
   static HostTensor copy_of(TensorDesc desc, const void* bytes);
-  // Returns the elements of an integer or bool tensor as int64. Throws GraphError for any other dtype.
+  // Returns the elements of an integer or bool tensor as int64. Throws GraphError for other dtypes.
   std::vector<int64_t> as_int64() const;
   // Converts between fp32, fp16 and bf16, rounding to nearest even and clamping finite values to the target range. Returns the tensor
   // itself if it already has this dtype. Throws Error for other dtypes.

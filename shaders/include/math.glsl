@@ -9,8 +9,8 @@
 #define PM_MATH_GLSL
 
 #define pm_infinity uintBitsToFloat(0x7f800000u)
-// Sum of squared deviations from the mean, from the sum of squares about a shift. A sum that overflowed stays infinite: inf - inf would
-// make all outputs NaN.
+// Sum of squared deviations from the mean, from the sum about a shift. A sum that overflowed stays infinite: inf - inf would make all
+// outputs NaN.
 float pm_about_mean(float squares, float excess) {
   const float rest = squares - excess;
   return squares > uintBitsToFloat(0x7f7fffffu) ? squares : rest < 0.0 ? 0.0 : rest;
@@ -19,8 +19,8 @@ float pm_about_mean(float squares, float excess) {
 
 bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
 bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
-// PM_CHECKS_NAN: the driver returns numbers for exp and log of NaN. The names are written out because token pasting would make the shader
-// include all device macros.
+// PM_CHECKS_NAN: the driver returns numbers for exp and log of NaN. The names are written out because token pasting would pull in all
+// device macros.
 #if PM_CHECKS_NAN
 #define PM_CHECKED(checked, function) \
   float checked(float x) { return pm_isnan(x) ? x : function(x); } \
@@ -32,9 +32,9 @@ PM_CHECKED(pm_checked_log, log)
 #define exp2(x) pm_checked_exp2(x)
 #define log(x) pm_checked_log(x)
 #endif
-// Zero that the compiler cannot fold, because no grid has 2^31 workgroups on an axis.
+// Zero that the compiler cannot fold: no grid has 2^31 workgroups on an axis.
 float pm_zero() { return uintBitsToFloat(gl_NumWorkGroups.x >> 31); }
-// Copies the sign also to zeros and infinities.
+// Also copies the sign to zeros and infinities.
 float pm_copysign(float magnitude, float x) {
   return uintBitsToFloat((floatBitsToUint(magnitude) & 0x7fffffffu) | (floatBitsToUint(x) & 0x80000000u));
 }
@@ -54,7 +54,7 @@ float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : pm_settled(x); 
 int pm_sign(int x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 uint pm_sign(uint x) { return x > 0u ? 1u : 0u; }
 
-// NumPy's maximum and minimum: NaN if either is NaN. A driver's max(NaN, 0) may return 0; a comparison and a select never do.
+// NumPy's maximum and minimum: NaN if either is NaN. A driver's max(NaN, 0) may return 0; compare and select never does.
 float pm_max(float a, float b) { return pm_settled(a > b || pm_isnan(a) ? a : b); }
 float pm_min(float a, float b) { return pm_settled(a < b || pm_isnan(a) ? a : b); }
 int pm_max(int a, int b) { return a > b ? a : b; }
@@ -62,7 +62,7 @@ int pm_min(int a, int b) { return a < b ? a : b; }
 uint pm_max(uint a, uint b) { return a > b ? a : b; }
 uint pm_min(uint a, uint b) { return a < b ? a : b; }
 
-// Rounding to integers: ties go to even, zeros keep their sign.
+// Rounding to integers; ties to even, zeros keep their sign.
 #if PM_OWN_ROUNDING
 float pm_trunc(float x) {
   const uint bits = floatBitsToUint(x), e = bits >> 23 & 0xffu;
@@ -121,7 +121,7 @@ float pm_exp_reduce(float x, out int n) {
 // e^x for 16-bit results (8 or 11 significant bits): native exp2 (3 + 2 |x| ulp by the Vulkan precision table); relative error 2^-17.
 float pm_exp(float x) { return exp2(x * 1.44269504); }
 #else
-// Error 1.5 ulp.
+// 1.5 ulp.
 float pm_exp(float x) {
   int n;
   float r = pm_exp_reduce(x < -104.0 ? -104.0 : x > 89.0 ? 89.0 : x, n);  // beyond: 0 and infinity
@@ -130,7 +130,7 @@ float pm_exp(float x) {
 }
 #endif
 
-// e^x - 1; error 2 ulp.
+// e^x - 1; 2 ulp.
 float pm_expm1(float x) {
   int n;
   float r = pm_exp_reduce(x < -20.0 ? -20.0 : x > 20.0 ? 20.0 : x, n);
@@ -152,7 +152,7 @@ float pm_log_reduce(float x, out int e) {
   e += int(bits >> 23);
   return uintBitsToFloat((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0;
 }
-// log(1 + f) - f.
+// log(1 + f) - f
 float pm_log_tail(float f) {
   float p = -0.116617538 + f * 0.0733419582;
   p = -0.123964667 + f * (0.116348736 + f * p);
@@ -162,7 +162,7 @@ float pm_log_tail(float f) {
   return f * f * (f * p - 0.5);
 }
 
-// Error 1 ulp; NaN for x < 0.
+// 1 ulp; NaN below 0.
 float pm_log(float x) {
   int e;
   float f = pm_log_reduce(x, e), k = float(e);
@@ -170,7 +170,7 @@ float pm_log(float x) {
   return pm_isnan(x) ? x : x == 0.0 ? -pm_infinity : x < 0.0 ? pm_nan : pm_isinf(x) ? x : y;
 }
 
-// log(1 + x); error 2 ulp.
+// log(1 + x); 2 ulp.
 float pm_log1p(float x) {
   precise float u = 1.0 + x;
   precise float lost = x - (u - 1.0);
@@ -187,7 +187,7 @@ float pm_tanh(float x) {
 }
 float pm_sigmoid(float x) { return 1.0 / (1.0 + exp2(x * -1.44269504)); }
 #else
-// Error 3 ulp.
+// 3 ulp.
 float pm_tanh(float x) {
   float t = abs(x), z = x * x;
   float p = -0.0539595447 + z * (0.0217709448 + z * (-0.00834984146 + z * 0.00229875208));
@@ -197,18 +197,18 @@ float pm_tanh(float x) {
   return pm_isnan(x) ? x : y;
 }
 
-// 1 / (1 + e^-x); error 3 ulp.
+// 1 / (1 + e^-x); 3 ulp.
 float pm_sigmoid(float x) {
   float e = pm_exp(-abs(x));
   return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 #endif
 
-// log(1 + e^x); error 3 ulp.
+// log(1 + e^x); 3 ulp.
 float pm_softplus(float x) { return (x > 0.0 ? x : 0.0) + pm_log1p(pm_exp(-abs(x))); }
 
 #if PM_BRIEF
-// Rational approximation; relative error 2^-20, absolute error 5e-7.
+// Rational approximation; relative error 2^-20, absolute 5e-7.
 float pm_erf(float x) {
   float t = x > 3.92 ? 3.92 : x < -3.92 ? -3.92 : x, z = t * t;
   float p = 1.12837911 + z * (0.388594806 + z * (0.0757706165 + z * (0.0112658385 + z * (0.000283970643 + z * -1.59868114e-06))));
@@ -216,7 +216,7 @@ float pm_erf(float x) {
   return pm_isnan(x) ? x : t * p / q;
 }
 #else
-// Error 2 ulp. Computes both polynomials and selects: lavapipe (Mesa 22.3.6) mixes up bits of two branches after a loop.
+// 2 ulp. Computes both polynomials and selects: lavapipe (Mesa 22.3.6) mixes up bits of two branches after a loop.
 float pm_erf(float x) {
   float t = abs(x), z = x * x;
   float p = 0.00520389993 + z * (-0.000817547494 + z * 8.50996003e-05);
@@ -229,8 +229,8 @@ float pm_erf(float x) {
 }
 #endif
 
-// Normal CDF, erfc(-x / sqrt(2)) / 2. For x < 0: t exp(p(t) - x^2 / 2) with t = 1 / (1 + c |x|), which keeps the tail accurate. The error
-// is 10 ulp for |x| < 3, else 10 + x^2 / 2 ulp, since the exponent is rounded twice; relative error below 8e-6 everywhere.
+// Normal CDF, erfc(-x / sqrt(2)) / 2. For x < 0: t exp(p(t) - x^2 / 2) with t = 1 / (1 + c |x|), which keeps the tail accurate. 10 ulp for
+// |x| < 3, else 10 + x^2 / 2 ulp, since the exponent is rounded twice; relative error below 8e-6 everywhere.
 float pm_normal_cdf(float x) {
 #if PM_BRIEF
   // relative error 1e-5
@@ -250,7 +250,7 @@ bool pm_is_finite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x7f800
 #include "include/math_exact.glsl"
 #include "include/math_trigonometry.glsl"
 
-// e^t / 2; error 3 ulp, without premature overflow.
+// e^t / 2; 3 ulp, without premature overflow.
 float pm_half_exp(float t) {
   float e = pm_exp(t * 0.5), small = 0.5 * pm_exp(t);
   return t > 88.0 ? 0.5 * e * e : small;
@@ -265,7 +265,7 @@ float pm_cosh(float x) {
   float h = pm_half_exp(abs(x));
   return h + 0.25 / h;
 }
-// Error 3 ulp.
+// 3 ulp.
 float pm_asinh(float x) {
   float t = abs(x), z = t * t;
   float large = pm_log(t) + 0.693147181, small = pm_log1p(t + z / (1.0 + sqrt(z + 1.0)));
@@ -318,7 +318,7 @@ float pm_pow_core(float x, float y) {
   float scaled = pm_scale(m, clamp(k, -151, 128));
   return is_near_one ? near_one : k > 128 ? pm_infinity : k < -151 ? 0.0 : scaled;
 }
-// Error 3 ulp; special cases of IEEE 754 pow: 1 for y = 0 and x = 1, NaN for negative x and non-integer y.
+// 3 ulp; special cases of IEEE 754 pow: 1 for y = 0 and x = 1, NaN for negative x and non-integer y.
 float pm_pow(float x, float y) {
   bool is_integer = floor(y) == y;
   bool is_odd = is_integer && abs(y) < 16777216.0 && (int(abs(y) < 16777216.0 ? y : 0.0) & 1) != 0;
@@ -344,7 +344,7 @@ float pm_pow(float x, float y) {
   return power;
 }
 
-// Exact remainder of truncated division, with the sign of a, like C's fmod.
+// Exact remainder of truncated division, with a's sign, as C fmod.
 float pm_fmod(float a, float b) {
   uint bits_a = floatBitsToUint(a) & 0x7fffffffu, bits_b = floatBitsToUint(b) & 0x7fffffffu;
   const bool is_nan = !pm_is_finite(a) || pm_isnan(b) || b == 0.0;
@@ -361,7 +361,7 @@ float pm_fmod(float a, float b) {
   float y = pm_copysign(exponent_b > 24 ? large : small, a);
   return is_nan ? pm_nan : bits_a < bits_b ? a : y;
 }
-// Remainder of floored division, with the sign of b, like NumPy's mod.
+// Remainder of floored division, with b's sign, as NumPy mod.
 float pm_mod(float a, float b) {
   float r = pm_fmod(a, b);
   float zero = pm_copysign(pm_settled(r), b);
@@ -374,7 +374,7 @@ int pm_mod(int a, int b) {
 uint pm_mod(uint a, uint b) { return a % b; }
 int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % undefined for negative operands
 uint pm_fmod(uint a, uint b) { return a % b; }
-// NumPy's floor_divide, computed from the exact remainder, since a quotient just below an integer may round up to it.
+// NumPy floor_divide, via the exact remainder, since a quotient just below an integer may round up to it.
 float pm_floor_divide(float a, float b) {
   precise float r = pm_fmod(a, b), multiple = a - r, q = pm_divide(multiple, b);
   if (r != 0.0 && r < 0.0 != b < 0.0) q -= 1.0;
@@ -383,7 +383,7 @@ float pm_floor_divide(float a, float b) {
   float zero = pm_copysign(0.0, a / b);
   return b == 0.0 ? a / b : q == 0.0 ? zero : whole;
 }
-// Integer division by 0 gives 0. The hardware is never asked to divide by 0, or INT_MIN by -1.
+// Integer division by 0 gives 0. The hardware never divides by 0, nor INT_MIN by -1.
 int pm_floor_divide(int a, int b) {
   int d = b == 0 || b == -1 ? 1 : b, q = a / d;
   return b == 0 ? 0 : b == -1 ? -a : q * d != a && a < 0 != d < 0 ? q - 1 : q;
@@ -417,7 +417,7 @@ int pm_pow(int x, int y) {
   result name(real x) { return x >= end ? highest : x > low ? result(x) : x <= low ? lowest : result(0); }
 PM_TO_INTEGER(pm_to_int, int, float, -2147483648.0, 2147483648.0, (-2147483647 - 1), 2147483647)
 PM_TO_INTEGER(pm_to_uint, uint, float, 0.0, 4294967296.0, 0u, 0xffffffffu)
-// Integers to float powers: exact modulo 2^32 for a whole exponent of magnitude below 2^24, else the truncated float power.
+// Integers to float powers: exact modulo 2^32 for a whole exponent below 2^24 in size, else the truncated float power.
 int pm_pow(int x, float y) { return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int(y)) : pm_to_int(pm_pow(float(x), y)); }
 uint pm_pow(uint x, float y) {
   if (pm_trunc(y) != y || abs(y) >= 16777216.0) return pm_to_uint(pm_pow(pm_float(x), y));

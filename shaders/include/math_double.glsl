@@ -6,7 +6,7 @@ double pm_double_nan() { return packDouble2x32(uvec2(0u, 0x7ff80000u)); }
 // x = m 2^e with m in sqrt(1/2) .. sqrt(2), for a finite x > 0.
 double pm_double_split(double x, out int e) {
   e = 0;
-  if (x < 2.2250738585072014e-308LF) {  // x is subnormal
+  if (x < 2.2250738585072014e-308LF) {  // subnormal
     x *= 18014398509481984.0LF;
     e = -54;
   }
@@ -105,7 +105,7 @@ double pm_atanh(double x) {
   return is_nan || x == 0.0LF ? x : a > 1.0LF ? nan : a == 1.0LF ? end : y;
 }
 
-// erf: a series of positive terms for |x| < 3, and 1 minus a continued fraction above; a few ulp of 1.
+// erf: below 3 a series of positive terms, above it 1 minus a continued fraction; a few ulp of 1.
 double pm_erf(double x) {
   const double a = abs(x), near = a < 3.0LF ? a : 3.0LF, far = a < 3.0LF ? 3.0LF : a > 6.0LF ? 6.0LF : a;
   double term = 1.0LF, sum = 1.0LF;
@@ -183,7 +183,7 @@ double pm_pow_core(double x, double y) {
   const double infinity = pm_double_infinity();
   return product.x > 1000.0LF ? infinity : product.x < -1000.0LF ? 0.0LF : power;
 }
-// Error a few ulp; special cases as for floats.
+// A few ulp; special cases as for floats.
 double pm_pow(double x, double y) {
   const double whole = pm_floor(y), half_whole = pm_floor(y * 0.5LF);
   const bool is_integer = whole == y, is_odd = is_integer && half_whole != y * 0.5LF;

@@ -13,7 +13,7 @@ float pm_product(float a, float b, out float rest) {
 // IEEE 754 division and square root. PM_CORRECT_DIVISION, PM_CORRECT_ROOT: the device's results are off by a few ulp and are corrected by
 // the remainder. PM_UNFUSED: fma() rounds the product.
 #if PM_CORRECT_DIVISION || PM_CORRECT_ROOT
-// a - q b, exact if it is small relative to a; all operands are in 1/2 .. 4.
+// a - q b, exact if small relative to a; all operands are in 1/2 .. 4.
 float pm_left(float a, float q, float b) {
 #if PM_UNFUSED
   float rest;
@@ -59,7 +59,7 @@ float pm_divide(float a, float b) {
     const int e = pm_split(size_a, m) - pm_split(size_b, n);
     precise float q = m / n;
     q = q + pm_left(m, q, n) / n;
-    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // the remainder if q is off by half an ulp
+    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // remainder of half an ulp of q
     float left = pm_left(m, q, n);
     if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
     left = pm_left(m, q, n);
@@ -81,7 +81,7 @@ float pm_sqrt(float x) {
   m = (e & 1) == 0 ? m : m + m;
   precise float s = sqrt(m);
   s = s + pm_left(m, s, s) * 0.5 / s;
-  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // most: the remainder if s is off by half an ulp
+  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // remainder of an ulp of s, twice that of half an ulp
   if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
   if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
   const bool is_nan = size > 0x7f800000u || (size != 0u && floatBitsToUint(x) != size);

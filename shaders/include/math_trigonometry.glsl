@@ -1,12 +1,12 @@
 // Trigonometric functions and their inverses for all finite numbers. Part of math.glsl: functions return only at their end.
-// pm_two_over_pi returns a 32-bit word of 2/pi in binary, after 32 zero bits. It is a chain of selects because drivers that unroll or
-// branch for an indexed table take a second more to compile each call.
+// 2/pi in binary, after 32 zero bits, in 32-bit words. A chain of selects: drivers that unroll or branch for an indexed table take a second
+// more to compile each call.
 uint pm_two_over_pi(uint word) {
   return word < 4u ? (word < 2u ? (word == 0u ? 0u : 0xa2f9836eu) : (word == 2u ? 0x4e441529u : 0xfc2757d1u))
                    : (word < 6u ? (word == 4u ? 0xf534ddc0u : 0xdb629599u) : (word == 6u ? 0x3c439041u : 0xfe5163abu));
 }
 
-// Like pm_reduce, for t >= 256: multiplies the mantissa by the 96 relevant bits of 2/pi (Payne and Hanek).
+// pm_reduce for t >= 256: multiplies the mantissa by the 96 relevant bits of 2/pi (Payne and Hanek).
 float pm_reduce_large(float t, out int quadrant) {
   uint bits = floatBitsToUint(t), mantissa = (bits & 0x007fffffu) | 0x00800000u;
   uint skip = (bits >> 23) - 120u, word = skip >> 5, shift = skip & 31u;
@@ -56,7 +56,7 @@ float pm_cos_core(float r) {
   return 1.0 + z * (-0.5 + z * (0.0416666679 + z * (-0.00138888881 + z * (2.48005617e-05 + z * -2.72959113e-07))));
 }
 
-// Error 3 ulp, for all finite x.
+// 3 ulp, for all finite x.
 float pm_sin(float x) {
   int quadrant;
   float r = pm_reduce(abs(x), quadrant);
@@ -71,7 +71,7 @@ float pm_cos(float x) {
   float y = (quadrant & 1) == 0 ? c : s;
   return !pm_is_finite(x) ? pm_nan : ((quadrant + 1) & 2) == 0 ? y : -y;
 }
-// Error 5 ulp.
+// 5 ulp.
 float pm_tan(float x) {
   int quadrant;
   float r = pm_reduce(abs(x), quadrant), s = pm_sin_core(r), c = pm_cos_core(r);
@@ -84,7 +84,7 @@ float pm_asin_tail(float s, float z) {
   float p = 0.0311330538 + z * (0.0170000177 + z * 0.0339312553);
   return s * z * (0.166666657 + z * (0.0750010312 + z * (0.0445965342 + z * p)));
 }
-// Error 3 ulp; NaN outside -1 .. 1.
+// 3 ulp; NaN outside -1 .. 1.
 float pm_asin(float x) {
   float t = abs(x), z = (1.0 - t) * 0.5, s = sqrt(z);
   float small = x + pm_asin_tail(x, x * x), large = pm_copysign(1.57079633 - 2.0 * (s + pm_asin_tail(s, z)), x);
@@ -97,7 +97,7 @@ float pm_acos(float x) {
   precise float large = 3.14159265 - (y + 8.74227766e-08);
   return t <= 0.5 ? small : !(t <= 1.0) ? pm_nan : x > 0.0 ? y : large;
 }
-// Error 3 ulp.
+// 3 ulp.
 float pm_atan(float x) {
   float t = abs(x), offset = 0.0;
   if (t > 2.41421356) {

@@ -1,4 +1,4 @@
-// 64-bit versions of the functions in math.glsl: double and int64.
+// 64-bit versions of the functions in math.glsl.
 // The shader defines PM_HAS_FLOAT64 for double.
 #ifdef PM_HAS_FLOAT64
 bool pm_isnan(double x) {
@@ -57,9 +57,9 @@ double pm_double_exp_tail(double r) {
   }
   return y * r;
 }
-// Error 2 ulp.
+// 2 ulp.
 double pm_exp(double x) {
-  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // beyond these limits: infinity and 0
+  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // beyond: infinity and 0
   const double k = pm_floor(held * 1.44269504088896340736LF + 0.5LF);
   const bool is_nan = pm_isnan(x);
   const int n = is_nan ? 0 : int(k);
@@ -71,7 +71,7 @@ double pm_expm1(double x) {
   const double small = pm_double_exp_tail(x), large = pm_exp(x) - 1.0LF;
   return x == 0.0LF ? x : abs(x) < 0.35LF ? small : large;
 }
-// Error 4 ulp.
+// 4 ulp.
 double pm_tanh(double x) {
   const double e = pm_expm1(-2.0LF * abs(x)), y = pm_copysign(-e / (e + 2.0LF), x);
   const bool is_nan = pm_isnan(x);
@@ -92,7 +92,7 @@ double pm_double_sine(double r, int quadrant) {
   }
   return (quadrant & 2) == 0 ? sum : -sum;
 }
-// Error 4 ulp of 1 for |x| < 2^20 pi / 2; above, the argument reduction loses precision.
+// 4 ulp of 1 for |x| < 2^20 pi / 2; above, the argument reduction loses precision.
 double pm_sine(double x, int shift) {
   const bool is_nan = pm_isnan(x) || pm_isinf(x);
   const double held = is_nan ? 0.0LF : x;
@@ -117,7 +117,7 @@ double pm_fmod(double a, double b) {
   const int exponent = pm_double_exponent(d), shift = exponent > 0 ? 0 : 54;
   const double normal = shift > 0 ? d * 18014398509481984.0LF : d;
   double r = is_nan ? 0.0LF : abs(a);
-  for (int i = 0; i < 2200 && r >= d; ++i) {  // subtracts the largest d 2^k that fits in each iteration
+  for (int i = 0; i < 2200 && r >= d; ++i) {  // subtracts the largest d 2^k per iteration
     const int e = pm_double_exponent(r) - exponent - shift;
     precise double half_way = normal * pm_double_exp2i(e >> 1), part = half_way * pm_double_exp2i(e - (e >> 1));
     r -= part > r ? part * 0.5LF : part;
@@ -146,7 +146,7 @@ int64_t pm_sign(int64_t x) { return x > 0L ? 1L : x < 0L ? -1L : 0L; }
 int64_t pm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t pm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t pm_fmod(int64_t a, int64_t b) { return a - a / b * b; }
-// Converts word by word: in llvmpipe of Mesa 22.3, int64_t(-1) of an int is not below a literal 0.
+// Converts by words: in llvmpipe of Mesa 22.3 int64_t(-1) of an int is not below a literal 0.
 int64_t pm_int64_t(int x) { return packInt2x32(ivec2(x, x >> 31)); }
 int64_t pm_mod(int64_t a, int64_t b) {
   int64_t r = a - a / b * b;

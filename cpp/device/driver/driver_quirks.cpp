@@ -63,7 +63,7 @@ constexpr Known kKnown[] = {
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::texel_overflow},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::number_of_nan},
-    // Mesa 22.3 is wrong and 25.0 is right; versions in between were not tried, and the workaround costs only two instructions.
+    // Mesa 22.3 is wrong and 25.0 is right; versions between were not tried, and the answer costs two instructions.
     {VK_DRIVER_ID_MESA_LLVMPIPE, 0, VK_MAKE_API_VERSION(0, 25, 0, 0), Quirk::int64_comparison},
 };
 

@@ -9,7 +9,7 @@ namespace pumice {
 
 // A GPU in the vendor's order. Unknown fields are empty, e.g. for a GPU that this process may not open.
 struct NumberedGpu {
-  std::string label;  // vendor's identifier: "GPU-5a1c...", with the digits of the UUID
+  std::string label;  // vendor's identifier: "GPU-5a1c..." with the digits of the UUID
   std::string uuid;   // 32 hexadecimal digits, as in DeviceInfo; empty for AMD, whose Vulkan drivers report other UUIDs
   std::string pci;    // "0000:3b:00.0"
   std::string model;  // product name

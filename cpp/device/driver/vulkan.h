@@ -9,7 +9,7 @@
 #include <atomic>
 #include <string>
 
-// Declarations missing from older headers, with values from the Vulkan registry.
+// Declarations missing from older headers; values are those of the Vulkan registry.
 #ifndef VK_KHR_cooperative_matrix
 #define VK_KHR_cooperative_matrix 1
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
@@ -99,7 +99,7 @@ struct DeviceTable : VolkDeviceTable {
   VkPipelineCache pipeline_cache = VK_NULL_HANDLE;
   uint32_t family = 0;
   uint32_t generation = 0;             // fork_generation() at creation
-  std::atomic<bool> abandoned{false};  // set together with the context's flag; the device is then never destroyed
+  std::atomic<bool> abandoned{false};  // set with the context's; the device is then never destroyed
   uint32_t timestamp_bits = 0;
   double timestamp_period = 1;   // nanoseconds per tick
   bool has_conditional = false;  // the conditionalRendering feature

@@ -60,7 +60,7 @@ class Equation {
     return labels;
   }
 
-  // Returns the ellipsis, then the letters that appear once, in alphabetical order.
+  // The ellipsis, then the letters that appear once, in alphabetical order.
   Labels implied() const {
     std::map<int, int> counts;
     for (const Labels& labels : inputs)
@@ -106,7 +106,7 @@ class EinsumContraction {
   }
 
  private:
-  // Returns the labels that are still needed: by the output, by the terms from `first` on and by `others`.
+  // Labels still needed: those of the output, of the terms from `first` on and of `others`.
   std::set<int> needed(const std::vector<Term>& terms, size_t first, const Labels& others = {}) const {
     std::set<int> labels(labels_.output.begin(), labels_.output.end());
     for (size_t i = first; i < terms.size(); ++i) labels.insert(terms[i].labels.begin(), terms[i].labels.end());
@@ -152,7 +152,7 @@ class EinsumContraction {
     return {y, labels};
   }
 
-  // Returns the elements with axes in this order; missing axes are broadcast.
+  // The elements with axes in this order; missing axes are broadcast.
   Piece arranged(const Term& term, const Labels& order) const {
     Strides strides;
     for (const int label : order) {
@@ -162,7 +162,7 @@ class EinsumContraction {
     return {TensorDesc(term.piece.desc.dtype, labels_.shape_of(order), strides), term.piece.operand};
   }
 
-  // Returns the term as dense matrices, one per batch index.
+  // The term as dense matrices, one per batch index.
   Piece matrices(const Term& term, const Labels& batch, const Labels& rows, const Labels& columns) {
     Labels order = batch;
     order.insert(order.end(), rows.begin(), rows.end());
@@ -257,7 +257,7 @@ uint64_t einsum_flop(const LowerContext& node) {
     for (const int label : some) count *= static_cast<uint64_t>(labels.sizes.at(label));
     return count;
   };
-  std::set<int> joined;  // labels of the product computed so far
+  std::set<int> joined;  // labels of the product so far
   uint64_t flop = 0;
   for (size_t i = 0; i < labels.inputs.size(); ++i) {
     std::set<int> next(labels.inputs[i].begin(), labels.inputs[i].end()), needed(labels.output.begin(), labels.output.end());

@@ -11,7 +11,7 @@ namespace pumice {
 
 class LowerContext;
 
-// Axis labels: a letter stands for itself; ellipsis axes are negative, and -1 is the last one.
+// Axis labels: letters are themselves, ellipsis axes are negative, with -1 the last.
 struct EinsumLabels {
   std::vector<std::vector<int>> inputs;
   std::vector<int> output;
@@ -20,10 +20,10 @@ struct EinsumLabels {
   Shape shape_of(const std::vector<int>& labels) const;
 };
 
-// Parses an equation. Throws GraphError naming `node` if it is invalid.
+// Parses an equation. Throws GraphError naming `node`.
 EinsumLabels einsum_labels(std::string_view node, std::string_view equation, const std::vector<Shape>& shapes);
 
-// FLOPs of the reductions of single operands and of the pairwise matrix products.
+// FLOPs of the reductions of single operands and the pairwise matrix products.
 uint64_t einsum_flop(const LowerContext& node);
 
 }  // namespace pumice

@@ -20,7 +20,7 @@ bool takes(const NodeContext& node, const Contraction& c) {
 // Whether the tile fits into shared memory, and its weights into registers.
 bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
   constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4;
-  constexpr int64_t kPlacesBytes = 512;  // bytes for the patch offsets of all K steps
+  constexpr int64_t kPlacesBytes = 512;  // for the patch offsets of all K steps
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
   const int64_t bytes = 2 * tiling.elements(c) + kPlacesBytes;
@@ -30,7 +30,7 @@ bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tilin
          tiling.loads(c) <= kMostLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= most_groups;
 }
 
-// Returns a tile of this shape with `sub_channels` per subgroup and as many subgroups as the channels need, up to three.
+// Tile of this shape with `sub_channels` per subgroup and as many subgroups as the channels need, up to three.
 TapsTiling with_channels(TapsTiling shape, const Contraction& c, int64_t sub_channels) {
   constexpr int64_t kMostAcross = 3;
   shape.sub_channels = sub_channels;

@@ -35,7 +35,7 @@ bool is_packed_weight(const LowerContext& node, size_t input) {
   return input < node.constant_packed.size() && node.constant_packed[input];
 }
 
-// Number of bytes of an operand from its start on; 0 if the operator has split it itself.
+// Bytes of an operand from its start on; 0 for what the row has split itself.
 uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
   const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
   switch (operand.place) {
@@ -52,7 +52,7 @@ uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
   }
 }
 
-// Returns the largest size that a step binds of an operand.
+// Largest size that a step binds of an operand.
 uint64_t most_bound(const LowerContext& node, const Mark& mark) {
   uint64_t most = 0;
   for (size_t i = mark.steps; i < node.steps.size(); ++i)
@@ -60,7 +60,7 @@ uint64_t most_bound(const LowerContext& node, const Mark& mark) {
   return most;
 }
 
-// Sets `bytes` of operands that are accessed completely, because the memory of a tensor may be larger than the tensor.
+// Sets `bytes` of operands that are accessed completely, because a tensor's memory may be larger than the tensor.
 void settle_bytes(LowerContext& node, const Mark& mark) {
   for (size_t i = mark.steps; i < node.steps.size(); ++i)
     for (Operand& operand : node.steps[i].operands)
@@ -73,7 +73,7 @@ struct CutTensor {
   bool is_input;
   size_t index;
   const TensorDesc* desc;
-  int axis;  // the axis, or kWhole
+  int axis;  // or kWhole
 };
 
 // A node split along one axis.
@@ -106,7 +106,7 @@ class Cutting {
     });
   }
 
-  // Returns the size of a part: at most half, and small enough for all tensors that can be made to fit.
+  // Size of a part: at most half, and small enough for all tensors that can be made to fit.
   int64_t part_size(int64_t room) const {
     const auto fits = [&](int64_t count) {
       return std::ranges::all_of(
@@ -124,7 +124,7 @@ class Cutting {
     return least >= grain ? least / grain * grain : least;
   }
 
-  // Adds the steps of one part. Returns false if the operator cannot compute this part. `bound`: bytes that the unsplit steps bind.
+  // Adds the steps of one part. Returns false if the row cannot compute this part. `bound`: bytes that the unsplit steps bind.
   bool lower(const AxisPart& made, uint64_t bound) {
     LowerContext part = node_;
     part.steps.clear(), part.temporaries.clear(), part.host_blocks.clear();
@@ -175,8 +175,8 @@ class Cutting {
                          {outputs[tensor.index]}, {.operand = node_.out(tensor.index), .first = first_of(tensor, made), .alone = false});
   }
 
-  // Whether the parts choose the same packing as the whole. The choice depends on padding, which a part may not have, but the weights are
-  // packed for the whole.
+  // Whether splitting preserves the packing choice. It depends on padding, which a part may not have, but the weights are packed for the
+  // whole.
   bool keeps_packing() const {
     const WindowGeometry& geometry = axis_.window->geometry;
     const auto has_none = [](const std::vector<int64_t>& pads) { return std::ranges::all_of(pads, [](int64_t pad) { return pad == 0; }); };
@@ -194,7 +194,7 @@ class Cutting {
     return is_windowed(tensor) ? axis_.window->most_read(count) : count * axis_.unit;
   }
 
-  // Number of bytes of a part of a tensor, with `count` along the axis, without gaps between its elements.
+  // Bytes of a tensor's part with `count` along the axis, without gaps between its elements.
   int64_t bytes_with(const CutTensor& tensor, int64_t count) const {
     const auto elements = std::max<int64_t>(tensor.desc->elements(), 0);
     const int64_t size = tensor.axis == kWhole ? 1 : tensor.desc->shape[static_cast<size_t>(tensor.axis)];
@@ -205,7 +205,7 @@ class Cutting {
     return tensor.desc->strides[static_cast<size_t>(tensor.axis)] * axis_.unit * static_cast<int64_t>(bits(tensor.desc->dtype));
   }
 
-  // The part size must be a multiple of this: output parts start and end on separate boundaries, input parts on bytes.
+  // Required multiple of the part size: output parts start and end on separate boundaries, input parts on bytes.
   int64_t aligned_size() const {
     int64_t size = 1;
     for (const CutTensor& tensor : tensors_) {
@@ -234,7 +234,7 @@ class Cutting {
            static_cast<int64_t>(desc.packed().bytes()) <= largest_range(*node_.context);
   }
 
-  // Returns the operand for a part of an input: the input itself, or a packed copy if the part's range is too large.
+  // Operand for a part of an input: the input itself, or a packed copy if the part's range is too large.
   Operand source(const CutTensor& tensor, int64_t first, TensorDesc& desc, uint64_t& phase) {
     if (is_packed_vector(tensor.index)) return packed_numbers(tensor, first, desc);
     if (!reaches_too_far(desc)) {
@@ -252,8 +252,7 @@ class Cutting {
     return copy;
   }
 
-  // Returns the operand for a part of an output: the output itself, or scratch memory if the part's range is too large or shares a word
-  // with another part.
+  // Operand for a part of an output: the output itself, or scratch memory if the part's range is too large or shares a word with another.
   Operand target(const CutTensor& tensor, const AxisPart& made, int64_t first, TensorDesc& desc) {
     const int64_t begin = first * static_cast<int64_t>(bits(desc.dtype)), size = axis_.size;
     const bool ends_alone =
@@ -282,10 +281,9 @@ class Cutting {
     return copy;
   }
 
-  // Whether the operator's shape rule gives the part's outputs for its inputs.
+  // Whether the row's shape rule gives the part's outputs for its inputs.
   bool has_its_shape(const LowerContext& part) const {
-    if (part.row->elementwise || !part.row->filled_with.empty())
-      return true;  // fused elementwise nodes have no rule; a fill's shape is a list of sizes
+    if (part.row->elementwise || !part.row->filled_with.empty()) return true;  // fused maps have no rule; a fill's shape is a list of sizes
     const size_t count = lower_ == lower_residual ? std::min(part.inputs.size(), kResidualInput) : part.inputs.size();
     std::vector<const TensorDesc*> inputs;
     for (size_t i = 0; i < count; ++i) inputs.push_back(part.has_input(i) ? &part.input(i) : nullptr);
@@ -309,7 +307,7 @@ class Cutting {
   std::vector<CutTensor> tensors_;
 };
 
-// Splits the residual too; it has the node's shape or broadcasts to it.
+// Splits the residual too, which has the node's shape or broadcasts to it.
 void add_residual(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
   for (CutAxis& axis : axes) axis.inputs[kResidualInput] = broadcast_axis(residual, axis.outputs[0], y.rank());
@@ -323,8 +321,8 @@ void sort_by_distance(const LowerContext& node, std::vector<CutAxis>& axes) {
   std::ranges::stable_sort(axes, [&](const CutAxis& a, const CutAxis& b) { return stride(a) > stride(b); });
 }
 
-// Flattens an elementwise node with packed tensors of equal shape and scalars to vectors, which can be split anywhere. Returns nullopt for
-// other nodes, or if it is already flat.
+// A map of packed tensors of equal shape and of scalars, flattened to vectors, which can be split anywhere. None for other nodes, or if
+// already flat.
 std::optional<LowerContext> flattened(const LowerContext& node) {
   const TensorDesc& y = node.output(0);
   if (!node.row->elementwise || !y.is_packed() || y.rank() == 1) return {};
@@ -357,7 +355,7 @@ bool lower_along(LowerContext& node, Lower lower, const CutAxis& axis, uint64_t 
     made.count = std::min(size, axis.size - made.begin);
     try {
       if (cutting.lower(made, bound) && most_bound(node, mark) < bound) continue;
-    } catch (const UnsupportedError&) {  // the operator does not support the part; report the size of the whole instead
+    } catch (const UnsupportedError&) {  // the row does not support the part; report the whole's size instead
     }
     mark.rewind(node);
     return false;
@@ -379,7 +377,7 @@ void lower_in_parts(LowerContext& node, Lower lower) {
   std::exception_ptr refused;
   try {
     lower(node);
-  } catch (const UnsupportedError&) {  // the excessive size may have caused this error too
+  } catch (const UnsupportedError&) {  // possibly caused by the excessive size too
     if (!has_excess(node, room) || node.whole_bound != ~uint64_t{0}) throw;
     refused = std::current_exception();
     mark.rewind(node);

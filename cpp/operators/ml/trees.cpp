@@ -18,7 +18,7 @@ void lower_trees(LowerContext& node) {
   });
 }
 
-// fp64 version: thresholds and weights have two words; there is no epilogue.
+// fp64: thresholds and weights have two words. No epilogue.
 void lower_trees_of_doubles(LowerContext& node) {
   const TensorDesc &x = node.input(0), &nodes = node.input(1), &entries = node.input(2), &roots = node.input(3), &y = node.output(0);
   if (y.elements() == 0) return;

@@ -1,4 +1,4 @@
-// Lowerings and packing functions of the quantisation operators.
+// Lowerings and packings of the quantisation rows.
 #pragma once
 
 #include "operators/row/lowering.h"

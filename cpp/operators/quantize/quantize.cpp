@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// Returns the declared type and the load expression of quantised elements.
+// Declared type and load expression of quantised elements.
 std::pair<std::string, std::string> quantized_load(DType dtype, const std::string& t) {
   const bool is_signed = is_signed_integer(dtype);
   const std::string code = "NARROW_LOAD(" + t + ", i)", width = std::to_string(bits(dtype));
@@ -33,7 +33,7 @@ bool pack_quantize(const PackContext& node, size_t input, PackedWeight& packed) 
 
 namespace {
 
-// Addressing of scales: axis size, inner elements per index, block length along the axis, and strides of the scale.
+// Scale addressing: axis size, inner elements per index, block length along the axis, and strides of the scale.
 struct ScalePlaces {
   int64_t size, inner = 1, block, outer_stride = 0, block_stride = 0, inner_stride = 0;
 };

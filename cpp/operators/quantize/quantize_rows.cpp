@@ -1,4 +1,4 @@
-// Operator rows that quantise and dequantise.
+// Rows that quantise and dequantise.
 #include "core/error.h"
 #include "operators/means/cut_axes.h"
 #include "operators/quantize/lowerings.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kNarrow & ~set_of(DType::float8_e8m0fnu));
 constexpr DTypeSet kDequantized = kQuantized | set_of(DType::int32);
 
-// Checks that scale and zero point are scalars, vectors along the axis, or have one value per block of `block_size` along it.
+// Scale and zero point are scalars, vectors along the axis, or per block of `block_size` along it.
 void check_scales(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &scale = node.input(1).shape;
   const int64_t block = node.attributes().integer("block_size", 0);
@@ -30,7 +30,7 @@ void check_scales(const ShapeContext& node) {
     node.fail("zero points of shape " + to_string(scale) + " expected, as the scale; given " + to_string(node.input(2).shape));
 }
 
-// Returns the dtype given by 'output_dtype'; nullopt if it is 0.
+// dtype given by 'output_dtype'; none if it is 0.
 std::optional<DType> stated_dtype(const ShapeContext& node) {
   const int64_t number = node.attributes().integer("output_dtype", 0);
   if (number == 0) return {};

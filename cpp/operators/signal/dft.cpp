@@ -138,8 +138,8 @@ static Transform stft_of(const LowerContext& node) {
   return stft_of(node.node, *node.attributes, node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)});
 }
 
-// FLOPs of the passes of add_transform(): each element of a pass sums as many products as its radix. A complex product needs 4
-// multiplications and 4 additions, and half as many if a factor or the result is real.
+// FLOPs of the passes of add_transform(): each element of a pass sums as many products as its radix. A complex product takes 4
+// multiplications and 4 additions; half if a factor or the result is real.
 static uint64_t transform_flop(const Transform& t) {
   const auto radices = radices_of(t.length);
   int64_t flop = 0;

@@ -15,7 +15,7 @@ struct Transform {
   int64_t frames = 1, batch_step = 0, frame_step = 0;
 };
 
-// Values of the inputs that the host reads, if given.
+// Host-read inputs, if given.
 struct TransformNumbers {
   std::optional<int64_t> length, axis, step;
 };

@@ -1,4 +1,4 @@
-// Lowerings of signal processing operators.
+// Lowerings of signal rows.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// Operator rows of spectral operators.
+// Rows of spectral operators.
 #include "core/error.h"
 #include "operators/means/cut_axes.h"
 #include "operators/row/onnx_dtype.h"
@@ -48,7 +48,7 @@ void shape_of_mel_weights(ShapeContext& node) {
   node.output(0, *dtype, {length / 2 + 1, bins});
 }
 
-// The last axis has real and imaginary parts, so it is not split.
+// The last axis holds real and imaginary parts.
 void cut_transforms(const LowerContext& node, std::vector<CutAxis>& axes) {
   const int rank = node.input(kData).rank();
   if (node.has_input(2) && !node.host(2)) return;
