@@ -1,8 +1,8 @@
 // Flash attention for CPU drivers: y = softmax(scale q k^T + mask) v; see include/attention.glsl for buffers and macros.
 //
-// Workgroup (x, y, z) = (16 queries, head of a batch item, split of the keys), one subgroup of 8. A lane has two queries. K and V elements
-// are loaded once per subgroup and broadcast by subgroupShuffle with constant lanes, as in conv_lanes. Scores are in registers; the output
-// accumulators are in shared memory, private to each lane.
+// Workgroup (x, y, z) = (16 queries, head of a batch item, split of the keys), one subgroup of 8. Each lane processes two queries. K and V
+// elements are loaded once per subgroup and broadcast by subgroupShuffle with constant lanes, as in conv_lanes. Scores are in registers;
+// the output accumulators are in shared memory, private to each lane.
 //   for each tile of 16 keys:
 //     S = q k^T                      // for each 4 elements of the head: 2 loads per lane, 16 broadcasts
 //     online softmax: m, l, P = exp(S - m)

@@ -1,10 +1,10 @@
 // Flash attention on cooperative matrices in the m16n8k16 fragment layout: fp16 operands, float accumulators. See include/attention.glsl.
 //
 // Layout of a 16 x 16 matrix: invocation l of a subgroup of 32 holds rows l / 4 and l / 4 + 8, each with columns l % 4 * 2, + 1, + 8, + 9,
-// in the same order for accumulators as for the A operand. So scores become probabilities, and these the A operand of P V, in registers.
+// in the same order for accumulators as for the A operand. So scores become probabilities in registers, and these are the A operand of P V.
 //
-// Workgroup = (tile of ROWS queries, head of a batch item), and z = split of the keys (PARTS). A subgroup has STRIPS row tiles of 16
-// queries in registers; SHARES subgroups may have the same queries and split the keys of an iteration, KEYS each. K and V tiles are in
+// Workgroup = (tile of ROWS queries, head of a batch item), and z = split of the keys (PARTS). A subgroup keeps STRIPS row tiles of 16
+// queries in registers; SHARES subgroups may process the same queries and split the keys of an iteration, KEYS each. K and V tiles are in
 // shared memory.
 //   load Q fragments; prefetch K and V
 //   for each tile of SHARES * KEYS keys:
@@ -47,31 +47,31 @@ layout(constant_id = 5) const uint SHARES = 1u;  // subgroups that share queries
 const uint TEAMS = INVOCATIONS / kLanes / SHARES, STRETCH = SHARES * KEYS;  // subgroups with distinct queries; keys per iteration
 const uint OWN_ROWS = STRIPS * 16u, ROWS = TEAMS * OWN_ROWS;
 const uint BUFFERS = STRIPS > 1u ? 2u : 1u;  // 2: double-buffered, which saves a barrier per iteration
-const uint BLOCKS = KEYS / 16u;                                         // fragments along a subgroup's keys
-const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // fragments along the head
+const uint BLOCKS = KEYS / 16u;                                         // number of fragments along a subgroup's keys
+const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // number of fragments along the head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
 const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // padded by one to avoid bank conflicts
 const uint LOADS_K = (STRETCH * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (STRETCH * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
 const uint FIRST_V = STRETCH * ROW_K, BUFFER = FIRST_V + STRETCH * ROW_V, STAGED = BUFFERS * BUFFER;
-// Output staging: as many fragments of a row tile at once as fit into the existing shared memory, for longer contiguous stores. Rows are
-// padded.
+// Output staging: as many fragments of a row tile as fit into the existing shared memory are stored at once, for longer contiguous stores.
+// Rows are padded.
 const uint OUT_ROWS = INVOCATIONS / kLanes * 16u;
 const uint ROOM_FOR = OUT_ROWS * 17u <= STAGED ? 4u : OUT_ROWS * 9u <= STAGED ? 2u : 1u;
 const uint OUT_STEPS = V_STEPS % ROOM_FOR == 0u ? ROOM_FOR : V_STEPS % 2u == 0u ? 2u : 1u;
 const uint OUT_FOURS = OUT_STEPS * 4u, ROW_OUT = OUT_FOURS + 1u, OUT = OUT_ROWS * ROW_OUT;
-// Partial results of split-K subgroups, reduced by the first: accumulators, and per row tile the maximum and the sum.
+// Partial results of split-K subgroups, which the first one reduces: accumulators, and for each row tile the maximum and the sum.
 const uint MET = STRIPS * (V_STEPS * 2u + 1u) * kLanes, MEETING = (SHARES - 1u) * TEAMS * MET;
 const uint MOST = MEETING > OUT ? MEETING : OUT;
 
 shared uvec4 staged[STAGED > MOST ? STAGED : MOST];
 
-uvec4 next_k[LOADS_K], next_v[LOADS_V > LOADS_K ? LOADS_V : LOADS_K];  // also stage the queries
+uvec4 next_k[LOADS_K], next_v[LOADS_V > LOADS_K ? LOADS_V : LOADS_K];  // these registers also stage the queries
 LEFT(queries[STRIPS * STEPS]);
 SUMS_OF(sums, STRIPS * V_STEPS);
 
 #if EMULATED
 #define FOR(i, count) for (uint i = 0u; i < (count); ++i)
-// Loads an operand whose lines (LOAD_LINES) or K steps (LOAD_STEPS) are rows of `staged` from `at` on.
+// Loads an operand whose lines (LOAD_LINES) or K steps (LOAD_STEPS) are rows of `staged`, from index `at` on.
 #define LOAD_LINES(matrix, at, row)                                                                   \
   for (uint i = 0u; i < kComponents; ++i)                                                             \
     matrix[i] = staged_half((at) + ROW_OF(i) * (row), COLUMN_OF(i));
@@ -94,7 +94,7 @@ float staged_half(uint at, uint column) { return unpackHalf2x16(staged[at + colu
 #define STORE_SUMS(matrix, at, row) coopMatStore(matrix, staged, at, row, gl_CooperativeMatrixLayoutRowMajor)
 #endif
 
-// Which of the two rows of a tile component i belongs to.
+// Which of its two rows of a tile component i belongs to: 0 or 1.
 #define HALF_OF(i) ((i) >> 2)
 
 // exp(score - reference). Without a mask, the scores stay unscaled and `unit` = scale * log2(e) is folded into the fma with the reference.
@@ -135,7 +135,7 @@ STORE(store_more_q, next_v, LOADS_K, EIGHTS_K, ROW_K)
 #define SHARE (SUBGROUP_NUMBER / TEAMS)
 
 // Stage twice as many queries per round if the V buffer has room for them, so that all loads are in flight at once. With two row tiles
-// registers are short: 32 heads of 64 were 3% slower.
+// there are too few registers: 32 heads of 64 elements were 3% slower.
 const bool PAIRED = STRIPS == 1u && ROW_V >= ROW_K;
 const uint ROUND = PAIRED ? 2u * STRETCH : STRETCH;
 
@@ -175,7 +175,7 @@ vec2 sum_of_row(vec2 v) {
 }
 
 #if PARTS
-#define TOGETHER 1u  // with split-K there are few tiles
+#define TOGETHER 1u  // heads scheduled together: 1, since with split-K there are few tiles
 #else
 #define TOGETHER p.together
 #endif
@@ -191,7 +191,7 @@ uvec2 place_of_group() {
 // Visible key ranges, and the workgroup's split of the keys.
 struct Seen {
   uint image, head;
-  int end;         // of the split
+  int end;         // end of this split
   ivec2 whole;     // keys visible to all rows of the workgroup
   ivec2 all, any;  // keys visible to all and to any rows of the subgroup
   float unit;      // scale * log2(e)
@@ -201,7 +201,7 @@ Seen seen;
 uvec2 row[STRIPS];                     // the two rows of each tile that this lane holds
 ivec2 sees[STRIPS * 2u];               // visible keys of each of these rows
 vec2 largest[STRIPS], sum[STRIPS];     // running maximum and sum
-float scores[STRIPS * BLOCKS * 8u];    // then probabilities
+float scores[STRIPS * BLOCKS * 8u];    // scores, then probabilities
 
 void multiply_keys(uint stage) {
   SUMS_OF(products, STRIPS * BLOCKS);
@@ -215,7 +215,7 @@ void multiply_keys(uint stage) {
 }
 
 #if MASKED && !MASK_BY_ROW
-uint of_columns[BLOCKS * 2u];  // mask of this lane's columns, the same for all rows: fp16 pairs
+uint of_columns[BLOCKS * 2u];  // the mask of this lane's columns, if it is the same for all rows: fp16 pairs
 
 // Prefetches the mask before Q K^T, to hide its latency.
 void fetch_mask(int key) {
@@ -289,11 +289,11 @@ void multiply_values(uint stage) {
 }
 
 uint stage = 0u;  // shared memory buffer of this iteration
-// With two row tiles registers are too few for it, unless the loop has no branches.
+// With two row tiles there are too few registers for it, unless the loop has no branches.
 const bool HAS_ZEROS = STRIPS == 1u || TURNS == ALL_WHOLE;
 
-// Zero, but read from shared memory after the barrier, so that the driver cannot hoist the prefetch above it. The prefetched tile then
-// reuses the registers of the tile just stored. A hoisted prefetch needs twice the registers and copies them in every iteration.
+// Returns zero, but reads it from shared memory after the barrier, so that the driver cannot hoist the prefetch above it. The prefetched
+// tile then reuses the registers of the tile just stored. A hoisted prefetch needs twice the registers and copies them in every iteration.
 int zero_of_turn() { return HAS_ZEROS ? int(staged[stage + EIGHTS_K].x) : 0; }
 
 // Main-loop iteration: processes the keys from `first` on and prefetches the next tile.
@@ -324,8 +324,8 @@ void take_turn(uint at_k, uint at_v, int first, bool is_limited) {
     stage = BUFFER - stage;
 }
 
-// Main loop from `begin` on. WHOLE_FIRST runs unmasked iterations in a specialised loop, without the branch and the register copies after
-// it. Not with EMULATED: drivers take minutes to compile twice the barriers.
+// Main loop from `begin` on. WHOLE_FIRST runs unmasked iterations in a specialised loop, which has no branch and no register copies after
+// it. Not done with EMULATED: drivers take minutes to compile twice as many barriers.
 void take_keys(uint at_k, uint at_v, int begin) {
   const int end = seen.end, step = int(STRETCH);
   int first = begin;
@@ -347,7 +347,7 @@ void meet() {
       if (SHARE > 0u) staged[first + (j + 1u) * kLanes] = floatBitsToUint(four);
     }
   }
-  barrier();  // partial results are stored
+  barrier();  // partial results have been stored
   FOR(share, SHARES - 1u) FOR(s, STRIPS) {
     const uint first = ((share * TEAMS + TEAM) * STRIPS + s) * (V_STEPS * 2u + 1u) * kLanes + LANE;
     const vec4 other = uintBitsToFloat(staged[first]);
@@ -364,7 +364,7 @@ void meet() {
       }
     }
   }
-  barrier();  // partial results are read; the output staging reuses the memory
+  barrier();  // partial results have been read; the output staging reuses the memory
 }
 
 // Stores the output of a row tile, OUT_STEPS fragments at a time; adjacent lanes store adjacent columns.

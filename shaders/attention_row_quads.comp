@@ -2,8 +2,8 @@
 // queries included). It is memory-bound, so K and V go from memory to registers without shared memory. See include/attention.glsl for
 // buffers.
 //
-// Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup has BLOCKS * 16 keys per
-// iteration; the subgroups of a workgroup alternate. A 16-byte load is used as is: a sum over K does not depend on the order, so an
+// Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup processes BLOCKS * 16 keys per
+// iteration; the subgroups of a workgroup take turns. A 16-byte load is used as is: a sum over K does not depend on the order, so an
 // invocation assigns its contiguous elements to the positions of its fragment. Queries are A and keys B; probabilities are then the B
 // operand of the transposed product V^T P^T.
 //   load K, V; load Q fragments (QUERIES_SHARED: kept in shared memory, for long heads)
@@ -12,8 +12,8 @@
 //     acc^T = acc^T * factor + V^T P^T; prefetch the next V
 //   reduce over subgroups; store, or write the partial result; the last workgroup of a row merges them (MEETS)
 // parts (MEETS): vec4 [row tile][split][ROWS][V_SIZE / 4 + 1], the last with the score maximum and the sum. INT8: K and V are bytes with
-// one scale per row of a head. A packed pair takes every other byte of a word, and the queries are reordered to match; K scales multiply
-// the scores, V scales the values.
+// one scale per row of a head. A packed pair consists of every other byte of a word, and the queries are reordered to match; K scales
+// multiply the scores, V scales the values.
 //
 // Requires the fragment layout (has_fragments) and heads of whole, aligned vec8s, up to 256 elements (128 for more than 8 queries).
 // Selected in attention.cpp (few_rows_plan).
@@ -43,29 +43,29 @@ layout(constant_id = 4) const uint BLOCKS = 1u;       // blocks of 16 keys per s
 
 const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS = BLOCKS * 16u;
 const uint K_STEPS = (SIZE + 31u) / 32u, V_STEPS = (V_SIZE + 63u) / 64u;  // vec8 loads; 4 lanes per K row, 8 per V row
-const uint SCORED = ROWS > 8u ? 8u : 4u;                                   // score components that belong to queries
-const uint HALVES = SCORED / 4u;                                           // row halves of 8 in use
-const uint TILES = V_STEPS * 4u;                                           // output tiles of 16 columns
-const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // vec4s per row; per partial result, with maximum and sum
+const uint SCORED = ROWS > 8u ? 8u : 4u;                                   // number of score components that belong to queries
+const uint HALVES = SCORED / 4u;                                           // number of 8-row halves in use
+const uint TILES = V_STEPS * 4u;                                           // number of output tiles of 16 columns
+const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // vec4s per row, and per partial result with maximum and sum
 const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // vec4s of all rows, and of all subgroups' partial results
-const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // invocations that share the splits of a vec4
+const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // number of invocations that share the splits of a vec4
 // A subgroup covers whole rows, so it merges the splits of its rows without waiting for other subgroups.
 const bool APART = kLanes % FOURS == 0u;
-const uint AT_ONCE = 16u;               // split-K partials loaded at once
-const float kHeadroom = 4096.0;         // scales probabilities, so that small ones stay normal in fp16
+const uint AT_ONCE = 16u;               // number of split-K partials loaded at once
+const float kHeadroom = 4096.0;         // factor of the probabilities, so that small ones stay normal in fp16
 const float kPowersOfTwo = 1.44269504;  // log2(e)
 
 shared vec4 meeting[MERGED > INVOCATIONS ? MERGED : INVOCATIONS];
 shared vec2 met_terms[INVOCATIONS];
 shared bool is_last;
 
-const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // K and V vec8s of one iteration
+const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // number of K and V vec8s of one iteration
 K_TYPE held_k[HELD_K], held_v[HELD_V];
 #if INT8
-// Scales of one key and one value per lane: lane i has the scales of key i of the (at most two) blocks.
+// The scale of one key and one value per lane: lane i has the scales of key i of the (at most two) blocks.
 float held_k_scale, held_v_scale;
 #endif
-float scores[BLOCKS * kComponents];  // then probabilities
+float scores[BLOCKS * kComponents];  // scores, then probabilities
 vec2 largest, sum;                   // running maximum and sum of this lane's two rows
 #if QUERIES_SHARED
 shared uvec4 shared_queries[K_STEPS * HALVES * kLanes];
@@ -87,10 +87,10 @@ SUMS_OF(sums, TILES);
 #define POWER(score, reference, unit) exp2(fma(score, unit, -(reference) * (unit)))
 #endif
 
-// Whether row r of the workgroup exists.
+// Whether the workgroup has a row r.
 bool has_row(uint r) { return r < ROWS && grid_group().x * ROWS + r < p.group * p.rows; }
 
-// (query head, query) of row r of the workgroup.
+// Returns (query head, query) of row r of the workgroup.
 uvec2 place_of(uint r, uint kv_head) {
   const uint row = min(grid_group().x * ROWS + min(r, ROWS - 1u), p.group * p.rows - 1u);
   return uvec2(kv_head * p.group + row / p.rows, row % p.rows);
@@ -99,16 +99,16 @@ uvec2 place_of(uint r, uint kv_head) {
 uvec4 or_zeros(uvec4 words, bool inside) { return inside ? words : uvec4(0u); }
 
 #if INT8
-// Scales of the four keys of a block in this lane's score columns.
+// Returns the scales of the four keys of a block in this lane's score columns.
 vec4 scales_of_block(float held, uint block) {
   const uint first = block * 16u + LANE % 4u * 2u;
   return vec4(FROM_LANE(held, first), FROM_LANE(held, first + 1u), FROM_LANE(held, first + 8u), FROM_LANE(held, first + 9u));
 }
 
-// Converts bytes 0 and 2 of a word to fp16: the low mantissa bits of an fp16 in [1024, 2048) are an integer.
+// Converts the signed bytes 0 and 2 of a word to fp16. XOR with 0x80 adds 128 to a signed byte; 0x6400 | u is the fp16 value 1024 + u.
 Pair pair_of(uint word) { return PAIR((word & 0x00ff00ffu) ^ 0x64806480u) - Pair(1152.0); }
 
-// Reorders adjacent pairs to every-other-element pairs, to match pair_of().
+// Reorders pairs of adjacent elements to pairs of every other element, to match pair_of().
 uvec4 regrouped(uvec4 words) {
   const uvec2 low = words.xz & 0xffffu | words.yw << 16, high = words.xz >> 16 | words.yw & 0xffff0000u;
   return uvec4(low.x, high.x, low.y, high.y);
@@ -248,7 +248,7 @@ struct Four {
 
 Four none() { return Four(vec4(0.0), minus_infinity, 0.0); }
 
-// Merges `count` partial results in shared memory, `stride` apart from `first` on; their maxima and sums start at `first_term`.
+// Merges `count` partial results in shared memory. They are `stride` apart from `first` on; their maxima and sums start at `first_term`.
 Four met(uint first, uint first_term, uint stride, uint term_stride, uint count) {
   Four whole = none();
   FOR(i, count) whole.largest = max(whole.largest, met_terms[first_term + i * term_stride].x);
@@ -273,7 +273,7 @@ uint number_of_rows() { return grid_group().y * grid_size().x + grid_group().x; 
 
 uint place_of_part(uint part) { return (number_of_rows() * grid_size().z + part) * ROWS * PART; }
 
-// Merges the splits first, first + step, ... below `count` of an item, AT_ONCE loads at a time to hide latency.
+// Merges the splits first, first + step, ... below `count` of an item, with AT_ONCE loads at a time to hide latency.
 Four of_parts(uint item, uint first, uint step, uint count) {
   Four whole = none();
   for (uint begin = first; begin < count; begin += step * AT_ONCE) {
@@ -301,13 +301,13 @@ Four of_parts(uint item, uint first, uint step, uint count) {
   return whole;
 }
 
-// meet() for a single subgroup's rows. With EMULATED, FROM_LANE has a workgroup barrier, so no subgroup may leave early.
+// Like meet(), for the rows of a single subgroup. With EMULATED, FROM_LANE has a workgroup barrier, so no subgroup may leave early.
 void meet_apart(uint image, uint kv_head, uint count) {
 #if EMULATED
-  barrier();  // this subgroup's partial result is written
+  barrier();  // this subgroup's partial result has been written
 #else
   if (SUBGROUP_NUMBER * kLanes >= ITEMS) return;
-  subgroupBarrier();  // this subgroup's partial result is written
+  subgroupBarrier();  // this subgroup's partial result has been written
 #endif
   memoryBarrierBuffer();
   const uint place = number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER;
@@ -323,7 +323,7 @@ void meet_apart(uint image, uint kv_head, uint count) {
 // Merges the splits of the rows if this workgroup is the last to finish.
 void meet(uint image, uint kv_head, uint count) {
   memoryBarrierBuffer();
-  barrier();  // this workgroup's partial result is written
+  barrier();  // this workgroup's partial result has been written
   if (gl_LocalInvocationIndex == 0u) {
     memoryBarrierBuffer();  // barrier() orders only shared memory
     is_last = atomicAdd(finished[number_of_rows()], 1u) + 1u == count;
@@ -374,7 +374,7 @@ void store_own(vec2 largest, vec2 sum, float unit) {
 // Visible key ranges, and the workgroup's split of the keys.
 struct Seen {
   uint image, at_k, at_v;      // at_k, at_v: start of the head's K and V
-  int end;                     // of the split
+  int end;                     // end of this split
   ivec2 all, row_a, row_b;     // visible keys of all rows, and of this lane's two rows
   uvec2 place_a, place_b;
   float unit;                  // scale * log2(e)
@@ -423,15 +423,15 @@ void weigh() {
   }
 }
 
-// SPARED skips the prefetch after the last iteration, at the cost of a branch. Without it, the subgroup waits for useless loads before it
-// can reuse their registers.
+// SPARED skips the prefetch after the last iteration, at the cost of a branch. Without it, the subgroup has to wait for useless loads
+// before it can reuse their registers.
 #if SPARED
 #define IS_READ(next) ((next) < seen.end)
 #else
 #define IS_READ(next) true
 #endif
 
-// Main-loop iteration for the keys from `key` on; prefetches those from `next` on as soon as the registers are free.
+// Main-loop iteration for the keys from `key` on; prefetches the keys from `next` on as soon as the registers are free.
 void take(int key, int next) {
   FOR(b, BLOCKS) multiply_keys(b);
   if (IS_READ(next)) load_keys(seen.at_k, next, seen.end);
@@ -443,7 +443,7 @@ void take(int key, int next) {
 
 void main() {
   const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
-  // Keys visible to any and to all queries, and this workgroup's split of them.
+  // The keys visible to any and to all queries, and this workgroup's split of them.
   const ivec2 seen_first = seen_keys(image, 0u), seen_last = seen_keys(image, p.rows - 1u);
   const uint keys = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
   const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;

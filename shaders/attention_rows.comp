@@ -1,7 +1,7 @@
 // Decode attention without cooperative matrices (few queries, memory-bound). See include/attention.glsl for buffers.
 //
 // Workgroup (x, y, z) = (ROWS queries of heads that share K and V, K/V head of a batch item, split of the keys). TEAM invocations share a
-// key, with HELD vec4s of it each, and use it for all ROWS queries. TEAMS such groups alternate.
+// key: each loads HELD vec4s of it and uses them for all ROWS queries. TEAMS such groups take turns.
 //   for each 4 keys of the group:
 //     load K and V; partial dots for ROWS queries; reduce over the TEAM invocations
 //     online softmax; acc = acc * factor + P v
@@ -42,7 +42,7 @@ shared vec4 team_sums[ROWS * TEAMS * TEAM * HELD];
 shared vec2 team_terms[ROWS * TEAMS];
 #endif
 
-// (query head, query) of row r of the workgroup.
+// Returns (query head, query) of row r of the workgroup.
 uvec2 place_of(uint r, uint kv_head) {
   const uint row = min(grid_group().x * ROWS + r, p.group * p.rows - 1u);
   return uvec2(kv_head * p.group + row / p.rows, row % p.rows);
@@ -62,7 +62,7 @@ shared bool is_last;
 // Merges the `count` splits of the rows if this workgroup is the last to finish.
 void meet(uint image, uint kv_head, uint count) {
   memoryBarrierBuffer();
-  barrier();  // this workgroup's partial result is written
+  barrier();  // this workgroup's partial result has been written
   if (gl_LocalInvocationIndex == 0u) {
     memoryBarrierBuffer();  // barrier() orders only shared memory
     const uint place = grid_group().y * grid_size().x + grid_group().x;
@@ -104,7 +104,7 @@ void main() {
     largest[r] = minus_infinity;
     sum[r] = 0.0;
   }
-  // Split-K over the visible keys, which may be few.
+  // Splits the visible keys, which may be few.
   const uint seen_by_any = uint(max(all.y - all.x, 0)), least = min(TEAMS * 4u, p.stretch);
   const uint stretch = max(((seen_by_any + grid_size().z - 1u) / grid_size().z + 3u) / 4u * 4u, least);
   const int begin = all.x + int(grid_group().z * stretch), end = min(all.y, begin + int(stretch));
@@ -149,7 +149,7 @@ void main() {
     if (TEAM_MEMBER == 0u) team_terms[r * TEAMS + TEAM_NUMBER] = vec2(largest[r], sum[r]);
     FOR_HELD(h) team_sums[((r * TEAMS + TEAM_NUMBER) * HELD + h) * TEAM + TEAM_MEMBER] = sums[r * HELD + h];
   }
-  barrier();  // partial results of all groups are stored
+  barrier();  // partial results of all groups have been stored
   // Each group merges different rows, so the rows are merged in parallel.
   for (uint r = TEAM_NUMBER; r < ROWS; r += TEAMS) {
     float most = minus_infinity, whole = 0.0;

@@ -8,7 +8,8 @@
 //     acc = acc * factor + P v, 16 keys at a time through shared memory
 //   reduce the sums of the rows; y = acc / l
 //
-// For GPUs without suitable cooperative matrices, with 256 invocations and the shared memory. Selected in attention.cpp (tiled_plan).
+// For GPUs without suitable cooperative matrices that support 256 invocations and have enough shared memory. Selected in attention.cpp
+// (tiled_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
@@ -36,7 +37,7 @@ void main() {
   const int begin = seen_keys(image, first_row).x, end = seen_keys(image, last_row).y;
   vec4 sums[4u * FOURS];
   [[unroll]] for (uint i = 0u; i < 4u * FOURS; ++i) sums[i] = vec4(0.0);
-  // Softmax state of the row that this invocation shares.
+  // Softmax state of the row whose exponentials this invocation shares.
   float largest = minus_infinity, sum = 0.0;
   const uint own_row = gl_LocalInvocationIndex / 4u, own_part = gl_LocalInvocationIndex % 4u;
   for (int key = begin; key < end; key += int(kKeys)) {
@@ -86,7 +87,7 @@ void main() {
     }
     if (own_part == 0u) factors[own_row] = factor;
     [[unroll]] for (uint half_of = 0u; half_of < kKeys; half_of += kDepth) {
-      barrier();  // P is stored, and no invocation is still reading the previous tile
+      barrier();  // P has been stored, and no invocation is still reading the previous tile
       for (uint i = 0u; i < FOURS; ++i) {
         const uint row = gl_LocalInvocationIndex / 16u, column = across * 4u + i * 64u;
         const vec4 four = load_v(at_v + uint(min(key + int(half_of + row), end - 1)) * p.v_row, first_column + column);

@@ -2,7 +2,7 @@
 // block]. See include/blocks.glsl for buffers and fusions (NORMED, GATED).
 //
 // Workgroup = TEAMS groups of TEAM invocations by ROWS rows. A group computes COLUMNS columns: its invocations read 16 bytes of each
-// column, all of one block, and prefetch the next ones. With GATED, half of them are columns of the gate's matrix.
+// column, all from one block, and prefetch the next ones. With GATED, half of the columns belong to the gate's matrix.
 //   for each 16 bytes of K of this invocation:
 //     prefetch; w - zero is exact in float and is computed once for all rows
 //     acc[m][n] += scale * sum of x[m, k] (w - zero)     // one multiplication by the scale per block
@@ -31,7 +31,7 @@ layout(local_size_x = TEAM * TEAMS) in;
 shared vec4 meeting[TEAM * TEAMS + 16u];
 PM_GATHER(gather_sums, vec4, meeting, pm_sum)
 
-const uint kPiece = 4u * IN_WORD;  // elements in 16 bytes
+const uint kPiece = 4u * IN_WORD;  // number of elements in 16 bytes
 #define FOR_ROWS(r) [[unroll]] for (uint r = 0u; r < ROWS; ++r)
 #define FOR_COLUMNS(c) [[unroll]] for (uint c = 0u; c < COLUMNS; ++c)
 
@@ -44,7 +44,7 @@ float element_of(uvec4 piece, uint k, float least) {
 }
 
 #if GATED
-const uint kMade = COLUMNS / 2u;  // output columns per group
+const uint kMade = COLUMNS / 2u;  // number of output columns per group
 #else
 const uint kMade = COLUMNS;
 #endif

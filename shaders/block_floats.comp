@@ -1,9 +1,9 @@
 // Dequantises block-quantised weights to floats, for GEMMs of many rows: y = (w - zero) * scale.
 //
-// w: [columns, depth] integers of BITS bits, or FRAGMENTS: as packed by block_pack.comp. scale, zero: see include/blocks.glsl. y: [columns,
-// depth], or with TRANSPOSED [depth, columns], for GEMMs with unpacked weights.
+// w: [columns, depth] integers of BITS bits, or with FRAGMENTS as packed by block_pack.comp. scale, zero: see include/blocks.glsl. y:
+// [columns, depth], or with TRANSPOSED [depth, columns], for GEMMs with unpacked weights.
 // One invocation writes 8 elements. With TRANSPOSED it writes 8 columns x 8 rows, or with FRAGMENTS 8 columns x 8 rows in each 32 of 128,
-// and four neighbours read contiguous memory.
+// and four neighbouring invocations read contiguous memory.
 //
 // For all devices. Selected in cpp/operators/contraction/block_product.cpp.
 #version 450
@@ -21,7 +21,7 @@
 layout(local_size_x = LOCAL_SIZE) in;
 
 #if FRAGMENTS && TRANSPOSED
-// Element `k` of 8 of K step `j` of four; within a word the even elements come first.
+// Returns element `k` (of 8) in K step `j` (of four); within a word the even elements come first.
 float element(uvec4 words[BITS / 4u], uint j, uint k) {
   const uint place = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u), at = j * (BITS / 4u) + k / IN_WORD;
   return float(bitfieldExtract(words[at / 4u][at % 4u], int(place * BITS), BITS));
@@ -58,7 +58,7 @@ void main() {
   }
 }
 #elif FRAGMENTS
-// Element `k` of the 8 that start at word `words`; within a word the even elements come first.
+// Returns element `k` of the 8 that start at word `words`; within a word the even elements come first.
 float element(uint words, uint k, float point, float unit) {
   const uint place = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u);
   return (float(bitfieldExtract(w[words + k / IN_WORD], int(place * BITS), BITS)) - point) * unit;
@@ -93,7 +93,7 @@ float element(uint i) {
 }
 
 #if TRANSPOSED
-// K step `step` of four columns.
+// Returns four columns in K step `step`.
 vec4 four(uint column, uint step) {
   return vec4(element(column * p.depth + step), element((column + 1u) * p.depth + step), element((column + 2u) * p.depth + step),
               element((column + 3u) * p.depth + step));

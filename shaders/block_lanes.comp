@@ -1,7 +1,7 @@
 // GEMV and GEMM of a few rows with block-quantised weights, for CPU drivers. See include/blocks.glsl for the formula and the buffers.
 //
 // Workgroup = one subgroup of 8 computes 16 columns of ROWS rows, two columns per lane. A lane reads AHEAD words of its columns at a time,
-// all of one block. All lanes read x together and broadcast it by subgroupShuffle with constant lanes.
+// all from one block. All lanes read x together and broadcast it by subgroupShuffle with constant lanes.
 //   for each AHEAD words of K:
 //     load x (one part per lane) and w; part[m][n] = sum of x (w - zero); acc[m][n] += scale * part[m][n]
 //
@@ -21,8 +21,8 @@
 layout(local_size_x = 8) in;
 layout(constant_id = 1) const uint AHEAD = 1u;
 
-const uint kLanes = 8u, kColumns = 2u;  // columns per lane
-const uint HELD = (AHEAD * IN_WORD + kLanes - 1u) / kLanes;  // elements of x per lane
+const uint kLanes = 8u, kColumns = 2u;  // invocations per workgroup; columns per lane
+const uint HELD = (AHEAD * IN_WORD + kLanes - 1u) / kLanes;  // number of elements of x per lane
 
 void main() {
   const uint tile = kLanes * kColumns;
@@ -35,7 +35,7 @@ void main() {
   float sums[ROWS * kColumns];
   [[unroll]] for (uint i = 0u; i < ROWS * kColumns; ++i) sums[i] = 0.0;
   for (uint i = 0u; i < words; i += AHEAD) {
-    // Past the end of K the last word is repeated, and x is zero.
+    // Past the end of K, the last word is repeated and x is zero.
     float factors[ROWS * HELD];
     [[unroll]] for (uint j = 0u; j < HELD; ++j) {
       const uint k = i * IN_WORD + j * kLanes + lane, at = p.x_offset + min(k, p.depth - 1u);

@@ -23,7 +23,7 @@ layout(binding = 0) readonly buffer X { uint x[]; };
 #endif
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform parameter {
-  uint words;  // output words
+  uint words;  // number of output words
   uint depth, columns, block, blocks;
   uint x_offset, y_offset;
 } p;
@@ -32,7 +32,7 @@ const uint kInWord = 32u / BITS, kElement = (1u << BITS) - 1u;
 #include "include/integer_signs.glsl"
 
 #if TERMS
-// Scale or zero point of a column for K step `step`; 0 out of range.
+// Scale or zero point of a column in K step `step`; 0 if out of range.
 float term(uint column, uint step) {
   if (column >= p.columns || step >= p.depth) return 0.0;
   const uint at = p.x_offset + column * p.blocks + step / p.block;
@@ -62,7 +62,7 @@ void main() {
   if (id >= p.words) return;
   const uint pieces = BITS / 4u, chunks = (p.depth + 127u) / 128u;
   const uint lane = id / 4u % 32u, piece = id / 128u % pieces, half_tile = id / 128u / pieces;
-  const uint word = piece * 4u + id % 4u;  // word index within the line's part of the chunk: 8 or 4 elements
+  const uint word = piece * 4u + id % 4u;  // word index within the line's part of the chunk; a word has 8 or 4 elements
   const uint column = half_tile / 2u / chunks * 16u + half_tile % 2u * 8u + lane / 4u;
   const uint step = half_tile / 2u % chunks * 128u + word / pieces * 32u + lane % 4u * 8u + word % pieces * 4u;
   uint made = 0u;

@@ -2,7 +2,7 @@
 // include/blocks.glsl.
 //
 // w: packed by block_pack.comp as [columns / 16][depth / 128][2][BITS / 4][32 lanes][16 bytes], so that an invocation loads the bytes of
-// its own fragment. w is the A operand, 16 columns at a time, and the rows of x are B: 16 rows cost as much as one.
+// its own fragment. w is the A operand, 16 columns at a time, and the rows of x are the B operand: 16 rows cost as much as one.
 //
 // Workgroup = TILES * 16 columns (of both matrices with GATED) x ROWS rows. Its subgroups split K in chunks of 128.
 //   prefetch AHEAD chunks of w, scales and zero points
@@ -10,8 +10,9 @@
 //     for each 32 of K: product = (w - zero) x in fp16 fragments (exact differences); acc = fma(product, scale, acc) in float
 //     prefetch the next chunks (TURNS 2: into a second set of registers, before this set is multiplied)
 //   reduce over subgroups in shared memory; epilogue; store
-// NORMED: fuses RMSNormalization. Each subgroup stores its own part of the rows in shared memory, times gain and a power of two that brings
-// it into the range of fp16, and needs no other subgroup. The factor 1 / sqrt(mean(x^2) + epsilon) is applied in the reduction.
+// NORMED: fuses RMSNormalization. Each subgroup stores its own part of the rows in shared memory, multiplied by the gain and by a power of
+// two that brings it into the range of fp16, so subgroups need not synchronise. The factor 1 / sqrt(mean(x^2) + epsilon) is applied in the
+// reduction.
 // HELD_X: a single row is loaded into registers together with w.
 //
 // Requires the fragment layout (has_fragments). Selected in cpp/operators/contraction/block_product.cpp (quads_tiling) for up to 16 rows.
@@ -41,10 +42,10 @@ layout(constant_id = 1) const uint INVOCATIONS = 128u;
 layout(constant_id = 2) const uint TILES = 1u;   // tiles of 16 columns, per matrix
 layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 K steps prefetched at once
 layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: vec8s of x in shared memory; rows are padded by one
-layout(constant_id = 5) const uint WHOLE = 0u;   // 1: equal, full chunks for all subgroups, so no load goes past K
+layout(constant_id = 5) const uint WHOLE = 0u;   // 1: all subgroups have equal, full chunks, so no load goes past K
 layout(constant_id = 6) const uint TURNS = 1u;   // 2: the next chunks are loaded while the current ones are multiplied
 layout(constant_id = 7) const uint SPARED = 0u;  // 1: skip the prefetch after the last iteration; 0: no branch
-layout(constant_id = 8) const uint PARTS = 1u;   // NORMED: max vec8s of a row that an invocation stages
+layout(constant_id = 8) const uint PARTS = 1u;   // NORMED: maximum number of vec8s of a row that an invocation stages
 #include "include/fragments.glsl"
 
 #if GATED
@@ -53,15 +54,15 @@ const uint MATRICES = 2u;
 const uint MATRICES = 1u;
 #endif
 const uint SETS = TILES * MATRICES, SPLIT = INVOCATIONS / kLanes;
-const uint EIGHTS = ROWS > 8u ? 2u : 1u;                               // blocks of 8 rows
-const uint KEPT = ROWS == 1u ? 2u : EIGHTS * 4u;                       // accumulator components that belong to rows
+const uint EIGHTS = ROWS > 8u ? 2u : 1u;                               // number of blocks of 8 rows
+const uint KEPT = ROWS == 1u ? 2u : EIGHTS * 4u;                       // number of accumulator components that belong to rows
 const uint WIDE = TILES * 16u, MET = EIGHTS * 8u + 1u;                 // padded by one to avoid bank conflicts
-const uint kPieces = uint(BITS) / 4u;                                  // 16-byte pieces of a line per chunk
+const uint kPieces = uint(BITS) / 4u;                                  // number of 16-byte pieces of a line per chunk
 
 shared float meeting[SPLIT * SETS * 16u * MET];
 #if NORMED
 shared uvec4 staged[STAGED];
-shared float squares[ROWS * SPLIT], units[ROWS * SPLIT];  // per row and subgroup: sum of squares; factor of its partial results
+shared float squares[ROWS * SPLIT], units[ROWS * SPLIT];  // for each row and subgroup: sum of squares; factor of its partial results
 uvec4 row_x[PARTS];
 vec4 row_gain[PARTS * 2u];
 #endif
@@ -80,7 +81,7 @@ float sums[SETS * KEPT];
 
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 
-// The accumulator component of kept value i.
+// Returns the accumulator component of kept value i.
 uint component_of(uint i) {
   return KEPT == 2u ? i * 4u : EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
 }
@@ -88,7 +89,7 @@ uint component_of(uint i) {
 // Loads vec8 `eight` of row `row` of the workgroup; zeros past K.
 uvec4 eight_of(uint row, uint first_row, uint eight) {
 #if NORMED
-  // Another subgroup may be writing past K.
+  // Past the last chunk, returns zeros without a read: another subgroup may be writing there.
   if (WHOLE == 0u && eight >= chunks * 16u) return uvec4(0u);
   return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + eight];
 #else
@@ -138,8 +139,8 @@ void read(uint turn, uint begin, uint first_tile, uint first_row) {
   }
 }
 
-// Two elements from the two halves of a word, minus the zero point: element 2 * `pair` and the next. block_pack.comp orders them so that
-// one mask extracts both; OR-ing in 0x6400 makes each the fp16 value 1024 + w.
+// Returns two elements from the two halves of a word, minus the zero point: elements 2 * `pair` and 2 * `pair` + 1. block_pack.comp orders
+// them so that one mask extracts both; OR-ing in 0x6400 makes each the fp16 value 1024 + w.
 Pair pair_of(uint word, uint pair, float least) {
 #if BITS == 4
   const uint shifted = pair < 2u ? word : word >> 8;
@@ -151,7 +152,7 @@ Pair pair_of(uint word, uint pair, float least) {
 #endif
 }
 
-// The elements of a line for K step `part` of 32 and the first or second MMA (`product`).
+// Returns the elements of a line for K step `part` of 32 and the first or second MMA (`product`).
 Pair weight_pair(uint at, uint part, uint product, uint pair, float least) {
 #if BITS == 4
   return pair_of(held_w[at * kPieces][part], product * 2u + pair, least);
@@ -200,18 +201,18 @@ void multiply(uint turn, uint begin, uint first_row) {
 }
 
 #if NORMED
-// 1 / RMS of a row.
+// Returns 1 / RMS of a row.
 float share_of(float sum) {
   return pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.depth)) + p.epsilon));
 }
 
-// vec8 index i of the row elements that this invocation stages, within its subgroup's chunks.
+// Index of the i-th vec8 that this invocation stages of a row, within its subgroup's chunks.
 uint own_eight(uint i) {
   const uint n = i * 2u + LANE / 16u;
   return ((n / AHEAD * SPLIT + SUBGROUP_NUMBER) * AHEAD + n % AHEAD) * 16u + LANE % 16u;
 }
 
-// Loads these elements and the gain.
+// Loads the elements of a row that this invocation stages, and the gain.
 void load_row(uint first_row, uint r) {
   const uint begin = (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u;
   FOR(i, PARTS) {
@@ -222,7 +223,7 @@ void load_row(uint first_row, uint r) {
   }
 }
 
-// Two of the loaded elements times the gain.
+// Returns two of the loaded elements, multiplied by the gain.
 vec2 own_pair(uint i, uint pair) {
   const vec4 gains = row_gain[i * 2u + pair / 2u];
   return pm_unpack_halves(row_x[i][pair]) * (pair % 2u == 0u ? gains.xy : gains.zw);
@@ -242,14 +243,14 @@ float factor_of(uint r) {
     sum += FROM_OTHER(sum, mask);
     most = max(most, FROM_OTHER(most, mask));
   }
-  // Scales the largest magnitude to [2^14, 2^15): no overflow, and as few subnormals as possible. The float exponent is above bit 23, with
-  // bias 127.
+  // Scales the largest magnitude to [2^14, 2^15): no overflow, and as few subnormals as possible. The exponent of a float starts at bit 23
+  // and has a bias of 127.
   const uint exponent = clamp(floatBitsToUint(most) >> 23, 15u, 253u);
   if (LANE == 0u) squares[r * SPLIT + SUBGROUP_NUMBER] = sum, units[r * SPLIT + SUBGROUP_NUMBER] = uintBitsToFloat((exponent - 14u) << 23);
   return uintBitsToFloat((268u - exponent) << 23);
 }
 
-// Stores this subgroup's part of the rows to shared memory, zero past K. Row 0 is loaded already.
+// Stores this subgroup's part of the rows to shared memory, with zeros past K. Row 0 is already loaded.
 void stage_rows(uint first_row) {
   for (uint r = 0u; r < ROWS; ++r) {
     if (r > 0u) load_row(first_row, r);
@@ -292,7 +293,7 @@ void main() {
   uint begin = SUBGROUP_NUMBER * AHEAD;
   FOR(i, SETS * KEPT) sums[i] = 0.0;
 #if NORMED
-  load_row(first_row, 0u);  // x is needed first, so it is requested before w
+  load_row(first_row, 0u);  // x is needed first, so it is loaded before w
 #endif
   read(0u, begin, first_tile, first_row);
 #if NORMED

@@ -1,6 +1,6 @@
 // GEMV with block-quantised weights, memory-bound in w. See include/blocks.glsl for the formula and the buffers.
 //
-// Workgroup = one column of all ROWS rows, 64 invocations that split K word by word and reduce in shared memory.
+// Workgroup = one output column for all ROWS rows; its 64 invocations split K word by word and reduce in shared memory.
 //
 // For any device. Selected in cpp/operators/contraction/block_product.cpp (block_tiling) for up to 4 rows if no other kernel fits.
 #version 450

@@ -1,9 +1,10 @@
 // Device-side control flow: sets the words that guard dispatches, from a condition that a graph computed.
 //
-// words of a WHILE: words[own] = it continues; words[own + 1] = iterations of its body; words[own + 2] = finished rounds, each with its
-// status in one of two slots that the host reads alternately. words of an IF: words[own] = then; words[own + 1] = else.
-// A WHILE inside a WHILE may need several rounds. Then only one word is not zero, the word of the part that runs next, and MOVE and SPLIT
-// hand it on.
+// A WHILE has these words: words[own] = whether it continues; words[own + 1] = number of iterations; words[own + 2] = number of finished
+// rounds, whose status goes to one of two slots that the host reads alternately. An IF: words[own] = whether `then` runs; words[own + 1] =
+// whether `else` runs.
+// A WHILE with an inner WHILE is recorded as parts, and may need several rounds. Each part has a word; only the word of the part that runs
+// next is nonzero. MOVE and SPLIT clear it and set another one.
 // counts: if the device cannot skip dispatches by words, record i holds group counts, which are zero if its word is zero (indirect
 // dispatch).
 // One invocation does everything.
@@ -17,9 +18,9 @@ layout(binding = 2) readonly buffer Records { uvec4 records[]; };
 layout(binding = 3) writeonly buffer Counts { uint counts[]; };
 layout(binding = 4) writeonly buffer Status { uint status[]; };
 layout(push_constant) uniform parameter {
-  uint kind;       // see below
+  uint kind;       // kind of action, see below
   uint own;
-  uint enclosing;  // word of the construct that contains an IF; at the end of a round, of "a split WHILE has finished"; or NONE
+  uint enclosing;  // word of the construct that contains an IF; at the end of a round, the word "a split WHILE has finished"; or NONE
   uint to;         // the next word to set
   uint counter;    // counter to increment, or NONE; at the end of a round, the number of counters after words[own + 2]
   uint first_record;
@@ -30,7 +31,7 @@ const uint BEGIN = 0u, LOOP = 1u, CHOICE = 2u, STATUS = 3u, MOVE = 4u, SPLIT = 5
 void main() {
   const bool yes = (condition[0] & 255u) != 0u;
   if (p.kind == BEGIN) {
-    words[p.own] = 1u;  // all others are zero already
+    words[p.own] = 1u;  // all other words are zero already
   } else if (p.kind == LOOP) {
     const uint goes_on = yes ? words[p.own] : 0u;
     words[p.own] = goes_on;
@@ -45,7 +46,7 @@ void main() {
     status[place + 1u] = words[p.own + 1u];
     for (uint i = 0u; i < p.counter; ++i) status[place + 2u + i] = words[p.own + 3u + i];
     words[p.own + 2u] += 1u;
-  } else if (words[p.own] != 0u) {  // MOVE: to words[to]; SPLIT: to words[to] if the condition is true, else to words[to + 1]
+  } else if (words[p.own] != 0u) {  // MOVE: sets words[to]; SPLIT: sets words[to] if the condition is true, else words[to + 1]
     words[p.own] = 0u;
     words[p.kind == MOVE || yes ? p.to : p.to + 1u] = 1u;
     if (p.counter != NONE && (p.kind == MOVE || yes)) words[p.counter] += 1u;

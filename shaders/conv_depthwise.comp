@@ -2,8 +2,8 @@
 // the epilogue.
 //
 // x, y: any strides. w: [channels][KERNEL_H][KERNEL_W], as in ONNX. bias: float.
-// An invocation computes 4 neighbouring pixels of a row, of one channel or (VEC4) of 4 contiguous channels. It loads each input row once
-// into registers. ROWS: the 4 pixels are one aligned vec4 of y.
+// An invocation computes 4 neighbouring pixels of a row for one channel, or with VEC4 for 4 contiguous channels. It loads each input row
+// once into registers. ROWS: the 4 pixels are one aligned vec4 of y.
 //   for each th: load SPAN elements of the input row; for each tw: 4 multiply-adds
 //
 // For all devices. Selected in cpp/operators/contraction/depthwise.cpp.
@@ -38,7 +38,7 @@ layout(binding = 2) buffer Y { YFP y[]; };
 layout(binding = 3) readonly buffer B { float b[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint images, channels;  // VEC4: channels / 4
+  uint images, channels;  // channels: divided by 4 with VEC4
   uint out_h, out_w, fours;
   int in_h, in_w;
   int step_h, dilation_h, base_h, base_w;
@@ -47,7 +47,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, w_offset, y_offset;
 } p;
 
-const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // input row elements that four outputs read
+const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // number of input row elements that four outputs read
 
 Numbers weight_of(uint channel, uint tap) {
   const uint taps = uint(KERNEL_H * KERNEL_W), at = p.w_offset + channel * taps + tap;

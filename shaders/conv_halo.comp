@@ -3,12 +3,12 @@
 //
 // x: channels in whole, aligned vec8s. w: packed by conv_pack.comp (FRAGMENTS) as [channels_out / 8][channels_in / 32][taps][32][8];
 // SPREAD: [columns / 8] and [rows of taps]. y: see include/contraction.glsl.
-// Workgroup = TILE_H x TILE_W pixels of an image x TILE_C output channels; a subgroup has SUB_P neighbouring pixels x SUB_C of them. SPLIT
-// subgroups split K by kernel rows of 32 channels. Weights come from memory in fragment order, without a barrier.
+// Workgroup = TILE_H x TILE_W pixels of an image x TILE_C output channels; a subgroup computes SUB_P neighbouring pixels x SUB_C channels.
+// SPLIT subgroups split K by kernel rows of 32 channels. Weights come from memory in fragment order, without a barrier.
 //   for each PLANES * 32 input channels:
 //     load the patch (tile + halo) to shared memory; barrier
 //     for each kernel row and tap of this split:
-//       load weights (EARLY: of the next tap); A fragments from the patch at the tap's offset; acc += A B
+//       load weights (EARLY: for the next tap); A fragments from the patch at the tap's offset; acc += A B
 //   add bias; epilogue; store (SPLIT > 1: reduce in shared memory first)
 // A lane holds channels LANE % 4 * 8 ... + 7 of 32, for pixels LANE / 4 and LANE / 4 + 8.
 // SPREAD, for few output channels: the x taps of a kernel row are folded into N. TILE_W then counts input pixels, and the sums of
@@ -32,7 +32,7 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 per SUB_P x SUB_C
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each SUB_P x SUB_C
 layout(constant_id = 1) const uint TILE_H = 8u;
 layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of 8; divides SUB_P or is divided by it
 layout(constant_id = 3) const uint TILE_C = 64u;
@@ -74,16 +74,16 @@ const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
 const uint PATCH_W = (TILE_W - 1u) * STEP_W + (ACROSS_W - 1u) * DILATION_W + 1u;
 const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // odd number of pixels, to avoid bank conflicts between planes
 const uint UNITS = AREA * PLANES * 4u, LOADS = (UNITS + INVOCATIONS - 1u) / INVOCATIONS;
-const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // loads of an invocation in flight at once
-const uint TAPS = KERNEL_H * ACROSS_W;                           // separate MMAs
-const uint PIXELS = TILE_H * TILE_W, TILES = PIXELS / SUB_P * ACROSS;  // TILES: subgroups per split
+const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // number of loads that an invocation has in flight at once
+const uint TAPS = KERNEL_H * ACROSS_W;                           // taps with separate MMAs
+const uint PIXELS = TILE_H * TILE_W, TILES = PIXELS / SUB_P * ACROSS;  // TILES: number of subgroups per split
 const uint WORDS_IN = PLANES * PLANE, WORDS_OUT = SPLIT * PIXELS * PITCH / 4u;
 shared uvec4 patches[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [plane][row][column][4] vec8s of channels
 
 SUMS_OF(sums, ROWS * COLUMNS);
-uint columns[COLUMNS];         // vec8 offsets in w of this lane's lines
-uvec4 held_w[2u * COLUMNS];    // weights of a tap and 32 channels
-uvec4 coming_w[2u * COLUMNS];  // EARLY: of the next tap
+uint columns[COLUMNS];         // offsets, in vec8s, of this lane's lines in w
+uvec4 held_w[2u * COLUMNS];    // weights of a tap for 32 channels
+uvec4 coming_w[2u * COLUMNS];  // EARLY: weights of the next tap
 
 // Loads the patch of PLANES * 32 channels to shared memory; zero outside the input and past its channels. Adjacent invocations read
 // adjacent channels.
@@ -105,7 +105,7 @@ void fetch(uint first_channel, uint first_x, ivec2 corner) {
   }
 }
 
-// Offset in shared memory from the subgroup's first pixel line to line i.
+// Offset in shared memory of pixel line i, relative to the subgroup's first line.
 uint line_at(uint i) { return (i * 8u / TILE_W * STEP_H * PATCH_W + i * 8u % TILE_W * STEP_W) * 4u; }
 
 // Loads the weights of a tap at vec8 offset `at`. Columns are interleaved so that an invocation accumulates four adjacent channels.
@@ -135,7 +135,7 @@ void multiply(uint at) {
 // Accumulators of the tile as floats: [row][column][PITCH].
 #define MEETING(number, column) patches[((number) * PITCH + (column)) / 4u][((number) * PITCH + (column)) % 4u]
 
-// Adds the folded x taps, an invocation per output pixel, and stores the outputs.
+// Adds the folded x taps, one invocation per output pixel, and stores the outputs.
 void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   barrier();  // wait until no subgroup is still reading the patches; accumulators reuse the memory
   FOR(i, 2u * ROWS) FOR(j, COLUMNS) FOR(k, 4u)
@@ -177,7 +177,7 @@ void store_shares(uvec3 corner, uint first_pixel, uint first_column) {
 }
 
 // Stores this lane's accumulators, four adjacent channels per fragment and line. They are copied out of the matrices before any branch;
-// otherwise a driver was seen to keep all matrices in local memory.
+// otherwise one driver keeps all matrices in local memory.
 void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   vec4 made[2u * ROWS * COLUMNS];
   FOR(i, ROWS) FOR(part, 2u) FOR(j, COLUMNS) made[(i * 2u + part) * COLUMNS + j] = FOUR_SUMS(sums[i * COLUMNS + j], part * 4u);
@@ -215,7 +215,7 @@ void main() {
     if (plane > 0u) barrier();  // wait until no invocation is still reading the previous patches
     fetch(plane * 32u, first_x, corner_x);
     barrier();
-    const uint rows = min(PLANES, planes - plane) * KERNEL_H;  // kernel rows
+    const uint rows = min(PLANES, planes - plane) * KERNEL_H;  // number of kernel rows
     [[dont_unroll]] for (uint row = share; row < rows; row += SPLIT) {
       const uint at = row / KERNEL_H * PLANE + first_line + row % KERNEL_H * DILATION_H * PATCH_W * 4u;
       const uint at_w = (plane * TAPS + row * ACROSS_W) * kLanes;

@@ -6,7 +6,8 @@
 //   for each tap, for each KV input channels:
 //     load x of 2 pixels per lane; load 16 x KV weights per subgroup
 //     for each of 16 channels: broadcast its weights; acc[channel][pixel] += w x
-// Each remaining loop moves all 32 accumulators at its end. ROW_TAPS > 0 therefore unrolls the taps of a row, for up to 4 input channels.
+// Each loop that is not unrolled copies all 32 accumulators at its end. ROW_TAPS > 0 therefore unrolls the taps of a row, for up to 4 input
+// channels.
 //
 // Measured on lavapipe (Mesa 22.3.6, LLVM 15, 2 cores), in 10^9 lane operations per second: multiply-add 41, load from a storage buffer 1.7
 // (as vec4 2.9), from shared memory 1.8, subgroupShuffle with a constant 27, subgroupBroadcast 3.4. Multiply-adds of a 1x1 convolution of
@@ -24,7 +25,7 @@
 
 layout(local_size_x = 8) in;
 
-const uint kPixels = 2u;  // pixels per invocation
+const uint kPixels = 2u;  // number of pixels per invocation
 
 void main() {
   const uint lane = gl_LocalInvocationID.x;

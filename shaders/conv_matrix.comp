@@ -32,7 +32,7 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup per SUB_P x SUB_C
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_P x SUB_C
 layout(constant_id = 1) const uint TILE_P = 128u;
 layout(constant_id = 2) const uint TILE_C = 128u;
 layout(constant_id = 3) const uint SUB_P = 64u;
@@ -50,10 +50,10 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 
-const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // vec8s per tile row
+const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // number of vec8s per tile row
 const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // padded by one to avoid bank conflicts
 const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
-const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // fragments per subgroup
+const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // number of fragments per subgroup
 const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // output staging, 16 rows at a time
 // An invocation stores four outputs of a row: adjacent if Y_VEC4, otherwise interleaved so that adjacent invocations store adjacent
 // elements.
@@ -65,7 +65,7 @@ shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 uvec3 places[LOADS_X];  // positions of the pixels that this invocation loads
-uint firsts[LOADS_X];   // start of their images in x
+uint firsts[LOADS_X];   // start of their batch items in x
 uint group_w;           // start of the group in w, in vec8s
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
 
@@ -73,7 +73,7 @@ coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * CO
 uint first_row() { return gl_SubgroupID % PARTS / (TILE_C / SUB_C) * SUB_P; }
 uint first_column() { return gl_SubgroupID % PARTS % (TILE_C / SUB_C) * SUB_C; }
 
-// Row of tile x for load i. With four vec8s per row, rows r and r + 4 are stored together to avoid bank conflicts.
+// Row of tile x that load i fills. With four vec8s per row, rows r and r + 4 are stored together to avoid bank conflicts.
 uint row_of(uint i) {
   const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
   return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
@@ -165,7 +165,7 @@ void main() {
   store_fetched();
   multiply();
 
-  // Stage the output in shared memory, 16 rows per subgroup at a time: there the position of each element is known, for bias and epilogue,
+  // Stage the output in shared memory, 16 rows per subgroup at a time: there, the position of each element is known for bias and epilogue,
   // and the splits of K are reduced.
   const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
   const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
@@ -207,7 +207,7 @@ void main() {
 #endif
     }
     if (SPLIT > 1u)
-      barrier();  // wait until all have read; the next rows reuse the memory
+      barrier();  // wait until all invocations have read; the next rows reuse the memory
     else
       subgroupBarrier();
   }

@@ -1,13 +1,13 @@
 // Packs the weights of a GEMM or convolution. Elements outside the source become zero; floats are multiplied by `scale`.
 //
-// x: any strided [groups * channels_out, channels_in, taps] (transposed convolutions: channels_in first); INTEGER: bytes, kept as they are.
+// x: any strided [groups * channels_out, channels_in, taps] (transposed convolutions: channels_in first); INTEGER: bytes, unscaled.
 // y: LANES, for conv_lanes and gemv_lanes: [groups][channels_out / 16][taps][channels_in / KV][16][4].
-//   FRAGMENTS, for product_quads and conv_halo: [channels_out / 8][channels_in / 32][taps][32][8]. SPREAD: that many taps of a kernel row
+//   FRAGMENTS, for product_quads and conv_halo: [channels_out / 8][channels_in / 32][taps][32][8]. SPREAD: this many taps of a kernel row
 //   are columns, tap by tap: [columns / 8][channels_in / 32][rows][32][8].
 //   FRAGMENTS with HALVES, for product_halves: [columns / 8][depth / 32][2][32][8], the fp16 high parts before the low parts.
 //   otherwise, for conv_tiled, conv_patch, conv_taps, conv_matrix and gemv: [groups][taps][channels_in][channels_out rounded up to 8].
-// An invocation writes 4 contiguous elements: of one output channel (LANES, FRAGMENTS), else 4 output channels. LANES: RUN steps of KV in
-// sequence, because integer divisions would dominate.
+// An invocation writes 4 contiguous elements: from one output channel (LANES, FRAGMENTS) or from 4 output channels. LANES: RUN steps of KV
+// in sequence, because integer divisions would dominate.
 //
 // For all devices. Selected in cpp/operators/contraction/contraction_pack.cpp.
 #version 450
@@ -37,9 +37,9 @@ layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint quads;  // vec4s to pack here; LANES: of all packed weights
+  uint quads;  // number of vec4s to pack here; LANES: number of vec4s of all packed weights
   uint taps, channels_in, channels_out;
-  uint first_in, all_in;  // input channels first_in .. + channels_in of all_in
+  uint first_in, all_in;  // the source has all_in input channels; first_in .. first_in + channels_in - 1 are packed
   uint x_stride_group, x_stride_out, x_stride_in, x_stride_tap;
 #if !INTEGER
   float scale;
@@ -115,7 +115,7 @@ void main() {
   uint rest = index;
   const uint channel_out = rest % columns * 4u; rest /= columns;
   uint channel_in = rest, tap = 0u, group = 0u;
-  if (rest >= p.channels_in) {  // more than one tap or group
+  if (rest >= p.channels_in) {  // there is more than one tap or group
     channel_in = rest % p.channels_in; rest /= p.channels_in;
     tap = rest % p.taps, group = rest / p.taps;
   }

@@ -2,7 +2,7 @@
 //
 // See include/contraction.glsl for the geometry. w: packed as [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 // Workgroup = TILE_H x TILE_W pixels of an image x TILE_C output channels, z = group. An invocation accumulates PIXELS neighbouring pixels
-// of a row x 4 channels. SPLIT parts of the workgroup have CHUNK input channels each.
+// of a row x 4 channels. SPLIT parts of the workgroup process CHUNK input channels each.
 //   for each SPLIT * CHUNK input channels:
 //     load the patch to shared memory, all loads first; barrier
 //     for each channel of this part, for each th: load a patch row into registers; for each tw: acc += x w
@@ -19,7 +19,7 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // an invocation per PIXELS x 4 channels, SPLIT times
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // an invocation for each PIXELS x 4 channels, times SPLIT
 layout(constant_id = 1) const uint TILE_H = 8u;
 layout(constant_id = 2) const uint TILE_W = 16u;
 layout(constant_id = 3) const uint TILE_C = 16u;
@@ -41,15 +41,15 @@ layout(constant_id = 14) const uint POOL_W = 1u;  // divides TILE_W and out_w
 #define POOLS 0
 #endif
 
-const uint GROUPS_W = TILE_W / PIXELS, GROUPS = TILE_H * GROUPS_W;  // invocations that share channels
+const uint GROUPS_W = TILE_W / PIXELS, GROUPS = TILE_H * GROUPS_W;  // GROUPS: number of invocations that share channels
 const uint PART = GROUPS * (TILE_C / 4u);
 const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
-const uint SPAN = (PIXELS - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;  // elements of a patch row that an invocation reads
+const uint SPAN = (PIXELS - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;  // number of elements of a patch row that an invocation reads
 const uint FOURS = (SPAN + 3u) / 4u;
 const uint PITCH = (GROUPS_W - 1u) * PIXELS * STEP_W / 4u + FOURS;  // vec4s per patch row
 const uint AREA = PATCH_H * PITCH * 4u;
-const uint CHANNELS = SPLIT * CHUNK;  // in shared memory
-const uint UNIT = X_VEC4 == 1 ? 4u : 1u;  // channels per load
+const uint CHANNELS = SPLIT * CHUNK;  // input channels in shared memory
+const uint UNIT = X_VEC4 == 1 ? 4u : 1u;  // number of channels per load
 const uint ITEMS = CHANNELS / UNIT * AREA, LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
 const uint WORDS_IN = CHANNELS * AREA / 4u, WORDS_OUT = SPLIT > 1u || POOLS == 1 ? INVOCATIONS * PIXELS : 0u;
 shared vec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [channel][row][vec4], or partial sums
@@ -92,7 +92,7 @@ void fetch(uint begin, uint first_x, ivec2 corner) {
   }
 }
 
-// Sum of four channels of a pixel, with bias. After the split only this invocation reads the partial sums of this pixel.
+// Returns the sum of four channels of a pixel, with bias. With SPLIT, only this invocation reads the partial sums of this pixel.
 vec4 whole_sum(vec4 own, uint pixel, uint id, uint channel) {
   vec4 sum = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
   if (SPLIT == 1u) return sum + own;
@@ -101,7 +101,7 @@ vec4 whole_sum(vec4 own, uint pixel, uint id, uint channel) {
 }
 
 #if POOLS
-// Rounds to the precision of y.
+// Rounds as storing to y would.
 vec4 as_stored(vec4 v) {
 #if Y_FLOAT
   return v;

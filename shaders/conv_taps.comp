@@ -4,8 +4,8 @@
 // See include/contraction.glsl for the geometry. w: packed as [kernel_taps][channels_in][channels_out rounded up to 8]. Y_EIGHTS with
 // Y_VEC4: output channels are aligned vec8s of fp16.
 // Workgroups are persistent: each processes several tiles of TILE_H x TILE_W pixels. A subgroup multiplies strips of 16 pixels of a row by
-// SUB_C output channels; ACROSS subgroups have the same strips and other channels.
-//   load all weights as B fragments, kept in registers; find the patch offsets of this lane's 4 of each 16 of K once
+// SUB_C output channels; ACROSS subgroups process the same strips for different channels.
+//   load all weights as B fragments, kept in registers; compute the patch offsets of this lane's K steps (4 of each 16) once
 //   for each tile of this workgroup:
 //     store the prefetched patch (all channels) to shared memory; barrier; prefetch the next patch
 //     for each strip: for each 16 of K: gather A from the patch; acc += A B; then bias, epilogue, store
@@ -69,29 +69,29 @@ const uint PLANE = PATCH_H * PITCH, AREA = PATCH_H * PATCH_W, ITEMS = AREA * CHA
 const uint LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
 const uint COLUMNS = SUB_C / 16u, PAIRS = (COLUMNS + 1u) / 2u;
 const uint STRIPS_W = TILE_W / 16u, STRIPS = TILE_H * STRIPS_W, SHARES = INVOCATIONS / kLanes / ACROSS;
-const bool HOLDS_PLACES = STEPS <= 8u;  // patch offsets in registers; with more K steps the weights need the registers
+const bool HOLDS_PLACES = STEPS <= 8u;  // whether patch offsets stay in registers; with more K steps the weights need the registers
 shared Element patch_of_x[CHANNELS * PLANE];
 shared uvec2 all_places[HOLDS_PLACES ? 1u : STEPS * 4u];
 
 Element found[LOADS];                         // prefetched patch of the next tile
-uvec2 own_places[HOLDS_PLACES ? STEPS : 1u];  // patch offsets of this lane's 4 of each 16 of K, relative to a pixel's first element
+uvec2 own_places[HOLDS_PLACES ? STEPS : 1u];  // patch offsets of this lane's K steps (4 of each 16), relative to a pixel's first element
 RIGHT_OF(weights, STEPS * COLUMNS);
 vec4 biases[COLUMNS];
 SUMS_OF(sums, COLUMNS);
 
-// Channel, row and column of patch element `item`; adjacent invocations read adjacent elements.
+// Returns channel, row and column of patch element `item`; adjacent invocations read adjacent elements.
 uvec3 place_in_patch(uint item) {
   const uint channel = INTERLEAVED != 0u ? item % CHANNELS : item / AREA, at = INTERLEAVED != 0u ? item / CHANNELS : item % AREA;
   return uvec3(channel, at / PATCH_W, at % PATCH_W);
 }
 
-// Image, first row and first column of a tile.
+// Returns batch item, first row and first column of a tile.
 uvec3 place_of_tile(uint number, uint tiles_h, uint tiles_w) {
   const uint image = number / (tiles_h * tiles_w), rest = number - image * (tiles_h * tiles_w), row = rest / tiles_w;
   return uvec3(image, row * TILE_H, (rest - row * tiles_w) * TILE_W);
 }
 
-// Prefetches the patch of a tile, zero outside the input; branch-free, so that all loads are in flight at once.
+// Prefetches the patch of a tile, with zeros outside the input; branch-free, so that all loads are in flight at once.
 void fetch(uvec3 tile) {
   const ivec2 corner = ivec2(tile.yz * uvec2(STEP_H, STEP_W)) + ivec2(p.base_h, p.base_w);
   const uint first = p.x_offset + tile.x * p.x_stride_n;
@@ -114,7 +114,7 @@ void put() {
   }
 }
 
-// Reduction index of component i of K step s, in lanes with LANE % 4 == t. Taps of a row are fastest, then rows, then channels.
+// Returns the reduction index of component i of K step s, in lanes with LANE % 4 == t. Taps of a row are fastest, then rows, then channels.
 uint depth_of(uint s, uint t, uint i) { return s * 16u + t * 4u + i; }
 
 uvec2 places_of(uint s, uint t) {
@@ -171,7 +171,7 @@ void multiply(uint first) {
   FOR(s, STEPS) {
     const uvec2 held = HOLDS_PLACES ? own_places[HOLDS_PLACES ? s : 0u] : all_places[HOLDS_PLACES ? 0u : s * 4u + LANE % 4u];
     const uvec4 at = first + uvec4(held.x & 0xffffu, held.x >> 16, held.y & 0xffffu, held.y >> 16);
-    Element line[4], other[4];  // pixels LANE / 4 and LANE / 4 + 8
+    Element line[4], other[4];  // elements of pixels LANE / 4 and LANE / 4 + 8
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
       line[i] = patch_of_x[at[i]], other[i] = patch_of_x[at[i] + 8u * STEP_W];
       if ((s + 1u) * 16u > DEPTH && depth_of(s, LANE % 4u, i) >= DEPTH) line[i] = other[i] = Element(0.0);
@@ -237,7 +237,7 @@ void main() {
     if (next < tiles) fetch(next_tile);
     [[dont_unroll]] for (uint number_of_strip = share; number_of_strip < STRIPS; number_of_strip += SHARES) {
       const uint row = number_of_strip / STRIPS_W, column = number_of_strip % STRIPS_W * 16u;
-#if !EMULATED  // EMULATED: all invocations must call multiply() together
+#if !EMULATED  // with EMULATED, all invocations must call multiply() together
       if (tile.y + row >= p.out_h || tile.z + column >= p.out_w) continue;
 #endif
       multiply(row * (STEP_H * PITCH) + (column + LANE / 4u) * STEP_W);

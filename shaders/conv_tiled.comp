@@ -32,20 +32,20 @@ layout(constant_id = 5) const uint REGISTERS_C = 4u;  // 4 or 8
 #include "include/contraction_arrays.glsl"
 
 const uint kDepth = 16u;
-const uint FOURS_P = REGISTERS_P / 4u, FOURS_C = REGISTERS_C / 4u;  // vec4s of rows and columns per invocation
-const uint PART = TILE_P * TILE_C / (REGISTERS_P * REGISTERS_C);    // invocations; a multiple of 4
-const uint ROWS = TILE_P / REGISTERS_P, COLUMNS = TILE_C / REGISTERS_C;  // invocations down and across
+const uint FOURS_P = REGISTERS_P / 4u, FOURS_C = REGISTERS_C / 4u;  // number of vec4s of rows and of columns per invocation
+const uint PART = TILE_P * TILE_C / (REGISTERS_P * REGISTERS_C);    // invocations per K split; a multiple of 4
+const uint ROWS = TILE_P / REGISTERS_P, COLUMNS = TILE_C / REGISTERS_C;  // number of invocations down and across
 const uint ROW_X = TILE_P / 4u + 1u;  // padded by one to avoid bank conflicts
 const uint ROW_W = TILE_C / 4u;
-const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * ROW_W;  // vec4s per part and K tile
+const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * ROW_W;  // number of vec4s per part and K tile
 const uint LOADS_X = (QUADS_X + PART - 1u) / PART, LOADS_W = (QUADS_W + PART - 1u) / PART;
-const uint APART_W = PART / ROW_W;  // K steps between two loads of w
+const uint APART_W = PART / ROW_W;  // number of K steps between two loads of w
 
 shared Number4 tile_x[SPLIT * kDepth * ROW_X];  // [part][k][pixel]
 shared Number4 tile_w[SPLIT * QUADS_W];  // [part][k][channel]
 
 Number4 next_x[LOADS_X], next_w[LOADS_W];
-// Per loaded pixel: index in x of the first tap's element (wraps around in the padding), and with X_ZERO the zero point.
+// For each loaded pixel: index in x of the first tap's element (wraps around in the padding) and, with X_ZERO, the zero point.
 uint firsts[LOADS_X];
 #if !MATRIX
 ivec2 corners[LOADS_X];  // input row and column of the first tap
@@ -57,7 +57,7 @@ int zeros[LOADS_X];
 #define LESS_ZERO(v, i) (v)
 #endif
 
-// A reduction index, split into tap and input channel.
+// A reduction index, as tap and input channel.
 struct Place {
   uint depth, channel, th, tw;
 };
@@ -71,7 +71,7 @@ Place place_in(uint depth) {
 #endif
 }
 
-// Sum of two reduction indices, without a division.
+// Adds two reduction indices without a division.
 Place further(Place from, Place by) {
   Place to = Place(from.depth + by.depth, from.channel + by.channel, from.th + by.th, from.tw + by.tw);
 #if !MATRIX
@@ -81,7 +81,7 @@ Place further(Place from, Place by) {
   return to;
 }
 
-// Computes the index of load i. Returns false if out of range; the index is then a valid one, so that the load needs no branch.
+// Computes the index for load i. Returns false if it is out of range; the index is then some valid one, so that the load needs no branch.
 bool find(uint i, Place place, uint depths, out uint at) {
   bool inside = place.depth < depths;
   uint way = x_channel(place.channel);
@@ -116,7 +116,7 @@ void fetch_x(Place place, Place one, uint depths) {
 #endif
 }
 
-// Row of packed weights for a reduction index.
+// Returns the row of the packed weights for a reduction index.
 uint row_of(uint depth) {
 #if MATRIX
   return depth;
@@ -142,12 +142,12 @@ void main() {
   const uint part = gl_LocalInvocationIndex / PART, id = gl_LocalInvocationIndex % PART;
   const uint first_pixel = grid_group().x * TILE_P, first_channel = grid_group().y * TILE_C;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
-  // Position in the tile. The vec4s of an invocation are ROWS apart down and COLUMNS apart across, so that adjacent invocations read
-  // adjacent words.
+  // Position in the tile. The vec4s of an invocation are ROWS apart vertically and COLUMNS apart horizontally, so that adjacent invocations
+  // read adjacent words.
   const uint row = id / COLUMNS, column = id % COLUMNS;
   const uint part_x = part * kDepth * ROW_X, part_w = part * QUADS_W;
 
-  // Load q = id, id + PART, ... is pixel q / 4, K steps q % 4 * 4 .. + 3, so that adjacent invocations read the same pixel.
+  // Load q = id, id + PART, ... covers pixel q / 4 and K steps q % 4 * 4 .. + 3, so that adjacent invocations read the same pixel.
   for (uint i = 0u; i < LOADS_X; ++i) {
     const uvec3 pixel = place_of(min(first_pixel + (id + i * PART) / 4u % TILE_P, p.pixels - 1u));
     firsts[i] = p.x_offset + X_GROUP + pixel.x * p.x_stride_n;

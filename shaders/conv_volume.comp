@@ -12,7 +12,7 @@
 #include "include/mixed.glsl"
 layout(local_size_x = 64) in;
 #include "include/volume.glsl"
-// INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) in arrays of words.
+// INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) stored in arrays of words.
 #if INTEGER
 #define Number int
 layout(binding = 0) readonly buffer X { uint x[]; };
@@ -26,7 +26,7 @@ layout(binding = 2) buffer Y { int y[]; };
 layout(binding = 4) readonly buffer XZero { int x_zero[]; };
 #endif
 #if W_ZERO
-layout(binding = 5) readonly buffer WZero { int w_zero[]; };  // per output channel
+layout(binding = 5) readonly buffer WZero { int w_zero[]; };  // one zero point per output channel
 #endif
 #else
 #define Number float
@@ -43,7 +43,7 @@ layout(binding = 3) readonly buffer B { Number b[]; };
 #endif
 layout(push_constant) uniform parameter {
   uint elements;
-  uint channels_in, channels_out, groups;  // per group
+  uint channels_in, channels_out, groups;  // channels per group
   uint out_size[3];
   int in_size[3];
   uint x_stride[5], y_stride[5];

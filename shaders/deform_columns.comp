@@ -1,8 +1,8 @@
-// im2col of a deformable convolution: samples x at each tap of each output pixel, moved by a learned offset, times the mask.
+// im2col of a deformable convolution: samples x at each tap of each output pixel, displaced by a learned offset and multiplied by the mask.
 //
 // offset: [image, offset group, tap, y and x, pixel]. mask (MASK): [image, offset group, tap, pixel]. y: [image and channel, tap, pixel],
 // dense.
-// One invocation computes one element (or the elements of a word) by bilinear interpolation; outside the image is 0.
+// One invocation computes one element (or the elements of a word) by bilinear interpolation; samples outside the image are 0.
 //
 // For all devices. Selected in cpp/operators/window/image_parts.cpp; a GEMM with the weights follows.
 #version 450

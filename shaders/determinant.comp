@@ -1,7 +1,7 @@
 // Determinants of square matrices by Gaussian elimination with partial pivoting, on a copy in `a`.
 //
-// x: [matrices, size, size], dense. y: [matrices]. a: scratch of the size of x. include/alone.glsl defines whether a workgroup or an
-// invocation has a matrix.
+// x: [matrices, size, size], dense. y: [matrices]. a: scratch of the size of x. include/alone.glsl determines whether a workgroup or a
+// single invocation processes a matrix.
 //   for each column k: find the pivot (reduction); swap rows; determinant *= pivot; eliminate the rows below
 //
 // For all devices. Selected in cpp/operators/contraction/determinant.cpp.
@@ -60,7 +60,7 @@ void main() {
     }
     const TYPE pivot = a[first + k * n + k];
     determinant *= pivot;
-    if (pivot == TYPE(0)) break;  // the column is zero
+    if (pivot == TYPE(0)) break;  // the rest of the column is zero
     for (uint j = k + 1u + id; j < n; j += MEMBERS)
       for (uint i = k + 1u; i < n; ++i) a[first + i * n + j] -= a[first + i * n + k] / pivot * a[first + k * n + j];
     meet();

@@ -43,7 +43,7 @@ layout(push_constant) uniform parameter {
 
 vec2 product(vec2 a, vec2 b) { return vec2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
 
-// Loads element t of row `outer`, at `inner`.
+// Loads element t of row `outer`, at inner index `i`.
 vec2 loaded(uint outer, uint t, uint i) {
 #if FIRST
   bool conjugate = false;

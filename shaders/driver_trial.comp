@@ -1,4 +1,4 @@
-// Driver test: runs operations that the engine depends on, at points where possible implementations differ. The host compares the results.
+// Driver test: runs operations that the engine depends on, for inputs where implementations may differ. The host compares the results.
 //
 // a, b: float inputs; n: integers. y: [trial][point], then the number of iterations of a long loop.
 // One workgroup of 64. The first invocation runs the long loop last, because a driver that ends long loops may count the iterations of all
@@ -15,12 +15,12 @@ layout(binding = 3) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform parameter {
   uint points;
   uint small;  // bits of a subnormal number
-  uint turns;  // iterations of the long loop
+  uint turns;  // number of iterations of the long loop
 } p;
 
 void keep(uint trial, uint i, float v) { y[trial * p.points + i] = v; }
 
-// How many of seven operations do not treat v as zero.
+// Returns how many of seven operations do not treat v as zero.
 float kept_denormals(float v) {
   uint kept = 0u;
   precise float doubled = v + v, large = v * 1073741824.0, half_of = v * 0.5;

@@ -1,4 +1,4 @@
-// y = value: a dense tensor of one value. DIAGONAL: matrices with the value on diagonal `k` and 0 elsewhere.
+// y = value: fills a dense tensor with one value. DIAGONAL: matrices with the value on diagonal `k` and 0 elsewhere.
 //
 // See include/dense.glsl for the mapping: an invocation writes PIECES words. For all devices; used for ConstantOfShape, EyeLike and
 // sorting.

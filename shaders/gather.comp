@@ -14,7 +14,7 @@ ELEMENT element(uint id) {
   uint place;
   find_place(id, place);
 #if PARTS
-  place -= p.first_place;  // wraps around if before the bound range
+  place -= p.first_place;  // wraps around if it precedes the bound range
   if (place >= p.places) return ELEMENT(0);
 #endif
   return LOAD(x, p.x_offset / SCALE + place);

@@ -1,8 +1,8 @@
 // GEMV and GEMM of a few rows, memory-bound in w: y = x w.
 //
 // x: [batch][rows][depth], any strides. w: packed as [batch][depth][columns rounded up to 8], read in vec8s.
-// Workgroup = 32 columns of all ROWS rows, z = batch item. Four neighbouring invocations load 32 columns of one row of w; the others load
-// further rows.
+// Workgroup = 32 output columns for all ROWS rows, z = batch item. Four neighbouring invocations load 32 columns of one row of w; the
+// others load further rows.
 //   for each AHEAD rows of w of this invocation: issue all loads; acc[row] += x w
 //   reduce in shared memory in two steps: sums of 8, then the rest; bias, epilogue, store
 //
@@ -26,10 +26,10 @@ layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 
-const uint kColumns = 32u, kAcross = 4u;  // columns per workgroup; invocations that load them
-const uint DEEP = INVOCATIONS / kAcross;  // rows of w loaded in parallel
+const uint kColumns = 32u, kAcross = 4u;  // columns per workgroup; number of invocations that load them
+const uint DEEP = INVOCATIONS / kAcross;  // number of rows of w loaded in parallel
 
-const uint PARTS = INVOCATIONS / kColumns;     // partial sums per column after the first step
+const uint PARTS = INVOCATIONS / kColumns;     // number of partial sums per column after the first step
 shared vec4 meeting[ROWS * INVOCATIONS * 2u];  // [row][down][vec4 of columns]
 shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
 
@@ -41,13 +41,13 @@ void store(uint row, uint channel, float sum) {
 
 void main() {
   const uint across = gl_LocalInvocationIndex % kAcross, down = gl_LocalInvocationIndex / kAcross;
-  const uint eights = (p.channels_out + 7u) / 8u;  // vec8s per row of w
+  const uint eights = (p.channels_out + 7u) / 8u;  // number of vec8s per row of w
   const uint eight = min(grid_group().y * (kColumns / 8u) + across, eights - 1u);
   const uint first_w = (W_GROUP >> 3) + eight, first_x = p.x_offset + X_GROUP;
   vec4 sums[ROWS * 2u];
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) sums[i] = vec4(0.0);
   for (uint begin = down; begin < p.channels_in; begin += DEEP * AHEAD) {
-    // Branch-free, so that all loads are in flight at once: past the end the last row is repeated, and counts as zero.
+    // Branch-free, so that all loads are in flight at once: past the end, the last row is repeated and counts as zero.
     EIGHT held[AHEAD];
     float factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {

@@ -1,7 +1,7 @@
 // GEMV and GEMM of a few rows with w stored by columns, memory-bound in w: y = x w.
 //
 // x: rows of contiguous vec8s. w: packed as [columns][depth], depth a multiple of 8.
-// A subgroup computes one column of all ROWS rows. Its invocations load neighbouring vec8s of the column.
+// A subgroup computes one output column for all ROWS rows. Its invocations load neighbouring vec8s of the column.
 //   for each AHEAD vec8s of this invocation: issue all loads; acc[row] += dot(x, w)
 //   reduce with subgroupShuffleXor; bias, epilogue, store
 //
@@ -20,7 +20,7 @@
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint AHEAD = 8u;
-layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the vec8s of a column are a multiple of the vec8s that a subgroup loads at once
+layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the vec8s of a column are a multiple of those loaded at once
 
 #if PM_GRAIN == 2 && !X_FLOAT && W_FLOAT
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -32,7 +32,7 @@ EIGHT eight_of_x(uint at) {
 layout(binding = 0) readonly buffer X { EIGHT x[]; };
 EIGHT eight_of_x(uint at) { return x[at / 8u]; }
 #else
-layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8: x_offset may be a multiple of 4 only
+layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8, because x_offset may be an odd multiple of 4
 EIGHT eight_of_x(uint at) { return EIGHT(x[at / 4u], x[at / 4u + 1u]); }
 #endif
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
@@ -44,7 +44,7 @@ void main() {
   float sums[ROWS];
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) sums[row] = 0.0;
   for (uint begin = lane; begin < eights; begin += SUBGROUP * AHEAD) {
-    // Branch-free, so that all loads are in flight at once: past the end the last vec8 is repeated, and counts as zero.
+    // Branch-free, so that all loads are in flight at once: past the end, the last vec8 is repeated and counts as zero.
     EIGHT held[AHEAD], factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
       const uint eight = begin + k * SUBGROUP, at = WHOLE != 0u ? eight : min(eight, eights - 1u);

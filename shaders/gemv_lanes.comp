@@ -24,9 +24,9 @@
 layout(local_size_x = 8) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 
-const uint kBlocks = kChannels / kLanes;  // channels per lane
+const uint kBlocks = kChannels / kLanes;  // number of channels per lane
 
-// Loads w of four input channels of `step` for an output channel with weights from `first` on. `all`: all four channels exist.
+// Loads w of four input channels of `step`, for the output channel whose weights start at `first`. `all`: all four channels exist.
 Number4 load_w(uint first, uint step, bool all) {
 #if !W_STRIDED
   return LOAD_W4(first + step * kChannels);
@@ -40,7 +40,7 @@ Number4 load_w(uint first, uint step, bool all) {
 #endif
 }
 
-// Loads x of four input channels of `step`; zero past the last channel, so that no weight counts there.
+// Loads x of four input channels of `step`; zero past the last channel, so that weights there have no effect.
 Number4 factors(uint row, uint step, bool inside, int zero) {
   const uvec4 channels = step * uint(KV) + uvec4(0u, 1u, 2u, 3u);
   const uint end = inside ? p.channels_in : 0u;
@@ -99,7 +99,7 @@ void main() {
         first_w[j] = (W_GROUP >> 2) + (block * KERNEL_TAPS + tap_index(th, tw)) * steps * kChannels + j * kLanes + lane;
 #endif
       for (uint step = 0u; step < whole; step += kLanes) {
-        Number4 held[ROWS];  // this lane's step
+        Number4 held[ROWS];  // this lane's step of x
         [[unroll]] for (uint row = 0u; row < ROWS; ++row) held[row] = factors(rows[row], step + lane, inside[row], zeros[row]);
         [[unroll]] for (uint l = 0u; l < kLanes; ++l) {
           Number4 weights[kBlocks];
@@ -141,7 +141,7 @@ void main() {
       sum += bias + element_bias(row, channel);
       const uint at = y_index(places[row]) + Y_GROUP + y_channel(channel);
 #if Y_VEC4
-      const uint four = lane & ~3u;  // the first lane of four stores
+      const uint four = lane & ~3u;  // the first lane of each four stores
       const Number4 neighbours = Number4(subgroupShuffle(sum, four), subgroupShuffle(sum, four + 1u), subgroupShuffle(sum, four + 2u),
                                          subgroupShuffle(sum, four + 3u));
       if (lane == four && channel < p.channels_out) STORE_Y4(at, finished(neighbours, at));

@@ -8,16 +8,16 @@
 // For all devices. Selected in cpp/operators/resize/grid_sample.cpp.
 #version 450
 layout(push_constant) uniform parameter {
-  uint elements, channels, points;  // points: grid points per image
+  uint elements, channels, points;  // points: number of grid points per image
   uint size_0, size_1, size_2;      // sizes of the AXES axes of x, outermost first
   uint x_offset, grid_offset, y_offset;
 } p;
 #include "include/each_float.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer G { sfp grid[]; };
-const float FAR = 8.0;  // farther than any neighbour
+const float FAR = 8.0;  // farther away than any neighbour
 
-const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // lower border
+const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // lower border of the axis
 
 float between_borders(uint size) { return float(size) - (ALIGN != 0 ? 1.0 : 0.0); }
 bool is_inside(float i, uint size) { return i >= LOW && i <= LOW + between_borders(size); }
@@ -44,7 +44,7 @@ float padded(float i, uint size) {
 #endif
 }
 
-// Maps an index to an element by the padding mode; -1 for zero.
+// Maps an index to an element according to the padding mode; -1 stands for zero.
 int inside(int i, uint size) {
 #if PADDING == 0
   return i >= 0 && i < int(size) ? i : -1;
@@ -80,7 +80,7 @@ float weight(float t, uint tap) {
 #elif TAPS == 2
   return tap == 0u ? 1.0 - t : t;
 #else
-  const float a = -0.75, d = abs(t + 1.0 - float(tap));  // Keys' cubic convolution
+  const float a = -0.75, d = abs(t + 1.0 - float(tap));  // cubic convolution by Keys
   return d <= 1.0 ? ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0 : ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
 #endif
 }

@@ -1,9 +1,9 @@
 // LSH projection: y[s] = 1 if the sum over all parts of x of weight * hash(seed s, part) is above 0, else 0.
 //
-// seeds: [seed_count], 32 bits. x: parts of part_bytes bytes; ITEM: bytes of an element. weights (WEIGHTED): float, one per part. y: uint.
+// seeds: [seed_count], 32 bits. x: parts of part_bytes bytes; ITEM: bytes per element. weights (WEIGHTED): float, one per part. y: uint.
 // The hash is FarmHash's 64-bit fingerprint of the seed's four bytes and the part, as a signed integer. The sum has the rounding and order
 // of doubles; it is computed with 53-bit mantissas in integers, so devices without doubles give the same result.
-// Workgroup = one seed. Each of 64 invocations hashes a part, and the first adds the products in order.
+// Workgroup = one seed. Each of the 64 invocations hashes one part at a time, and the first invocation adds the products in order.
 //
 // Requires 64-bit integers (or their emulation by word pairs). Selected in cpp/operators/ml/hash_projection.cpp.
 #version 450
@@ -27,9 +27,9 @@ layout(push_constant) uniform parameter {
 } p;
 
 const uint64_t k0 = 0xc3a5c85c97cb3127UL, k1 = 0xb492b66fbe98f273UL, k2 = 0x9ae16a3b2f90404fUL;
-const uint kFinite = 0u, kPlus = 1u, kMinus = 2u, kNone = 4u;  // flags: infinities and NaN
+const uint kFinite = 0u, kPlus = 1u, kMinus = 2u, kNone = 4u;  // flags: infinities and NaN seen so far
 
-// A finite number: 0, or a 53-bit mantissa.
+// A finite number: 0, or one with a 53-bit mantissa.
 struct Number {
   uint64_t mantissa;
   int exponent;
@@ -38,7 +38,7 @@ struct Number {
 
 shared Number products[64];
 shared uint kinds[64];
-uint seed, first_byte;  // first_byte: of the part
+uint seed, first_byte;  // first_byte: first byte of the part
 
 // ---- the key: the seed, then the part
 
@@ -121,7 +121,7 @@ uint64_t hash_of_more(uint n) {
   return joined(joined(a.first, b.first, m) + mixed(v) * k0 + z, joined(a.second, b.second, m) + u, m);
 }
 
-// Hash of a key of n >= 4 bytes.
+// Returns the hash of a key of n >= 4 bytes.
 uint64_t hash_of(uint n) {
   const uint64_t m = k2 + 2UL * uint64_t(n);
   if (n > 64u) return hash_of_more(n);
@@ -153,7 +153,7 @@ Number number_of(uint64_t hash) {
   return rounded(negative ? 0UL - hash : hash, 0, negative, false);
 }
 
-// a * b * 2^exponent. a has at most 53 significant bits and b 24, so the product of a's high word and b fits 64 bits.
+// Returns a * b * 2^exponent. a has at most 53 significant bits and b has 24, so the product of a's high word and b fits 64 bits.
 Number product_of(Number a, uint b, int exponent, bool negative) {
   const uint64_t low = (a.mantissa & 0xffffffffUL) * uint64_t(b), high = (a.mantissa >> 32) * uint64_t(b) + (low >> 32);
   const uint rest = uint(low);
@@ -212,7 +212,7 @@ void main() {
         kind |= kinds[k];
         sum = sum_of(sum, products[k]);
       }
-    barrier();  // wait until the products are summed
+    barrier();  // wait until the products have been added
   }
   if (lane != 0u) return;
   const bool is_above = kind == kFinite ? sum.mantissa != 0UL && !sum.negative : kind == kPlus;

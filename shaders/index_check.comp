@@ -1,8 +1,9 @@
-// Finds indices that are out of range: y = {~position of the first, count, its low word, its high word}, zeros if there is none.
+// Finds indices that are out of range: y = {complement of the position of the first, count, low word of the first, high word}; zeros if
+// there is none.
 //
 // indices: int32 or int64, or REALS: floats (y then has their bits). Index k belongs to an axis of size[k % TUPLE]. from_end: negative
 // indices count from the end. Positions and counts are combined atomically.
-// One invocation checks one index. TELLS: a second dispatch of a single invocation stores the words of the first bad index.
+// One invocation checks one index. TELLS: a second dispatch with a single invocation stores the words of the first bad index.
 //
 // For all devices. Used by cpp/operators/compiled/index_check.cpp (check_indices=True).
 #version 450

@@ -2,12 +2,12 @@
 // space.
 //
 // BITS: size of an element as moved (8 to 128), which is SCALE neighbouring elements of the tensor. One store writes a piece:
-//   MADE contiguous elements of the target, a power of two. Bit b of an element's number advances the source by step[b]; with PAD they are
-//   neighbours on the last axis.
+//   MADE contiguous elements of the target, a power of two. Bit b of an element's index in it advances the source by
+//   step[b]; with PAD the elements are neighbours on the last axis.
 //   WORDS: one word of a dense target, whose elements are located one by one; the last word may be partial.
 // Pieces below 32 bits are stored atomically. p.elements counts elements with WORDS, else pieces, as do size and the target's strides.
 // PAD: elements outside the source are a constant (1), reflected (2), the edge (3), wrapped (4) or reflected including the edge (5).
-// An invocation moves PIECES pieces, a workgroup apart; all loads come first.
+// An invocation moves PIECES pieces that are a workgroup's width apart; all loads come first.
 //
 // For all devices. Selected in cpp/operators/index/index_map.cpp and cpp/operators/means/strided.cpp.
 #version 450
@@ -34,11 +34,11 @@ layout(binding = 1) buffer Y { PIECE y[]; };
 layout(push_constant) uniform parameter {
   uint elements;
   uint size[RANK];
-  int x_stride[RANK];  // in elements; negative for slices that run backwards
+  int x_stride[RANK];  // strides in elements; negative for slices that run backwards
   uint y_stride[RANK];
 #if PAD
   int x_size[RANK];
-  int before[RANK];    // padding before the source; negative: cropped
+  int before[RANK];    // padding before the source; negative if cropped
   uint value[2];       // padding value
 #else
   int x_first;         // source element at index 0
@@ -58,7 +58,7 @@ int inside(int i, int size) {
   i = abs(i) % (2 * (size - 1));
   return size - 1 - abs(size - 1 - i);
 #elif PAD == 4
-  return i < 0 ? size - 1 - (-1 - i) % size : i % size;  // % of negative numbers is undefined
+  return i < 0 ? size - 1 - (-1 - i) % size : i % size;  // the result of % is undefined for negative numbers
 #elif PAD == 5
   i = (i < 0 ? -1 - i : i) % (2 * size);
   return i < size ? i : 2 * size - 1 - i;
@@ -68,7 +68,7 @@ int inside(int i, int size) {
 }
 #endif
 
-// Computes the source and target positions of element `lane` of piece `flat_index`. Returns false for the padding constant.
+// Computes the source and target positions of element `lane` of piece `flat_index`. Returns false if the element is the padding constant.
 bool locate(uint flat_index, uint lane, out uint from, out uint to) {
 #if PAD
   int source = 0;

@@ -1,6 +1,6 @@
 // y[i] = int32(x[i * step]): packs zero points and biases, which kernels accumulate as int32. A step of 0 repeats the first element.
 //
-// One invocation converts one element; LOAD(t, i) reads the source dtype. For all devices; selected in
+// One invocation converts one element; LOAD(t, i) reads an element of the source's dtype. For all devices; selected in
 // cpp/operators/contraction/contraction_integers.cpp.
 #version 450
 #include "include/grid.glsl"

@@ -1,4 +1,4 @@
-// Packs a byte matrix with contiguous columns as rows of whole 16-byte pieces, padded with PAD.
+// Packs a byte matrix with contiguous columns into rows of whole 16-byte pieces, padded with PAD.
 //
 // x: bytes, [rows, depth] with strides x_row and x_depth. y: [rows][words]. An invocation writes one word; neighbours write the same word
 // of neighbouring rows.
@@ -13,7 +13,7 @@ layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform parameter {
   uint rows, depth, words;  // words per row of y
   uint x_row, x_depth;      // strides in elements
-  uint x_offset, y_offset;  // in bytes; in words
+  uint x_offset, y_offset;  // x_offset in bytes, y_offset in words
 } p;
 void main() {
   const uint id = grid_invocation();

@@ -12,7 +12,7 @@ layout(binding = 0) readonly buffer X { uvec4 x[]; };
 layout(binding = 1) writeonly buffer Y { int y[]; };
 layout(push_constant) uniform parameter {
   uint rows, row_pieces;
-  uint x_offset, y_offset;  // X_UNIT per 16 bytes; in elements
+  uint x_offset, y_offset;  // x_offset: X_UNIT per 16 bytes; y_offset: in elements
 } p;
 shared int meeting[TEAM + 16];
 PM_GATHER(gather, int, meeting, pm_sum)

@@ -1,8 +1,7 @@
-// y = concat(zeros, cache[0 .. past), x): the rows in use of a KV cache [batch, heads, capacity, size] and the new rows x, padded with
-// zeros on the left to the capacity, as in a left-padded batch: [batch, heads, capacity, size].
+// y = concat(zeros, cache[0 .. past), x): concatenates the rows in use of a KV cache and the new rows x, padded with zeros on the left to
+// the capacity, as in a left-padded batch. cache, y: [batch, heads, capacity, size].
 //
-// Rows of the cache past the first `past` of a batch item are not read, whatever they hold. INT8: the cache is bytes, and each row has a
-// scale.
+// Only the first `past` cache rows of a batch item are read. INT8: the cache is bytes, and each row has a scale.
 // Grid (x, y, z) = (elements of a head, head, batch item). An invocation copies 16 bytes (WORDS), four elements (VEC4) or one element of a
 // row.
 //
@@ -22,7 +21,7 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 #if WORDS
-const uint STEP = 4u * uint(PM_GRAIN);  // elements in 16 bytes
+const uint STEP = 4u * uint(PM_GRAIN);  // number of elements in 16 bytes
 #define ELEMENTS uvec4
 #define VALUE uvec4
 #define LOAD(from, at) from[(at) / STEP]
@@ -50,7 +49,7 @@ layout(binding = 1) readonly buffer X { ELEMENTS x[]; };
 layout(binding = 2) readonly buffer Past { ivec2 past[]; };
 layout(binding = 3) buffer Y { ELEMENTS y[]; };
 
-// Loads elements of the cache from `at` on; `row` is the index of their scale.
+// Loads elements of the cache from index `at` on; `row` is the index of their scale.
 VALUE of_cache(uint at, uint row) {
 #if INT8
   const vec4 four = vec4(pm_unpack_i8(cache[(p.cache_offset + at) >> 2])) * pm_load(scales, p.scales_offset + row);
@@ -71,7 +70,7 @@ void main() {
   if (is_past_grid(group, p.images) || item >= items) return;
   const uint column = item % ITEMS * STEP, row = item / ITEMS, plane = image * p.heads + head, size = ITEMS * STEP;
   VALUE value = VALUE(0);
-  const ivec2 given = past[p.past_offset + image];  // int64
+  const ivec2 given = past[p.past_offset + image];  // an int64 as two words
   const uint room = p.room - p.rows, used = given.y > 0 ? room : given.y < 0 ? 0u : min(uint(given.x), room), padding = room - used;
   if (row >= room) {
     value = LOAD(x, p.x_offset + image * p.x_batch + head * p.x_head + (row - room) * p.x_row + column);

@@ -58,7 +58,7 @@ void main() {
     left += delta;
   }
 #if CENTRED
-  // The mean of the residuals recovers the rounding error of the sum of a long row.
+  // Correct the mean by the mean of the residuals, which is its error: the sum of a long row is rounded.
   const float rest = pm_divide(gather_sum(left), float(p.size));
 #else
   const float rest = 0.0;

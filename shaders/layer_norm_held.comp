@@ -58,7 +58,8 @@ layout(binding = 6) readonly buffer R { RFP4 residual[]; };
 shared vec2 lines[TEAMS * MOST_CHANNELS];  // (factor, bias) of each channel of a group's row
 #endif
 
-// Scale, bias and residual. EARLY: loaded together with the row, to hide their latency; costs registers, and so occupancy with many rows.
+// Scale, bias and residual. EARLY: loaded together with the row to hide their latency, which costs registers and thus occupancy if there
+// are many rows.
 #ifndef EARLY
 #define EARLY 0
 #endif
@@ -110,7 +111,7 @@ void main() {
     if (HAS_FOUR(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
   }
 #if CENTRED
-  // The mean of the residuals recovers the rounding error of the sum.
+  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
   sums = gather_sums(sums);
   const float rest = pm_divide(sums.y, float(p.quads * 4u)), squares = sums.x;
 #else

@@ -1,4 +1,5 @@
-// Elementwise expressions over broadcast operands of any dtypes: y = RESULT(t0, t1, ...), the kernel of all map rows and their fusions.
+// Elementwise expressions over broadcast operands of any dtypes: y = RESULT(t0, t1, ...), the kernel of all elementwise operators and their
+// fusions.
 //
 // The lowering defines these macros:
 //   DECLARATIONS  the bindings t0, t1, ... and y;     RESULT_TYPE, RESULT  the expression over local variables, each operation rounded;
@@ -65,7 +66,7 @@ RESULT_TYPE picked(uint k, uint j) {
   return FINISHED(made);
 }
 
-// Computes complete vec4s. All are loaded before the first store.
+// Computes whole vec4s. All are loaded before the first store.
 void make_quads(uint first, uint apart) {
   [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
     locate(first + k * apart);

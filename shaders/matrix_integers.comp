@@ -19,7 +19,7 @@
 #include "include/grid.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup per SUB_R x SUB_C
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_R x SUB_C
 layout(constant_id = 1) const uint TILE_R = 128u;
 layout(constant_id = 2) const uint TILE_C = 128u;
 layout(constant_id = 3) const uint SUB_R = 64u;
@@ -51,14 +51,14 @@ layout(push_constant) uniform parameter {
   uint row_pieces;                      // row stride of x and w in 16-byte pieces
   uint first_row;                       // first row of x and y in this GEMM
   uint x_zero_first, x_zero_row, w_zero_first, w_zero_column;
-  uint x_offset, w_offset, y_offset;    // X_UNIT per 16 bytes; in words; in elements
+  uint x_offset, w_offset, y_offset;    // x_offset: X_UNIT per 16 bytes; w_offset: in words; y_offset: in elements
   uint x_sums_offset, w_sums_offset;
 } p;
 
-const uint PIECES = DEPTH / 16u;                         // 16-byte pieces per tile row
+const uint PIECES = DEPTH / 16u;                         // number of 16-byte pieces per tile row
 const uint ROW = PIECES + 1u;                            // padded by one to avoid bank conflicts
 const uint LOADS_X = TILE_R * PIECES / INVOCATIONS, LOADS_W = TILE_C * PIECES / INVOCATIONS;
-const uint ROWS = SUB_R / 16u, COLUMNS = SUB_C / 16u;    // fragments per subgroup
+const uint ROWS = SUB_R / 16u, COLUMNS = SUB_C / 16u;    // number of fragments per subgroup
 const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;       // output staging, 16 rows at a time
 const uint SUBGROUPS = (TILE_R / SUB_R) * (TILE_C / SUB_C);
 const uint FIRST_W = TILE_R * ROW;
@@ -67,7 +67,7 @@ shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 
-// Tile row of load i. With four pieces per row, rows r and r + 4 are stored together to avoid bank conflicts.
+// Tile row that load i fills. With four pieces per row, rows r and r + 4 are stored together to avoid bank conflicts.
 uint row_of(uint i) {
   const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
   return PIECES == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / PIECES;
@@ -75,7 +75,7 @@ uint row_of(uint i) {
 
 const uint FLIP_X = X_SIGNED == 1 ? 0u : 0x80808080u, FLIP_W = W_SIGNED == 1 ? 0u : 0x80808080u;
 
-// Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and count as zero.
+// Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and become zero.
 void fetch(uint begin, uint first_row, uint first_column) {
   const uint pieces = p.row_pieces;
   if (WHOLE != 0u) begin = min(begin, pieces - PIECES);
@@ -129,7 +129,7 @@ void main() {
     barrier();  // wait until no invocation is still reading the K tile
   }
 
-  // Stage the output in shared memory, 16 rows per subgroup at a time, to give every element a known position.
+  // Stage the output in shared memory, 16 rows per subgroup at a time, so that the position of every element is known.
   const uint strip = gl_SubgroupID * 16u * ROW_Y, quad = gl_SubgroupInvocationID % QUADS, column = first_column + sub_c + quad * 4u;
   ivec4 column_sums = ivec4(0), column_zeros = ivec4(0);
   [[unroll]] for (uint j = 0u; j < 4u; ++j) {

@@ -1,12 +1,13 @@
-// ArgMax over channels: y[pixel] = the channel with the largest value, as a byte; ties take the first, and NaN is the largest.
+// ArgMax over channels: y[pixel] = the index of the channel with the largest value, as a byte; ties take the first, and NaN counts as the
+// largest.
 //
 // x: fp16, channels blocked by 8: [channels / 8][pixels][8]. An invocation writes a word of 4 pixels.
 // For all devices. Selected in cpp/dv/ipu_lowering.cpp for the dv command of this name.
 #version 450
 layout(push_constant) uniform parameter {
   uint pixels, channels;
-  uint x_offset;  // in elements
-  uint y_offset;  // in bytes
+  uint x_offset;  // offset in elements
+  uint y_offset;  // offset in bytes
 } p;
 #include "include/grid.glsl"
 #include "include/bytes.glsl"

@@ -8,7 +8,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) buffer Y { uint y[]; };
 layout(push_constant) uniform parameter {
-  uint x_first, y_first;  // in 16-bit elements from the start of the binding
+  uint x_first, y_first;  // offsets in 16-bit elements from the start of the binding
   uint count;
 } p;
 
@@ -16,7 +16,7 @@ uint half_of(uint i) { return x[(p.x_first + i) >> 1] >> ((p.x_first + i & 1u) *
 
 void main() {
   const uint word = grid_invocation();
-  const uint low = word * 2u - p.y_first, high = low + 1u;  // wraps to above `count` if before the first
+  const uint low = word * 2u - p.y_first, high = low + 1u;  // wraps to above `count` if it precedes the first element
   if (low < p.count && high < p.count) {
     y[word] = half_of(low) | half_of(high) << 16;
   } else if (low < p.count) {

@@ -1,6 +1,7 @@
 // Converts elements of 2, 4 and 8 bits (include/narrow.glsl) to float32, or to int32 (INTEGERS), and back (ENCODE).
 //
-// SIGNED: signed integers. To an integer, a float is truncated to int32 and the low bits are kept. An invocation writes one word.
+// SIGNED: signed integers. To convert a float to an integer, it is truncated to int32 and the low bits are kept. An invocation writes one
+// word.
 // For all devices. Selected in cpp/operators/means/narrow.cpp.
 #version 450
 #include "include/grid.glsl"

@@ -1,7 +1,7 @@
 // y = (x - mean) * factor + bias by (image, channel), then the epilogue: the last step of the normalisations, and BatchNormalization.
 //
-// In this order, because x * factor and mean * factor may be large compared with their difference. factors: vec4 (mean, factor, bias,
-// residual of the mean); factor_stride_n = 0 shares them among images.
+// The mean is subtracted first, because x * factor and mean * factor may be large compared with their difference. factors: vec4 (mean,
+// factor, bias, residual of the mean); factor_stride_n = 0 shares them among images.
 // An invocation computes one element, or VEC4: four channels. PLANES: dense planes of whole vec4s, one per invocation, or two if they have
 // 8 bytes.
 //
@@ -22,9 +22,9 @@ layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 layout(binding = 1) readonly buffer F { vec4 factors[]; };  // mean, factor, bias, residual of the mean
 layout(push_constant) uniform parameter {
-  uint elements;           // VEC4, PLANES: vec4s
-  uint channels;           // VEC4: vec4s of channels
-  uint factor_stride_n;    // channels, or 0 if all images share the factors
+  uint elements;           // VEC4, PLANES: counts vec4s
+  uint channels;           // VEC4: counts vec4s of channels
+  uint factor_stride_n;    // number of channels, or 0 if all images share the factors
 #if PLANES
   uint quads;              // vec4s per plane
 #else

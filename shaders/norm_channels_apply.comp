@@ -41,7 +41,7 @@ vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at -
 #endif
 shared vec3 meeting[256 + 16];
 PM_GATHER(gather_merged, vec3, meeting, merged)
-shared vec4 factors[16];  // per channel: mean, factor, bias, residual of the mean
+shared vec4 factors[16];  // for each channel: mean, factor, bias, residual of the mean
 
 #define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)
 
@@ -59,7 +59,7 @@ void main() {
   const uint channel = block * 16u + TEAM_NUMBER, channels = p.fours * 4u;
   const bool has_channel = has_image && channel < channels;
   const uint begin = image * p.stretches * channels + channel;
-  const float origin = has_channel ? parts[begin].x : 0.0;  // means are relative to it, to keep precision
+  const float origin = has_channel ? parts[begin].x : 0.0;  // means are relative to this one, to keep precision
   vec3 all = vec3(0.0);
   for (uint i = has_channel ? TEAM_MEMBER : p.stretches; i < p.stretches; i += TEAM) {
     const vec2 part = parts[begin + i * channels];

@@ -1,7 +1,7 @@
 // InstanceNormalization of channels-last tensors in one dispatch, with all pixels kept in registers: y = (x - mean) * factor + bias.
 //
-// x, y: [images, pixels, channels], channels fastest. TEAM invocations have four channels of an image, HELD pixels each, and reduce means
-// and squares of the four channels together (include/two_sums.glsl). HOLDS_HALVES: the registers hold fp16.
+// x, y: [images, pixels, channels], channels fastest. TEAM invocations process four channels of an image, HELD pixels each, and reduce
+// means and squares of the four channels together (include/two_sums.glsl). HOLDS_HALVES: the registers hold fp16.
 //
 // For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp (held_channels) if the pixels
 // fit registers.
@@ -58,7 +58,7 @@ vec4 mean_of(vec4 sum) {
 
 void main() {
   const uint number = grid_group() * TEAMS + TEAM_NUMBER, image = number / p.fours, four = number - image * p.fours;
-  const bool is_there = image < p.images;  // surplus groups only reach the barriers
+  const bool is_there = image < p.images;  // surplus groups only take part in the barriers
   const uint from = p.x_offset + image * p.x_stride_n + four * 4u;
   FOR_HELD(k) {
 #if HOLDS_HALVES
@@ -70,7 +70,7 @@ void main() {
   vec4 sum = vec4(0.0);
   FOR_HELD(k) sum += held_four(k);
   const vec4 mean = mean_of(gather_sum(sum));
-  // The mean of the residuals recovers the rounding error of the sum.
+  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
   Sums about = Sums(vec4(0.0), vec4(0.0));  // squares, residuals
   FOR_HELD(k) {
     precise vec4 v = held_four(k) - mean;

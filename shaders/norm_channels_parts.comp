@@ -1,8 +1,8 @@
 // InstanceNormalization of channels-last tensors, first dispatch: mean and sum of squared deviations of chunks of pixels, by (image,
 // channel).
 //
-// x: [images, pixels, channels], channels fastest. y: vec2 [images][chunks][channels]. TEAM invocations have four channels of a chunk of
-// TEAM * HELD pixels in registers, so that x is read once.
+// x: [images, pixels, channels], channels fastest. y: vec2 [images][chunks][channels]. TEAM invocations load four channels of a chunk of
+// TEAM * HELD pixels into registers, so that x is read once.
 //
 // For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp for large images.
 #version 450
@@ -18,7 +18,7 @@ layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][chunks][channels]
 layout(push_constant) uniform parameter {
   uint images, fours, pixels;  // fours: channels / 4
-  uint stretches;              // chunks of TEAM * HELD pixels per image
+  uint stretches;              // number of chunks of TEAM * HELD pixels per image
   uint x_stride_n, x_stride_w;
   uint x_offset;
 } p;
@@ -34,7 +34,7 @@ vec4 divided(vec4 sum, float count) {
 void main() {
   const uint number = grid_group() * TEAMS + TEAM_NUMBER, part = number / p.fours, four = number - part * p.fours;
   const uint image = part / p.stretches, first = (part - image * p.stretches) * TEAM * HELD;
-  const bool is_there = image < p.images;  // surplus groups only reach the barriers
+  const bool is_there = image < p.images;  // surplus groups only take part in the barriers
   const float count = float(min(TEAM * HELD, p.pixels - min(first, p.pixels)));
   const uint from = p.x_offset + image * p.x_stride_n + four * 4u;
   vec4 held[HELD];
@@ -42,7 +42,7 @@ void main() {
   vec4 sum = vec4(0.0);
   FOR_HELD(k) sum += held[k];
   const vec4 mean = divided(gather_sum(sum), count);
-  // The mean of the residuals recovers the rounding error of the sum.
+  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
   Sums about = Sums(vec4(0.0), vec4(0.0));  // squares, residuals
   FOR_HELD(k) {
     precise vec4 v = held[k] - mean;

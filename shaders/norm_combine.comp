@@ -36,10 +36,10 @@ void main() {
 #else
   const uint id = grid_invocation(), member = 0u, members = 1u;
 #endif
-  const bool is_there = id < p.images * p.channels;  // surplus groups only reach the barriers
+  const bool is_there = id < p.images * p.channels;  // surplus groups only take part in the barriers
   const uint image = id / p.channels, channel = id - image * p.channels, group = channel / (p.channels / p.groups);
   const uint first = image * p.stretches * p.groups + group;
-  const float origin = is_there ? x[first].x : 0.0;  // means are relative to it, to keep precision
+  const float origin = is_there ? x[first].x : 0.0;  // means are relative to this one, to keep precision
   vec3 all = vec3(0.0);
   for (uint i = is_there ? member : p.stretches; i < p.stretches; i += members) {
     const vec2 part = x[first + i * p.groups];

@@ -71,7 +71,7 @@ void main() {
   uint row = begin / p.width, column = begin - row * p.width;
   // Shift a block of 16 pixels by the mean of the blocks before it, the first block by its own mean.
   const float corner = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w);
-  float mean = 0.0, deviation = 0.0;  // of the pixels so far, relative to `corner`
+  float mean = 0.0, deviation = 0.0;  // mean and squared deviations of the pixels so far, relative to `corner`
   const uint first_end = min(begin + 16u, end);
   uint first_row = row, first_column = column;
   for (uint pixel = begin; pixel < first_end; ++pixel) {

@@ -22,8 +22,8 @@ layout(binding = 1) buffer Y { sfp y[]; };
 #define LOAD(i) pm_load(x, i)
 #endif
 layout(push_constant) uniform parameter {
-  uint elements;               // output elements, or vec4s with VEC4
-  uint channels;               // in the same units
+  uint elements;               // number of output elements, or of vec4s with VEC4
+  uint channels;               // number of channels, or of vec4s of channels with VEC4
   uint out_h, out_w;
   int in_h, in_w;
   uint window_h, window_w;
@@ -78,7 +78,7 @@ void main() {
 #if MODE == 1
   const ivec2 padded_rows = steps_within(begin_h + p.pad_h, p.dilation_h, p.padded_h, int(p.window_h));
   const ivec2 padded_columns = steps_within(begin_w + p.pad_w, p.dilation_w, p.padded_w, int(p.window_w));
-  // Floats, since a window may be far larger than its input.
+  // Computed in floats, since a window may be far larger than its input.
   const float inside = float(rows.y - rows.x) * float(columns.y - columns.x);
   const float counted = float(padded_rows.y - padded_rows.x) * float(padded_columns.y - padded_columns.x);
   sum /= max(p.count_padding != 0u ? counted : inside, 1.0);

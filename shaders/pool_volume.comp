@@ -20,7 +20,7 @@ layout(binding = 2) writeonly buffer Indices { uvec2 indices[]; };
 layout(push_constant) uniform parameter {
   uint elements, channels;
   uint out_size[3];
-  int in_size[3], padded[3];  // padded: size with padding at both ends
+  int in_size[3], padded[3];  // padded: input size with padding at both ends
   uint x_stride[5], y_stride[5];
   uint count_padding, column_major;
   float power;

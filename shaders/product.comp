@@ -1,7 +1,7 @@
 // GEMM for elements that the other kernels do not accept (doubles, integers) and for any strides: y = alpha * a b + beta * c.
 //
-// The lowering defines TYPE; for a, b, c and y the element type (A_ELEMENT) and its load (LOAD_A(t, i)); STORE(i, v), RESULT(v) and
-// NUMBER(words). Two batch axes; strides are 0 on axes that a tensor lacks.
+// The lowering defines TYPE, STORE(i, v), RESULT(v), NUMBER(words) and, for each tensor, its element type (A_ELEMENT ..) and load
+// (LOAD_A(t, i) ..). Two batch axes; strides are 0 on axes that a tensor lacks.
 // One invocation computes one element, in a loop over K.
 //
 // For all devices, as the general case. Selected in cpp/operators/contraction/product.cpp, joint_rows.cpp and product_softmax.cpp.
@@ -20,9 +20,9 @@ layout(binding = 2) buffer Y { Y_ELEMENT y[]; };
 // Sizes and strides of the rows, the columns and two batch axes; a stride is 0 if the tensor lacks the axis.
 layout(push_constant) uniform parameter {
   uint elements, depth;
-  uint size[4];  // batch, batch, rows, columns
+  uint size[4];  // axes: batch, batch, rows, columns
   uint a_stride[3], a_step;
-  uint b_stride[3], b_step;  // batch, batch, columns
+  uint b_stride[3], b_step;  // axes: batch, batch, columns
   uint y_stride[4];
 #if ADDS
   uint c_stride[2];

@@ -1,11 +1,11 @@
 // fp16 GEMM of medium size on cooperative matrices in the layout of include/fragments.glsl, without shared memory for the operands. Also
 // convolutions as implicit GEMM.
 //
-// x: rows, or channels, of whole vec8s. w: packed as [columns / 8][depth / 32][taps][32][8], in fragment order. Within 32 of K the order is
-// free, so a lane uses 8 contiguous steps. Without MATRIX: M = pixels of all images; K = for each 32 channels, one tap after another.
-// Workgroup = TILE_P rows (M) x TILE_C columns (N); a subgroup computes SUB_P x SUB_C, and SPLIT subgroups split K.
+// x: rows, or channels, of whole vec8s. w: packed as [columns / 8][depth / 32][taps][32][8], in fragment order. The order of the 32 K steps
+// of a chunk does not matter, so a lane uses 8 contiguous ones. Without MATRIX: M = pixels of all images; K = for each 32 channels, one tap
+// after another. Workgroup = TILE_P rows (M) x TILE_C columns (N); a subgroup computes SUB_P x SUB_C, and SPLIT subgroups split K.
 //   for each AHEAD chunks of 32 of this split:
-//     load 16-byte pieces of x and w (EARLY: of the next chunks, before these are multiplied); acc += A B
+//     load 16-byte pieces of x and w (EARLY: for the next chunks, before the current ones are multiplied); acc += A B
 //   reduce over SPLIT in shared memory; bias, epilogue, store
 // KNOWN_DEPTH: a large GEMM specialised for its K and row stride. It loads each line of the next chunk into the registers that were just
 // consumed.
@@ -27,14 +27,14 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 per split of K
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each split of K
 layout(constant_id = 1) const uint TILE_P = 32u;
 layout(constant_id = 2) const uint TILE_C = 32u;
 layout(constant_id = 3) const uint SUB_P = 32u;
 layout(constant_id = 4) const uint SUB_C = 32u;
-layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 K steps loaded at once
+layout(constant_id = 5) const uint AHEAD = 1u;  // number of chunks of 32 K steps loaded at once
 layout(constant_id = 6) const uint EARLY = 0u;  // 1: prefetch the next chunks
-layout(constant_id = 7) const uint WHOLE = 0u;  // 1: equal, full chunks for all subgroups
+layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups have equal, full chunks
 #if !MATRIX
 layout(constant_id = 8) const uint KERNEL_H = 1u;
 layout(constant_id = 9) const uint KERNEL_W = 3u;
@@ -68,18 +68,18 @@ shared uvec4 meeting[KNOWN_DEPTH != 0u ? STRIPS : ALL];
 
 SUMS_OF(sums, ROWS * COLUMNS);
 
-uint eights, chunks;                        // vec8s along K (of one tap), chunks
+uint eights, chunks;                        // number of vec8s along K (of one tap), and of chunks
 uint columns[2 * COLUMNS];                  // start of this lane's lines of w, in vec8s
 #if MATRIX
-uint rows[2 * ROWS];                        // and of x
+uint rows[2 * ROWS];                        // start of this lane's lines of x, in vec8s
 #else
 struct Pixel {
-  uint first;  // start of its image, in vec8s
-  ivec2 from;  // input row and column of its first tap
+  uint first;  // start of the pixel's image, in vec8s
+  ivec2 from;  // input row and column of the pixel's first tap
 };
 Pixel pixels[2 * ROWS];
 #endif
-// Operand registers: AHEAD chunks of each, double-buffered with EARLY.
+// Operand registers: AHEAD chunks of each operand, double-buffered with EARLY.
 uvec4 held_x[(1u + EARLY) * AHEAD * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 2u * COLUMNS];
 #include "include/chunks.glsl"
 
@@ -110,8 +110,8 @@ uvec4 line_of(Pixel pixel, uint tap, uint at_x) {
 }
 #endif
 
-// Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end the last vec8 is
-// repeated, and counts as zero.
+// Loads AHEAD chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end, the last vec8 is
+// repeated and counts as zero.
 void read(uint to, uint begin) {
   FOR(k, AHEAD) {
     const uint chunk = begin + k, eight = EIGHT_OF(chunk), at = to * AHEAD + k;
@@ -190,7 +190,7 @@ void finish(uint pixel, uint channel, vec4 sum) {
   store_four(y_index(place_of(pixel)), channel, sum);
 }
 
-// Stores the outputs of a subgroup, 16 rows at a time. Not unrolled: the remaining accumulators fill the registers.
+// Stores the outputs of a subgroup, 16 rows at a time. The loop is not unrolled, because the remaining accumulators fill the registers.
 void store_strips(uint first_row, uint first_column) {
   const uint strip = SUBGROUP_NUMBER * 16u * ROW_STRIP;
   FOR(i, ROWS) {

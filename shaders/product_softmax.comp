@@ -17,7 +17,7 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 256u;
-layout(constant_id = 1) const uint ACROSS = 8u;  // a power of two, at least the vec4s of a row of w and at most twice as many
+layout(constant_id = 1) const uint ACROSS = 8u;  // a power of two between the number of vec4s in a row of w and twice that number
 
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { WFP4 w[]; };
@@ -49,11 +49,11 @@ layout(push_constant) uniform parameter {
 #endif
 
 const uint AHEAD = 4u;
-const uint DEEP = INVOCATIONS / ACROSS;  // rows of w loaded in parallel
-const uint COLUMNS = ACROSS * 4u, PARTS = INVOCATIONS / COLUMNS;  // partial sums per column
+const uint DEEP = INVOCATIONS / ACROSS;  // number of rows of w loaded in parallel
+const uint COLUMNS = ACROSS * 4u, PARTS = INVOCATIONS / COLUMNS;  // number of partial sums per column
 shared vec4 meeting[INVOCATIONS];  // [down][vec4 of columns]
 shared float parts[INVOCATIONS];   // [part][column]
-shared float results[COLUMNS];     // of a row, rounded to the storage type; then their exponentials
+shared float results[COLUMNS];     // results of a row, rounded to the storage type; then their exponentials
 
 vec4 sum_of_row(uint row) {
   const uint four = gl_LocalInvocationIndex % ACROSS, down = gl_LocalInvocationIndex / ACROSS;
@@ -63,7 +63,7 @@ vec4 sum_of_row(uint row) {
   for (uint begin = down; begin < p.depth; begin += DEEP * AHEAD) {
     vec4 held[AHEAD];
     float factors[AHEAD];
-    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {  // branch-free: past the end the last row is repeated, and counts as zero
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {  // branch-free: past the end, the last row is repeated and counts as zero
       const uint at = min(begin + k * DEEP, p.depth - 1u);
       held[k] = W4_AT(first_w + at * fours);
       factors[k] = X_AT(first_x + at * p.x_stride_column);
@@ -108,7 +108,7 @@ void main() {
   for (uint i = 0u; i < p.columns; ++i) largest = pm_max(largest, results[i]);
   precise float apart = results[min(column, p.columns - 1u)] - largest;
   const float own = exp(apart);
-  barrier();  // wait until all have read the results; exponentials reuse the memory
+  barrier();  // wait until all invocations have read the results; exponentials reuse the memory
   if (column < p.columns) results[column] = own;
   barrier();
   float sum = 0.0;

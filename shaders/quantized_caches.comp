@@ -50,7 +50,7 @@ PM_GATHER(largest_of_team, uint, meeting, max)
 #define FOR_HELD(h) [[unroll]] for (uint h = 0u; h < HELD; ++h)
 #define COLUMN(h) ((TEAM_MEMBER + (h) * TEAM) * 4u)
 
-// Element `at` of a row of x that starts at `from`, rotated by row `table` of the cos/sin tables.
+// Returns element `at` of the row of x that starts at `from`, rotated by row `table` of the cos/sin tables.
 #if TURNS
 #define TURNED(name, x)                                                                                             \
   float name(uint from, uint at, uint table) {                                                                      \
@@ -121,7 +121,7 @@ void main() {
   const uint from_k = p.k_offset + image * p.k_batch + head * p.k_head + row * p.k_row;
   const uint from_v = p.v_offset + image * p.v_batch + head * p.v_head + row * p.v_row;
   vec4 fours[HELD];
-  uint largest = 0u;  // magnitude bits, which order like the values; NaN is largest
+  uint largest = 0u;  // magnitude as float bits, which order like the values; NaN is largest
   FOR_HELD(h) {
     const uint column = COLUMN(h);
     fours[h] = vec4(0.0);

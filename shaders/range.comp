@@ -7,7 +7,7 @@
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
-  uint elements, begin;  // elements of this dispatch, and before it
+  uint elements, begin;  // number of elements in this dispatch, and in the dispatches before it
   uint first[2], step[2];
   uint y_offset;
 } p;

@@ -1,8 +1,8 @@
 // Reduces up to four (coalesced) axes for each of up to four kept axes: s = START; s = STEP(s, v, i); y = FINISH(s, n).
 //
-// Each result is split into parts, which a further dispatch reduces. TEAM invocations reduce a part, taking every TEAM-th element. They are
-// adjacent; with COLUMNS, adjacent invocations belong to different results. WIDE 4 or 8: elements per load, of one result, or with COLUMNS
-// one of each result.
+// Each result is split into parts, which a further dispatch reduces. TEAM invocations reduce a part; each reads every TEAM-th element. They
+// are adjacent; with COLUMNS, adjacent invocations belong to different results. WIDE: a load has 4 or 8 elements of one result, or with
+// COLUMNS one element of each of 4 or 8 results.
 //   for each element of this invocation: s = STEP(s, LOAD(...), i)
 //   MERGE over TEAM (shuffles, shared memory); store FINISH, or the part
 // The lowering defines X_TYPE, LOAD(i) (WIDE: HELD_TYPE, HOLD(i) and PICK(h, j)), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i)
@@ -20,14 +20,14 @@ layout(local_size_x = LOCAL_SIZE) in;
 #include "include/tensor.glsl"
 #define TEAMS (LOCAL_SIZE / TEAM)
 #if COLUMNS
-#define EACH WIDE  // results per group
-#define OWN 1u     // elements of a result per load
+#define EACH WIDE  // number of results per group
+#define OWN 1u     // number of elements of a result per load
 #else
 #define EACH 1
 #define OWN uint(WIDE)
 #endif
 #if TEAM > 1
-#define AHEAD LOADS_AHEAD  // loads in flight at once
+#define AHEAD LOADS_AHEAD  // number of loads in flight at once
 #else
 #define AHEAD 1u
 #endif
@@ -35,8 +35,8 @@ layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
   uint results, parts, part_size, part_stride;
-  uint size;   // elements per result in this dispatch
-  uint count;  // elements per result in all
+  uint size;   // number of elements per result in this dispatch
+  uint count;  // total number of elements per result
   uint kept[4], kept_stride[4], y_stride[4];
   uint reduced[4], reduced_stride[4];
   uint x_offset, y_offset;
@@ -109,7 +109,7 @@ float pm_float_of_key(int key) {
   return intBitsToFloat(abs(key) | (negative ? 1 << 31 : 0));
 }
 
-// Whether a later v may replace the best so far, with a single comparison. True if either is NaN.
+// Whether a later v may replace the best element so far, with a single comparison. True if either is NaN.
 #if LEAST
 #define MAY_WIN(v, best) (LAST ? !((v) > (best)) : !((v) >= (best)))
 #else
@@ -146,7 +146,7 @@ uint place_of(uint element) {
 }
 
 #if FLOAT_POSITIONS
-// Best element for result j among the loaded ones from `first` on. Past the end the last elements are repeated.
+// Returns the best element for result j among the loaded ones, from `first` on. Past the end the last elements are repeated.
 ACCUMULATOR best_of(HELD_TYPE v[AHEAD], uint j, uint first, uint end) {
   float most = HELD_ELEMENT(0u);
   [[unroll]] for (uint e = 1u; e < AHEAD * OWN; ++e) most = LEAST == 1 ? min(most, HELD_ELEMENT(e)) : max(most, HELD_ELEMENT(e));
@@ -233,7 +233,7 @@ void main() {
   [[unroll]] for (uint j = 0u; j < EACH; ++j) meeting[j * LOCAL_SIZE + id] = s[j];
   barrier();
   if (!has_part || member >= EACH) return;
-  const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first members finishes a result
+  const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first invocations of a group finishes a result
   ACCUMULATOR all = meeting[mine];
   for (uint i = 1u; i < TEAM; ++i) all = MERGE(all, meeting[mine + i * TEAMS]);
   STORE(to + member * p.y_stride[3], finished(all));

@@ -1,8 +1,8 @@
 // RoiAlign: for each of height x width cells of a box, the mean (MEAN) or the maximum of bilinear samples.
 //
 // x: [images, channels, rows, columns]; rois: [boxes, 4]; y: [boxes, channels, height, width]. HALF_PIXEL: pixel centers are at 1/2, else
-// at 0 and boxes have a size of at least 1. samples_down, samples_across: samples per axis of a cell; 0: the cell's length, rounded up. An
-// image index out of range counts as 0.
+// at 0 and boxes have a size of at least 1. samples_down, samples_across: number of samples per axis of a cell; 0 means the cell's length,
+// rounded up. An image index out of range counts as 0.
 // One invocation computes one element (or the elements of a word). A dispatch processes most_rows rows of samples from first_row, to keep
 // the loops short.
 //
@@ -28,7 +28,7 @@ float between(float at, uint size, out uint low, out uint high) {
   return low == high ? 0.0 : at - float(low);
 }
 
-// Range of samples of an axis that may be inside `size` elements, with a small margin.
+// Range of the samples on an axis that may be inside `size` elements, with a small margin.
 uvec2 within(float first, float apart, uint count, uint size) {
   if (CLAMP != 0 || !(apart > 0.0)) return uvec2(0u, count);
   const float most = float(count), begin = (-1.0 - first) / apart - 2.0, end = (float(size) - first) / apart + 3.0;

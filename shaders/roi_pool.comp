@@ -1,8 +1,8 @@
 // MaxRoiPool: the maximum of each of height x width cells of boxes [image, left, top, right, bottom], with corners rounded to elements; 0
 // for an empty cell.
 //
-// x: [images, channels, rows, columns]; y: [boxes, channels, height, width]. An image index out of range counts as 0. A dispatch takes the
-// image rows from first_row to end_row; a cell without any of these is -infinity, and the dispatches are combined by maximum.
+// x: [images, channels, rows, columns]; y: [boxes, channels, height, width]. An image index out of range counts as 0. A dispatch reads the
+// image rows from first_row to end_row; a cell without any of these rows is -infinity, and the dispatches are combined by maximum.
 // One invocation computes one element (or the elements of a word). For all devices; selected in cpp/operators/window/image_parts.cpp.
 #version 450
 layout(push_constant) uniform parameter {

@@ -27,7 +27,7 @@ layout(binding = 7) buffer Y { sfp y[]; };
 layout(binding = 8) buffer Keys { sfp keys[]; };
 layout(binding = 9) buffer Values { sfp values[]; };
 
-// Elements `column` and `column` + 1 of a row of x that starts at `from`, rotated by row `table` of the cos/sin tables.
+// Returns elements `column` and `column` + 1 of the row of x that starts at `from`, rotated by row `table` of the cos/sin tables.
 #define TURNED_PAIR(name, x)                                                                                          \
   vec2 name(uint from, uint column, uint table) {                                                                     \
     const uint apart = p.turned / 2u;                                                                                 \

@@ -1,8 +1,8 @@
 // RoPE: rotates the first p.turned elements of each head by cos/sin tables: y1 = cos x1 - sin x2, y2 = cos x2 + sin x1.
 //
-// x, y: [batch, heads, rows, size], any strides except for the last axis. cosines, sines: [table rows, turned / 2]; the table row is the
-// row's own, or with PLACED the position in places, 0 if out of range. INTERLEAVED: pairs are adjacent, otherwise turned / 2 apart. An
-// invocation writes two adjacent elements.
+// x, y: [batch, heads, rows, size], any strides except for the last axis. cosines, sines: [table rows, turned / 2]; row i of batch item b
+// uses table row b * rows + i, or with PLACED the position in places, 0 if out of range. INTERLEAVED: pairs are adjacent; otherwise they
+// are turned / 2 apart. An invocation writes two adjacent elements.
 // For all devices. Selected in cpp/operators/attention/rotary_embedding.cpp.
 #version 450
 #include "include/grid.glsl"

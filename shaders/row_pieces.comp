@@ -1,6 +1,6 @@
-// Packs rows of contiguous elements of UNIT bytes (1 or 2), at any alignment, as rows of whole 16-byte pieces, padded with PAD.
+// Packs rows of contiguous elements of UNIT bytes (1 or 2), at any alignment, into rows of whole 16-byte pieces, padded with PAD.
 //
-// An invocation writes one piece. For gemv_columns and matrix_integers. Selected in cpp/operators/contraction/contraction_pack.cpp and
+// An invocation writes one piece. Used for gemv_columns and matrix_integers. Selected in cpp/operators/contraction/contraction_pack.cpp and
 // matrix_integers.cpp.
 #version 450
 #include "include/grid.glsl"
@@ -10,7 +10,7 @@ layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
 layout(push_constant) uniform parameter {
   uint rows, depth;         // elements per row
   uint x_row;               // row stride in elements
-  uint x_offset, y_offset;  // in elements; in words
+  uint x_offset, y_offset;  // x_offset in elements, y_offset in words
 } p;
 void main() {
   const uint id = grid_invocation();

@@ -1,6 +1,6 @@
 // CumSum and CumProd along one axis: s = STEP(s, v, i), stored before (exclusive) or after each element.
 //
-// Long rows have several parts. TOTALS: only the total of each part; these are scanned in turn (exclusively) and become the CARRY of each
+// Long rows are split into parts. TOTALS stores only the total of each part; an exclusive scan of the totals then gives the CARRY of each
 // part. One invocation walks one part of one row. The lowering defines X_TYPE, LOAD(i), Y_TYPE, STORE(i, v), ACCUMULATOR, START and STEP(s,
 // v, i).
 // For all devices. Selected in cpp/operators/reduction/scan.cpp.

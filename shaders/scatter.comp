@@ -1,9 +1,9 @@
 // ScatterElements, ScatterND: y[the element selected by the indices] = COMBINE(itself, x[id]). Updates with an index out of range are
 // dropped.
 //
-// See include/indexed.glsl for addressing. BITS: of an element. REDUCE 0: an update replaces the element; of several, any one may remain.
-// Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's bits and VALUE. One
-// invocation per update.
+// See include/indexed.glsl for addressing. BITS: size of an element. REDUCE 0: an update replaces the element; if there are several, any of
+// them may remain. Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's bits and
+// VALUE. One invocation per update.
 // For all devices; 64-bit reductions require 64-bit atomics. Selected in cpp/operators/index/indexed.cpp.
 #version 450
 #if BITS == 64 && REDUCE

@@ -1,9 +1,9 @@
 // NonMaxSuppression: walks boxes in the order of their scores and drops those whose IoU with a selected box exceeds the threshold.
 //
-// boxes: [images, count, 4]; scores: [rows, count], sorted; order: int64 [rows, count], the boxes by score. y[row, k]: 1 + the number of
-// the k-th selected box, or 0. A row is an image and a class.
-// Workgroup = one row. For each candidate, 64 invocations compare it with all boxes selected so far. Long rows take several dispatches;
-// chosen[row] is the number selected so far.
+// boxes: [images, count, 4]; scores: [rows, count], sorted; order: int64 [rows, count], the boxes by score. y[row, k]: 1 + the index of the
+// k-th selected box, or 0. There is a row for each image and class.
+// Workgroup = one row. For each candidate, 64 invocations compare it with all boxes selected so far. Long rows need several dispatches;
+// chosen[row] is the number of boxes selected so far.
 //
 // For all devices. Selected in cpp/operators/window/boxes.cpp.
 #version 450
@@ -61,7 +61,7 @@ void main() {
     barrier();
     for (uint k = lane; k < found; k += gl_WorkGroupSize.x)
       if (overlap(corners, box(row / p.classes, y[base + k] - 1u))) overlaps = 1u;
-    barrier();  // all comparisons with selected boxes are done
+    barrier();  // all comparisons with selected boxes have been made
     if (overlaps == 0u) {
       if (lane == 0u) y[base + found] = candidate + 1u;
       ++found;

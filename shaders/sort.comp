@@ -3,7 +3,7 @@
 // STAGE 0: sorts blocks in shared memory, as many per workgroup as fit, and keeps the first `kept` pairs of each.
 // STAGE 1: exchanges pairs a stride apart in global memory, mirrored within their group with `mirror`.
 // STAGE 2: all strides within a block, in shared memory.
-// STAGE 3: for short rows, each element counts the elements before it, which is its position; no barrier is needed.
+// STAGE 3: for short rows; each element counts the elements that precede it, which gives its position, without barriers.
 // FROM_X: stages 0 and 3 compute keys from strided rows of x; otherwise stage 0 reads pairs.
 // A key is an element's bits in ascending order, one word or (BITS 64) two, inverted for descending order. NaN is larger than any number,
 // and -0 equals 0.
@@ -44,9 +44,9 @@ layout(binding = 3) buffer YI { uint y_indices[]; };
 layout(push_constant) uniform parameter {
   uint rows;
 #if STAGE == 0
-  uint count, blocks;  // pairs and blocks per row
-  uint block;          // pairs per block, a power of two
-  uint kept, pitch;    // pairs kept per block; pairs per output row
+  uint count, blocks;  // number of pairs and blocks per row
+  uint block;          // number of pairs per block, a power of two
+  uint kept, pitch;    // number of pairs kept per block; number of pairs per output row
 #if FROM_X
   uint inner;          // stride between the elements of a row
   uint x_offset;
@@ -54,7 +54,7 @@ layout(push_constant) uniform parameter {
 #elif STAGE == 3
   uint count, kept, inner, x_offset;
 #elif STAGE == 1
-  uint pitch;          // pairs per row, a power of two
+  uint pitch;          // number of pairs per row, a power of two
   uint stride, mirror;
 #else
   uint pitch;

@@ -4,10 +4,10 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;
-  uint size;    // elements per row of y
-  uint pitch;   // indices per row of `order`
+  uint size;    // number of elements per row of y
+  uint pitch;   // number of indices per row of `order`
 #if !POSITIONS
-  uint x_size;  // elements per row of x
+  uint x_size;  // number of elements per row of x
   uint x_offset;
 #endif
   uint y_offset;

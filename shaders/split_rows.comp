@@ -2,7 +2,7 @@
 //
 // x: float [rows, depth], any strides; X_VEC4: aligned vec4s. y: per row, hi [depth / 8] and lo [depth / 8] in vec8s of fp16, then one vec8
 // whose first word is the exponent of the row's scale. If fp16 cannot represent the row, because its range is too large or a value is not
-// finite, this word is NOT_SPLIT and the float32 values are in place of hi and lo. Zeros past the depth.
+// finite, this word is NOT_SPLIT and the row contains the float32 values instead of hi and lo. Elements past the depth are zero.
 // Workgroup = one row: reduce the largest and the smallest magnitude; scale, split and store.
 //
 // For devices that run product_halves. Selected in cpp/operators/contraction/matrix_product.cpp.
@@ -18,14 +18,14 @@ layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
 layout(push_constant) uniform parameter {
   uint rows, depth;
-  uint x_stride_row, x_stride_column;  // in elements
+  uint x_stride_row, x_stride_column;  // strides in elements
   uint x_offset, y_offset;
 } p;
 
 const uint kInfinity = 0x7f800000u;
 const uint kLargest = 14u;        // exponent of the row's largest magnitude after scaling
-const uint kApart = 28u;          // max exponent range of a row whose hi parts are all normal
-const uint kLeastExponent = 32u;  // of the largest magnitude; below it, small elements may be subnormal and flushed
+const uint kApart = 28u;          // maximum exponent range of a row whose hi parts are all normal
+const uint kLeastExponent = 32u;  // minimum exponent of the largest magnitude; below it, small elements may be subnormal and flushed
 const uint NOT_SPLIT = 0x80000000u;
 
 shared uint largest, least;  // bits of the largest and of the smallest nonzero magnitude

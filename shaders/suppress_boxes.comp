@@ -21,10 +21,10 @@ layout(binding = 3) coherent buffer Y { uint y[]; };
 layout(binding = 4) coherent buffer L { uint lowered[]; };  // scores of the slots, as float bits
 layout(binding = 5) writeonly buffer F { uint image_first[]; };  // first slot of the image, per slot
 layout(binding = 6) writeonly buffer C { uint class_first[]; };  // first slot of the class, per slot
-layout(binding = 7) buffer N { uint counts[]; };    // per workgroup: rows of the image; candidates, with selected boxes
+layout(binding = 7) buffer N { uint counts[]; };    // per workgroup: rows of the image; candidates and selected boxes
 layout(binding = 8) coherent buffer H { uint holes[]; };
 layout(push_constant) uniform parameter {
-  uint rows, labels;       // labels: classes without the background
+  uint rows, labels;       // labels: number of classes without the background
   uint rounds, first, end;
   float threshold, least;  // scores must exceed `threshold`; boxes whose scores fall below `least` are dropped
   float overlap, sigma;
@@ -76,7 +76,7 @@ uint end_of_image(uint row) {
   return p.rows;
 }
 
-// Number of set lanes before this lane, and in all.
+// Returns how many lanes before this one are set, and in `count` how many are set in all.
 uint place_among(bool is_set, out uint count) {
   if (lane < 2u) flags[lane] = 0u;
   barrier();
@@ -89,7 +89,7 @@ uint place_among(bool is_set, out uint count) {
   return uint(lane < 32u ? bitCount(low & bit - 1u) : bitCount(low) + bitCount(high & bit - 1u));
 }
 
-// Compacts the candidates: the rows whose scores exceed the threshold, in order.
+// Collects the candidates, the rows whose scores exceed the threshold, in order.
 uint collected(uint row, uint rows, uint label) {
   uint end = 0u;
   for (uint from = 0u; from < rows; from += LANES) {
@@ -124,7 +124,7 @@ uint best(uint first, uint end) {
   }
   barrier();
   place = places[0];
-  barrier();  // wait until all lanes have read it
+  barrier();  // wait until all lanes have read the slot
   return place;
 }
 
@@ -152,8 +152,8 @@ uint lowered_behind(uint chosen, uint end) {
   return count;
 }
 
-// Compacts the slots as a sequential loop would that replaces each dropped candidate with the last one and then checks that: empty slots,
-// in ascending order, are filled from the slots past the new end, in descending order.
+// Compacts the slots in the order of a sequential loop that replaces each dropped candidate with the last one and then checks that one:
+// empty slots, in ascending order, are filled from the slots past the new end, in descending order.
 void close_holes(uint first, uint end, uint new_end) {
   uint found = 0u, filled = 0u, count;
   for (uint from = first; from < new_end; from += LANES) {

@@ -1,7 +1,7 @@
 // TensorScatter: writes the rows of an update to a cache, from the row given for each batch item.
 //
-// x: [images, middle, rows, inner], strides in pieces. y: [images, middle, size, inner]. firsts: int64 [images]. BITS: of a piece as moved;
-// ELEMENT_BITS: of the tensors' elements. CIRCULAR: row numbers are modulo the size; otherwise rows past the end are dropped.
+// x: [images, middle, rows, inner], strides in pieces. y: [images, middle, size, inner]. firsts: int64 [images]. BITS: size of a piece;
+// ELEMENT_BITS: size of the tensors' elements. CIRCULAR: row indices are modulo the size; otherwise rows past the end are dropped.
 // One invocation copies one piece. For all devices; selected in cpp/operators/index/tensor_scatter.cpp.
 #version 450
 #include "include/grid.glsl"
@@ -20,7 +20,7 @@ layout(binding = 2) readonly buffer Firsts { ivec2 firsts[]; };
 #endif
 
 #if CIRCULAR
-// Remainder of a non-negative int64 by the size: first of the high word, then bit by bit of the low word.
+// Remainder of a non-negative int64 divided by the size: first of the high word, then bit by bit of the low word.
 uint remainder_of(uvec2 number) {
   if (number.y == 0u) return number.x % p.size;
   uint rest = number.y % p.size;

@@ -1,7 +1,7 @@
 // Transposes matrices: rows are contiguous in the target, columns in the source.
 //
-// BITS: of an element, which is SCALE of the tensor's. LANES: elements per load and store; sizes, strides and offsets are multiples of it
-// and counted in it, except for the matrices' sizes. BATCH: axes around the matrices.
+// BITS: size of an element, which is SCALE elements of the tensor. LANES: number of elements per load and store; all strides, offsets and
+// sizes except those of the matrices are counted in units of LANES elements. BATCH: axes around the matrices.
 // Workgroup = a tile of TILE_ROWS x TILE_COLUMNS elements, through shared memory (LANES: pairs of 16 bits, or single elements of 32 or 64).
 // IN_REGISTERS: 4 x 4 blocks of 8 to 32 bits, one per invocation.
 //
@@ -23,10 +23,10 @@ layout(local_size_x = WORKGROUP) in;
 layout(binding = 0) readonly buffer X { VECTOR x[]; };
 layout(binding = 1) writeonly buffer Y { VECTOR y[]; };
 layout(push_constant) uniform parameter {
-  uint tiles, tile_rows, tile_columns;  // of all matrices; row and column tiles per matrix
-  uint rows, columns;                   // of the target
-  int x_stride;                         // column stride
-  uint y_stride;                        // row stride
+  uint tiles, tile_rows, tile_columns;  // tiles: number for all matrices; row and column tiles per matrix
+  uint rows, columns;                   // size of the target matrix
+  int x_stride;                         // stride between columns
+  uint y_stride;                        // stride between rows
   uint size[BATCH];
   int x_batch[BATCH];
   uint y_batch[BATCH];
@@ -83,7 +83,7 @@ void main() {
   const uint row = first_row + thread % kRows, column = first_column + thread / kRows;
   if (row < rows && column < columns) move(from, target, row, column);
 #else
-  const uint step = gl_WorkGroupSize.x / kRows;  // columns loaded at once
+  const uint step = gl_WorkGroupSize.x / kRows;  // number of columns loaded at once
   VECTOR held[TILE_COLUMNS / step];
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) {
     const uint row = min(first_row + thread % kRows, rows - 1u);
@@ -93,7 +93,7 @@ void main() {
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) tile[(thread / kRows + k * step) * kPitch + thread % kRows] = held[k];
   barrier();
 
-  const uint down = gl_WorkGroupSize.x / kColumns;  // rows stored at once
+  const uint down = gl_WorkGroupSize.x / kColumns;  // number of rows stored at once
   const uint across = thread % kColumns, column = first_column + across;
   if (column >= columns) return;
   for (uint k = 0u; k < kRows / down; ++k) {

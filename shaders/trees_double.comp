@@ -1,4 +1,4 @@
-// Decision trees in double, with thresholds and weights of two words: see trees.comp and include/trees.glsl.
+// Decision trees in double, with thresholds and weights that have two words: see trees.comp and include/trees.glsl.
 //
 // Requires shaderFloat64. Selected in cpp/operators/ml/trees.cpp.
 #version 450

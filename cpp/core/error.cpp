@@ -42,7 +42,7 @@ std::vector<std::string> placed_items(const std::string& place, std::vector<std:
   return items;
 }
 
-// The last UTF-8 character boundary at or before `end`; `end` itself if the text is not UTF-8.
+// Returns the last UTF-8 character boundary at or before `end`; `end` itself if the text is not UTF-8.
 size_t character_before(const std::string& text, size_t end) {
   constexpr size_t kMostBytes = 4;
   for (size_t back = 0; back < kMostBytes && back <= end; ++back)

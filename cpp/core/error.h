@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Shortens a text to at most 16 KiB: keeps the beginning and the end and notes how much was removed. Names and values in messages may come
+// Shortens the text to at most 16 KiB: keeps its beginning and end, and notes how much was removed. Names and values in messages may come
 // from a file and be arbitrarily long.
 std::string bounded(std::string text);
 
@@ -31,7 +31,7 @@ class DeviceLostError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-// Out of memory. The text names the number of bytes, their purpose and the heap's budget.
+// Out of memory. The message gives the number of bytes, their purpose and the heap's budget.
 class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
@@ -85,7 +85,7 @@ class TimeoutError : public Error {
   bool transient;
 };
 
-// The caller's output buffer is too small; `shape` is the actual output shape.
+// The caller's output buffer is too small; `shape` is the shape that the output needs.
 class OutputSizeError : public Error {
  public:
   OutputSizeError(std::string output, std::vector<int64_t> shape, uint64_t bytes, uint64_t given_bytes);
@@ -94,8 +94,8 @@ class OutputSizeError : public Error {
   std::vector<int64_t> shape;
 };
 
-// A call in the wrong state (use after close, recording into a committed list, two threads in one table); `rule` is the violated graph rule
-// ("B2.12"), or empty.
+// A call in the wrong state (use after close, recording into a committed list, two threads using one table); `rule` is the violated graph
+// rule ("B2.12"), or empty.
 class StateError : public Error {
  public:
   explicit StateError(const std::string& message, std::string rule = {});
@@ -128,7 +128,7 @@ class IndexRangeError : public Error {
   struct Place {
     std::string node, value;       // value: the tensor of indices
     int64_t index = 0;             // first out-of-range index
-    std::vector<int64_t> element;  // its position in `value`
+    std::vector<int64_t> element;  // its index in `value`
     uint64_t count = 0;            // number of out-of-range indices
   };
   IndexRangeError(const std::string& message, Place first) : Error(message), place(std::move(first)) {}

@@ -7,8 +7,8 @@ namespace pumice {
 
 // Whether PUMICE_FAULT selects this fault (for the whole process):
 //   "stale": memory of temporary tensors is reused too early
-//   "order": a step runs before its producer, like a missing barrier
-//   "race": the same in recordings only; a copy after each step hides it
+//   "order": a step runs before its producer, as if a barrier were missing
+//   "race": like "order", but in recordings only; a copy after each step hides it
 //   "in place": a convolution overwrites its own input
 //   "steps": runs the steps of the previous shapes
 //   "push": uses the push constants of the previous shapes

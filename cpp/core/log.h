@@ -13,6 +13,6 @@ enum class LogLevel : int { debug = 10, info = 20, warning = 30, error = 40 };
 // Thread-safe. Drops the oldest message if more than 1,000 are queued.
 void log(LogLevel level, std::string message);
 std::vector<std::pair<LogLevel, std::string>> take_log();
-bool has_log();  // cheap
+bool has_log();  // whether messages are queued; cheap
 
 }  // namespace pumice

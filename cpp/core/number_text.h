@@ -10,7 +10,7 @@ namespace pumice {
 // Formats like printf with %.<digits>g and %.<digits>e in the C locale.
 std::string general_text(double value, int digits = 6);
 std::string scientific_text(double value, int digits);
-// general_text() of a finite number, always with a point or an exponent so that it reads as a float.
+// general_text() of a finite number, always with a decimal point or an exponent so that it reads as a float.
 std::string real_text(double value, int digits);
 // Returns nullopt if the text is not exactly one number.
 std::optional<double> parsed_number(std::string_view text);

@@ -20,7 +20,7 @@ struct Block {
   size_t bytes;
 };
 
-// Free blocks, the oldest first.
+// Free blocks, oldest first.
 struct Kept {
   std::mutex mutex;
   std::vector<Block> blocks;

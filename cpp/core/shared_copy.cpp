@@ -21,11 +21,11 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostThreads = 8;                 // including the caller; 8 saturate memory bandwidth
+constexpr size_t kMostThreads = 8;                 // maximum, including the caller; 8 saturate memory bandwidth
 constexpr size_t kLeastShared = size_t{1} << 20;   // smaller copies finish before the other threads wake up
 constexpr size_t kSmallBlock = size_t{256} << 10;  // 50 us on one thread
 constexpr size_t kLargeBlock = size_t{2} << 20;    // a huge page, so that one thread does its first touch
-constexpr size_t kManyBytes = size_t{16} << 20;    // use large blocks from here on: each thread still gets at least one
+constexpr size_t kManyBytes = size_t{16} << 20;    // copies of this size or more use large blocks: each thread still gets at least one
 
 // Non-temporal stores fill whole write-combining lines and avoid reading the destination.
 void copy_streaming(std::byte* target, const std::byte* source, size_t bytes) {
@@ -88,7 +88,7 @@ class CopyThreads {
           name_thread("pumice copy");
           work();
         }).detach();
-    } catch (const std::system_error&) {  // run with fewer threads; the caller always copies
+    } catch (const std::system_error&) {  // run with fewer threads, since the caller always copies
     }
   }
   [[noreturn]] void work();

@@ -28,7 +28,7 @@ class SharedCopy {
 
   void allow(size_t bytes);            // permits copying the first `bytes` bytes; never decreases
   bool is_copied(size_t bytes) const;  // whether the first `bytes` bytes have been copied
-  void copy_until(size_t bytes);       // helps copying until they are; they must have been allowed
+  void copy_until(size_t bytes);       // helps copying until the first `bytes` bytes are copied; they must be allowed
 
   struct State;
 

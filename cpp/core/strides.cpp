@@ -137,7 +137,7 @@ int64_t element_count(const Shape& shape, size_t first, size_t end) {
 }
 
 Strides packed_strides(const Shape& shape) {
-  const bool empty = is_empty(shape);  // no element is accessed: any strides will do
+  const bool empty = is_empty(shape);  // no element is accessed, so any strides are valid
   Strides strides(shape.size());
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {

@@ -10,7 +10,7 @@
 namespace pumice {
 
 using Shape = std::vector<int64_t>;
-using Strides = std::vector<int64_t>;  // in elements, >= 0; 0 broadcasts
+using Strides = std::vector<int64_t>;  // strides in elements, >= 0; 0 broadcasts
 
 inline constexpr int kMaxRank = 8;
 inline constexpr int64_t kMaxElements = 0xffffffff;
@@ -19,7 +19,7 @@ inline constexpr int64_t kMaxElements = 0xffffffff;
 int64_t checked_mul(int64_t a, int64_t b, std::string_view what);
 int64_t checked_add(int64_t a, int64_t b, std::string_view what);
 
-// Checks rule R8: rank, sizes and element count of a shape; one non-negative stride per axis. Throws GraphError.
+// Checks rule R8: rank, sizes and element count of a shape; one non-negative stride per axis. Throws GraphError if the rule is violated.
 void check_shape(const Shape& shape);
 void check_strides(const Shape& shape, const Strides& strides);
 
@@ -27,29 +27,30 @@ void check_strides(const Shape& shape, const Strides& strides);
 int checked_axis(int axis, int rank, std::string_view what);
 
 std::string to_string(const Shape& shape);                            // "[1, 3, 224, 224]"
-int64_t element_count(const Shape& shape);                            // 1 for rank 0; checked
-int64_t element_count(const Shape& shape, size_t first, size_t end);  // product of axes first .. end - 1
+int64_t element_count(const Shape& shape);                            // 1 for rank 0; checked for overflow
+int64_t element_count(const Shape& shape, size_t first, size_t end);  // product of the sizes of axes first .. end - 1
 Strides packed_strides(const Shape& shape);
-// Whether strides are row-major without gaps. Ignores the strides of axes of size 1, and all strides if a size is 0.
+// Whether strides are row-major without gaps. Ignores the strides of axes of size 1, and all strides if any size is 0.
 bool is_packed(const Shape& shape, const Strides& strides);
-// Span in elements from element 0 through the last one; 0 if a size is 0.
+// Number of elements in memory from element 0 through the last one; 0 if any size is 0.
 int64_t reached_elements(const Shape& shape, const Strides& strides);
 // Whether two indices address the same element. Returns true without a check if strides interleave over more than 2**26 elements.
 bool overlaps(const Shape& shape, const Strides& strides);
-// The shape stored in memory: axes of stride 0 have size 1.
+// The shape as stored in memory: axes with stride 0 have size 1.
 Shape physical_shape(const Shape& shape, const Strides& strides);
 
-// Strides that broadcast `shape` to `target` (NumPy rules). Throws GraphError with both shapes.
+// Strides that broadcast `shape` to `target` (NumPy rules). Throws GraphError with both shapes if it does not broadcast.
 Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target);
 Shape broadcast_shape(const Shape& a, const Shape& b);
 // Strides that view `shape` as `target` in row-major order; nullopt if a copy is needed. Element counts must be equal.
 std::optional<Strides> reshaped_strides(const Shape& shape, const Strides& strides, const Shape& target);
 
-// Strides of a named layout: a permutation of letters of NCDHW ("NHWC"), or of letters starting at 'a' that name the axes in logical order
-// ("acb"). Sizes are in logical order. Axes marked in `broadcast` have size 1 in memory and stride 0.
+// Strides of a named layout: a permutation of letters from NCDHW ("NHWC"), or of letters starting at 'a' that name the axes in logical
+// order ("acb"). Sizes are in logical order. Axes marked in `broadcast` have size 1 in memory and stride 0.
 Strides layout_strides(const Shape& shape, std::string_view layout, const std::vector<bool>& broadcast = {});
-// Inverse of layout_strides(): returns the name of the gapless layout with these strides, or nullopt. Axes of stride 0 count as broadcast.
-// Axes are named NCW, NCHW or NCDHW for ranks 3, 4 and 5, else by letters starting at 'a'. Prefers row-major if several layouts match.
+// Inverse of layout_strides(). Returns the name of the gapless layout with these strides, or nullopt. Axes with stride 0 count as
+// broadcast. Axes are named NCW, NCHW or NCDHW for ranks 3, 4 and 5, else by letters starting at 'a'. Prefers row-major if several layouts
+// match.
 std::optional<std::string> layout_name(const Shape& shape, const Strides& strides);
 // Strides with the same memory order, the row pitch padded to a multiple of `multiple` elements.
 Strides padded_strides(const Shape& shape, const Strides& strides, int64_t multiple);

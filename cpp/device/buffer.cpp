@@ -16,8 +16,8 @@ struct Buffer::State {
   Allocation allocation;
   std::shared_ptr<const void> owner;  // keeps imported host memory, or the import of shared memory, alive
   std::optional<Mapping> mapping;     // shared memory only
-  std::atomic<bool> closed{true};     // false once construction is complete
-  std::atomic<uint32_t> uses{0};      // the buffer itself holds one until it is closed
+  std::atomic<bool> closed{true};     // false after construction
+  std::atomic<uint32_t> uses{0};      // one use is held by the buffer itself until it is closed
   bool mapped = false, sync_read = false, sync_write = false;
 
   using Allocate = std::function<Allocation(const VkMemoryRequirements&, VkBuffer)>;
@@ -70,7 +70,7 @@ std::shared_ptr<Buffer> Buffer::State::unplaced(std::shared_ptr<Context> context
   return made;
 }
 
-// Sets the handle and binds memory from `allocate` to it. On failure, frees both.
+// Sets the handle and binds memory from `allocate` to it. On failure, frees the handle and the memory.
 void Buffer::State::place(Buffer& made, VkBuffer handle, const Allocate& allocate) {
   auto& owner = state_of(*made.context_);
   auto& vk = *owner.vk;

@@ -23,8 +23,8 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // Allocates a buffer with undefined content. Zero bytes is legal and allocates nothing. Throws OutOfMemoryError.
   static std::shared_ptr<Buffer> create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap = Heap::default_);
   // Imports host memory as a buffer without a copy: `bytes` bytes at `address`, which must be a multiple of
-  // limit("minImportedHostPointerAlignment"). The host may write to all of its pages. `owner` keeps the memory alive until the work in
-  // flight at close() has finished. Throws UnsupportedError naming the missing feature (the extension, the alignment).
+  // limit("minImportedHostPointerAlignment"). The host must be able to write to all of its pages. `owner` keeps the memory alive until the
+  // work in flight at close() has finished. Throws UnsupportedError naming the missing feature (the extension, the alignment).
   static std::shared_ptr<Buffer> import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
                                              std::shared_ptr<const void> owner);
   // Allocates dedicated device memory that another API on the same GPU (e.g. CUDA) can import by file descriptor. Throws UnsupportedError
@@ -49,14 +49,14 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   uint64_t id() const { return id_; }  // never reused in this process
 
   bool mappable() const;                             // always for upload and readback; for default if memory is unified
-  Store store() const;                               // fastest way for the host to write a mappable buffer
+  Store store() const;                               // the fastest kind of store for the host to write a mappable buffer
   std::byte* map();                                  // maps the whole buffer; repeated calls return the same pointer
   std::byte* host_bytes() const;                     // like map(), without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
   void count_view(int change) { views_ += change; }  // number of live views of the mapped bytes
   int views() const { return views_; }
   bool mapped() const;
-  void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // begins host access; StateError if not mapped
+  void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // begins host access; throws StateError if not mapped
   void sync_end();
 
   // A shared buffer as seen by the other API: its address and that API's device index.
@@ -64,13 +64,13 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
     uint64_t address = 0;
     int device = 0;
   };
-  int export_memory() const;         // returns a new file descriptor, owned by the caller. StateError if the buffer is not shared
+  int export_memory() const;         // returns a new file descriptor, owned by the caller; throws StateError if the buffer is not shared
   uint64_t allocated_bytes() const;  // allocation size of a shared buffer, which the importer must pass
   // Records the other API's mapping, once. `owner` keeps the import alive until the work in flight at close() has finished.
   void set_mapping(const Mapping& mapping, std::shared_ptr<const void> owner);
   const std::optional<Mapping>& mapping() const;
 
-  // Identity of the underlying memory for hazard tracking: aliasing buffers have the same memory() and overlapping ranges.
+  // Identity of the underlying memory for hazard tracking: aliasing buffers return the same memory(), and their ranges overlap.
   uint64_t memory() const;
   uint64_t memory_offset() const;
   VkBuffer_T* handle() const;
@@ -105,7 +105,7 @@ struct BufferPiece {
 };
 
 // Copy host bytes to and from device-visible memory, multithreaded if large. All other code goes through the transfers below. `mapped` must
-// have no work in flight; `store` is that of its buffer.
+// have no work in flight; `store` is its buffer's store().
 void copy_in(std::byte* mapped, std::span<const std::byte> source, Store store = Store::cached);
 void copy_out(const std::byte* mapped, std::span<std::byte> target);
 

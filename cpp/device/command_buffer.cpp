@@ -14,7 +14,7 @@ constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_R
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
 constexpr size_t kCopiesPerCommand = 4096;
-constexpr uint32_t kFewSets = 4;  // a list with at most this many dispatches passes its pool and commands on for reuse
+constexpr uint32_t kFewSets = 4;  // maximum number of dispatches for which a list passes its pool and commands on for reuse
 
 // The pipeline stages that read the counts and predicates of guarded dispatches.
 VkPipelineStageFlags guard_stages(const DeviceTable& vk) {
@@ -128,7 +128,7 @@ void CommandBuffer::begin() {
 
 void CommandBuffer::barrier(bool guards) {
   auto& vk = context_->vk();
-  // Names only the stages involved: on an H200 a dispatch takes 1.9 us with this barrier, 4.4 us with an all-commands barrier.
+  // Names only the stages involved: on an H200 a dispatch takes 1.9 us with this barrier and 4.4 us with an all-commands barrier.
   constexpr VkAccessFlags kShader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT;
   const VkPipelineStageFlags before = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stages(vk) : 0u);
   const VkPipelineStageFlags after = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards ? guard_stages(vk) : 0u);
@@ -160,7 +160,8 @@ void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
   std::vector<VkDescriptorBufferInfo> buffer_infos;
   std::vector<VkDescriptorImageInfo> image_infos;
   std::vector<VkWriteDescriptorSet> writes;
-  buffer_infos.reserve(buffers), image_infos.reserve(images), writes.reserve(buffers + images);  // writes point into the first two
+  buffer_infos.reserve(buffers), image_infos.reserve(images),
+      writes.reserve(buffers + images);  // elements of `writes` point into the first two
   auto set = sets_.begin();
   for (const DescriptorUse& use : uses) {
     const auto& bindings = use.pipeline->bindings();

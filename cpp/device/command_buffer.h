@@ -22,7 +22,7 @@ namespace pumice {
 // Resource counts of a command buffer, known before recording so that each Vulkan pool is created once at its exact size.
 struct CommandBufferSizes {
   uint32_t sets = 0;
-  std::array<uint32_t, kDescriptorKinds> descriptors{};  // per kind
+  std::array<uint32_t, kDescriptorKinds> descriptors{};  // number of descriptors of each kind
   uint32_t timestamps = 0;
   bool guards = false;       // some dispatches run conditionally on a value in memory
   bool host_resets = false;  // reset_timestamps() is called before each submission, if the device supports host query reset
@@ -47,7 +47,7 @@ class CommandBuffer {
   // Allocates and writes the descriptor sets of all later dispatches, in order. Batched into two Vulkan calls, which is much faster than
   // two per dispatch.
   void describe(std::span<const DescriptorUse> uses);
-  void barrier(bool guards);  // compute -> compute, and optionally to the guards of later dispatches
+  void barrier(bool guards);  // compute -> compute; `guards` also covers the guards of later dispatches
   // Records a dispatch with the next descriptor set from describe().
   void dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
   // Like dispatch(), with three group counts read from memory. Zeros mean no workgroups.
@@ -55,11 +55,11 @@ class CommandBuffer {
   // Dispatches until end_guard() run only if the word is non-zero; it must not change in between. Requires conditionalRendering.
   void begin_guard(const BufferRange& word);
   void end_guard();
-  // Copy a range to consecutive pieces of a buffer, and back, as transfer commands.
+  // Copy a range to consecutive pieces of a buffer, or pieces to a range, as transfer commands.
   void scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces);
   void gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target);
-  void fill(const BufferRange& target, uint32_t word);        // range: a multiple of 4 bytes
-  void copy(const BufferRange& source, const Image& target);  // the whole image, packed
+  void fill(const BufferRange& target, uint32_t word);        // the range must be a multiple of 4 bytes
+  void copy(const BufferRange& source, const Image& target);  // copies the whole image, packed
   void copy(const Image& source, const BufferRange& target);
   void make_usable(const Image& image);  // transitions a new image to the general layout; its content is undefined
   void timestamp(uint32_t index);
@@ -80,7 +80,7 @@ class CommandBuffer {
  private:
   void make_commands();
   void bind(const Pipeline& pipeline, std::span<const std::byte> push);
-  void note_use(const Buffer& buffer);  // buffer: may be written by the device
+  void note_use(const Buffer& buffer);  // records that the device may write to the buffer
 
   std::shared_ptr<Context> context_;
   VkCommandPool_T* pool_ = nullptr;
@@ -92,7 +92,7 @@ class CommandBuffer {
   bool host_resets_ = false;
   bool host_sees_ = false;                // whether host-visible memory is used
   bool is_small_ = false;                 // few descriptors, no timestamps: pool and commands can be reused
-  std::vector<VkDescriptorSet_T*> sets_;  // only for dispatches with descriptors
+  std::vector<VkDescriptorSet_T*> sets_;  // descriptor sets, only for dispatches with descriptors
   size_t next_set_ = 0;
   const Pipeline* bound_ = nullptr;
   std::shared_ptr<const void> kept_;

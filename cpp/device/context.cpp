@@ -64,7 +64,7 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
   auto extensions = device_extensions(vk.physical);
   check_masked(info, extensions, masked);
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
-  // A validation layer older than an extension reports errors wherever it is used.
+  // A validation layer that is older than an extension reports errors for every use of it.
   for (const auto& [name, first] : {std::pair{VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 3, 255)},
                                     {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 4, 312)}})
     if (instance().validation && instance().layer_version < first) extensions.erase(name);
@@ -243,7 +243,7 @@ DeviceTable& Context::vk() {
 
 uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check) {
   const std::lock_guard lock(state_->submit_mutex);
-  ContextState& state = state_of(*this);  // only under the lock: close() waits for everything submitted before it
+  ContextState& state = state_of(*this);  // checked only under the lock: close() waits for everything submitted before it
   if (check) check();
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
   SubmissionOrder* const order = submission_order_of(*this);
@@ -267,7 +267,7 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   }
   state.begun[id % state.begun.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
   if (id >= state.losing_at) {
-    state.vk->vkQueueWaitIdle(state.vk->queue);  // the device is not really lost, and memory that it uses is about to be freed
+    state.vk->vkQueueWaitIdle(state.vk->queue);  // the device is not really lost, and the memory that it still uses is about to be freed
     state.check_alive(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
   }
   state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");

@@ -51,21 +51,21 @@ class Context : public std::enable_shared_from_this<Context> {
   // Seconds without progress after which close(), the destructor and process exit abandon the context: PUMICE_ABANDON_SECONDS (default 30)
   // plus the longest execution waited for so far.
   double patience_seconds() const;
-  // Waits until execution `id` has finished. Returns false if it did not and the context was abandoned. Without `interrupted`, Ctrl-C also
-  // abandons the context.
+  // Waits until execution `id` has finished. Returns false if it never finished and the context was abandoned. Without `interrupted`,
+  // Ctrl-C also abandons the context.
   bool finish(uint64_t id, const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
 
-  const DeviceInfo& info() const;     // enabled features (masked ones are false) and limits as masked
+  const DeviceInfo& info() const;     // enabled features, and limits; both as masked
   const std::string& choice() const;  // why this device was chosen: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
-  QuirkSet assumed_quirks() const;  // from the quirk table and the options
+  QuirkSet assumed_quirks() const;  // quirks from the quirk table and the options
 
   // Submits command buffers as one batch and returns its timeline value. The caller keeps resources alive until it has finished. `check`
-  // may throw to cancel. Resources that it finds open are not freed by a concurrent close() before the batch has finished.
+  // may throw to cancel. Resources that are open during `check` are not freed by a concurrent close() before the batch has finished.
   uint64_t submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check = {});
-  uint64_t completed();                        // id of the last finished execution. Throws StateError in a forked child; DeviceLostError
-  bool in_flight(uint64_t id) const noexcept;  // whether the device may still be executing it
+  uint64_t completed();  // id of the last finished execution. Throws StateError in a forked child, DeviceLostError if the device is lost
+  bool in_flight(uint64_t id) const noexcept;  // whether the device may still be executing this submission
   uint64_t submitted() const;
   // Waits until execution `id` has finished. `interrupted` is called about every 50 ms without locks held and may throw. Throws
   // TimeoutError, DeviceLostError. On a GPU it polls, then blocks; on a CPU driver it blocks.
@@ -85,7 +85,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // DeviceLostError after device loss.
   DeviceTable& vk();
 
-  ContextState& state() const { return *state_; }  // for the device layer
+  ContextState& state() const { return *state_; }  // used by the device layer only
 
  private:
   Context();

@@ -24,7 +24,7 @@ uint32_t ContextState::memory_type(Heap heap, uint32_t allowed) const {
   constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
                                   kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   const bool discrete = info.kind == DeviceKind::discrete;
-  // Required flags, then preferred (+) and avoided (-) ones, in order of priority.
+  // Required memory flags, then preferred (+) and avoided (-) flags in order of priority.
   struct Wish {
     VkMemoryPropertyFlags required, wanted, avoided;
   };
@@ -47,7 +47,7 @@ uint32_t ContextState::memory_type(Heap heap, uint32_t allowed) const {
 void ContextState::retire(Retired objects) {
   uint64_t id = 0;
   {
-    const std::lock_guard lock(submit_mutex);  // `submitted` then includes every submission whose check found the objects open
+    const std::lock_guard lock(submit_mutex);  // `submitted` then includes every submission that found the objects open in its check
     id = submitted.load();
   }
   retire_after(id, std::move(objects));
@@ -104,8 +104,8 @@ void ContextState::check_alive(VkResult result, const char* call) {
   check(result, call);
 }
 
-// Read at every submission, so it uses the coarse clock (resolution of some ms), which avoids reading the TSC. The measured times are
-// seconds.
+// Called at every submission, so it uses the coarse clock, which avoids reading the TSC. Its resolution of a few ms suffices: the measured
+// times are seconds.
 int64_t wait_clock_nanoseconds() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -122,7 +122,7 @@ void ContextState::abandon(const std::string& why) {
 }
 
 void ContextState::note_duration(uint64_t id) {
-  if (submitted.load(std::memory_order_relaxed) - id >= begun.size()) return;  // its slot has been overwritten
+  if (submitted.load(std::memory_order_relaxed) - id >= begun.size()) return;  // the id's slot has been overwritten
   const double seconds = static_cast<double>(wait_clock_nanoseconds() - begun[id % begun.size()].load(std::memory_order_relaxed)) * 1e-9;
   double known = longest_seconds.load();
   while (known < seconds && !longest_seconds.compare_exchange_weak(known, seconds)) {

@@ -43,8 +43,9 @@ struct Retired {
   VkDescriptorPool descriptors = VK_NULL_HANDLE;
   VkCommandPool commands = VK_NULL_HANDLE;
   VkSemaphore semaphore = VK_NULL_HANDLE;
-  VkCommandBuffer used_again = VK_NULL_HANDLE;  // from `commands`; set if the next command buffer may reuse both
-  std::shared_ptr<const void> owner = {};       // keeps imported host memory or the resources of a command buffer alive
+  VkCommandBuffer used_again =
+      VK_NULL_HANDLE;                      // a buffer from `commands`; set if the next command buffer may reuse the pool and the buffer
+  std::shared_ptr<const void> owner = {};  // keeps imported host memory or the resources of a command buffer alive
 };
 
 struct ContextState {
@@ -70,16 +71,17 @@ struct ContextState {
   std::mutex mutex;  // guards the members below, up to the counts
   std::vector<Retired> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
-  std::vector<std::pair<VkCommandPool, VkCommandBuffer>> idle_commands;  // of transfers: creating them takes longer than recording
-  std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;         // by address: device/host_memory.h
-  std::map<uint64_t, std::weak_ptr<Buffer>> shared_memory;               // by address in the other API
-  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;            // shared, since devices limit the number of samplers
+  std::vector<std::pair<VkCommandPool, VkCommandBuffer>>
+      idle_commands;  // command buffers for transfers; creating them takes longer than recording them
+  std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;  // buffers by host address, see device/host_memory.h
+  std::map<uint64_t, std::weak_ptr<Buffer>> shared_memory;        // buffers by address in the other API
+  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;     // shared, since devices limit the number of samplers
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;
   bool is_left_alone() const { return forked() || abandoned; }
-  void retire(Retired objects);                     // sets the id to the last submission
-  void retire_after(uint64_t id, Retired objects);  // id: last execution that uses them
+  void retire(Retired objects);                     // retires the objects after the last submission
+  void retire_after(uint64_t id, Retired objects);  // id: the last execution that uses them
   void collect(bool all);
   std::pair<VkCommandPool, VkCommandBuffer> take_idle_commands();  // null handles if there are none; otherwise reset
   void abandon(const std::string& why);

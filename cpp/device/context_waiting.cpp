@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Waits poll first: a host round trip takes 12 us on an H200 with polling, 30 us with blocking.
+// Waits poll first: a host round trip takes 12 us on an H200 with polling and 30 us with blocking.
 constexpr auto kPollBeforeBlocking = std::chrono::microseconds(200);
 // Blocking waits check for interrupts (Ctrl-C) between slices.
 constexpr auto kBlockingSlice = std::chrono::milliseconds(50);
@@ -126,7 +126,7 @@ void give_up_at_interrupt() {
 
 uint64_t Context::completed() {
   ContextState& state = *state_;
-  if (state.forked() || state.abandoned) state_of(*this);  // throws: completion can no longer be determined
+  if (state.forked() || state.abandoned) state_of(*this);  // throws, because completion can no longer be determined
   if (state.closed) return submitted();
   uint64_t value = 0;
   state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
@@ -141,7 +141,7 @@ uint64_t Context::completed() {
 
 bool Context::poll(uint64_t id, double microseconds) {
   if (state_->finished.load(std::memory_order_acquire) >= id || completed() >= id) return true;
-  if (info().kind == DeviceKind::software) return false;  // spinning would steal CPU time from the driver
+  if (info().kind == DeviceKind::software) return false;  // polling would take CPU time from the driver
   const auto deadline = Clock::now() + std::chrono::duration<double, std::micro>(microseconds);
   do {
     if (completed() >= id) return true;

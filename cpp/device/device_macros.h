@@ -9,7 +9,8 @@
 
 namespace pumice {
 
-// Queried once per context. Masked features and extensions are 0 or undefined; structs unknown to this build's Vulkan headers are omitted.
+// Queried once per context. Macros of masked features are 0, those of masked extensions are undefined; structs unknown to this build's
+// Vulkan headers are omitted.
 std::shared_ptr<const std::map<std::string, std::string>> device_macros(Context& context);
 
 }  // namespace pumice

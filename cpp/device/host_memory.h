@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// Allocates a host memory buffer that transfers recognise by address while it exists. Throws OutOfMemoryError.
+// Allocates a buffer in host memory. While it exists, transfers recognise it by its address. Throws OutOfMemoryError.
 std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint64_t bytes);
 // Returns the range of such a buffer that contains these bytes, or a null buffer.
 BufferRange host_memory_of(Context& context, std::span<const std::byte> bytes);

@@ -52,8 +52,8 @@ uint32_t channels(ImageFormat format);
 class Image {
  public:
   // `shape`: array shape of the texels ([depth, height,] width), plus 2 or 4 channels for rg and rgba formats. The image is in the
-  // undefined layout; ready_image() (image_transfer.h) transitions it. Throws UnsupportedError (shape, size, format or sampler),
-  // OutOfMemoryError.
+  // undefined layout; ready_image() (image_transfer.h) transitions it. Throws UnsupportedError for an unsupported shape, size, format or
+  // sampler, OutOfMemoryError.
   static std::shared_ptr<Image> create(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
                                        const SamplerOptions& sampler = {});
   ~Image();
@@ -68,7 +68,7 @@ class Image {
   std::array<uint32_t, 3> extent() const;  // width, height, depth; 1 for missing dimensions
   const SamplerOptions& sampling() const { return sampling_; }
   bool can_store() const;  // usable as a storage image
-  uint64_t bytes() const;  // size of a packed array of the texels
+  uint64_t bytes() const;  // size in bytes of a packed array of the texels
 
   // Memory identity for hazard tracking, like Buffer::memory().
   uint64_t memory() const;

@@ -31,7 +31,7 @@ uint64_t align_up(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-// Takes an aligned range from the block's free list; false if none is large enough.
+// Takes an aligned range from the block's free list; returns false if none is large enough.
 bool take(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {
   for (auto range = block.free.begin(); range != block.free.end(); ++range) {
     const auto [begin, size] = *range;

@@ -32,7 +32,7 @@ struct Allocation {
   uint64_t bytes = 0;
 };
 
-// First fit in blocks of growing size per memory type; requests over half a block get a dedicated block. Thread-safe.
+// First fit in blocks of growing size, per memory type; a request larger than half a block gets a dedicated block. Thread-safe.
 class MemoryPool {
  public:
   explicit MemoryPool(DeviceTable& vk) : vk_(vk) {}
@@ -41,7 +41,7 @@ class MemoryPool {
   Allocation allocate(const VkMemoryRequirements& requirements, uint32_t type, const char* purpose);
   // Imports host memory as a dedicated block of a host-coherent type. Throws UnsupportedError if the driver rejects it.
   Allocation import_host(std::byte* address, const VkMemoryRequirements& requirements);
-  // Allocates dedicated memory of a buffer that other APIs can import by file descriptor. Throws OutOfMemoryError.
+  // Allocates dedicated memory for a buffer that other APIs can import by file descriptor. Throws OutOfMemoryError.
   Allocation allocate_shared(const VkMemoryRequirements& requirements, uint32_t type, VkBuffer buffer);
   void release(const Allocation& allocation);
   uint64_t block_count() const;

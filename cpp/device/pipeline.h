@@ -18,7 +18,7 @@ struct VkDescriptorSetLayout_T;
 
 namespace pumice {
 
-enum class DescriptorKind : uint8_t { storage_buffer, uniform_buffer, storage_image, sampled_image };  // the last with its sampler
+enum class DescriptorKind : uint8_t { storage_buffer, uniform_buffer, storage_image, sampled_image };  // the last kind includes a sampler
 inline constexpr size_t kDescriptorKinds = 4;
 
 struct DescriptorBinding {
@@ -43,9 +43,9 @@ struct PipelineDesc {
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
   bool is_robust = false;           // out-of-bounds accesses are contained, if supported (pipelineRobustness)
-  uint32_t subgroup_size = 0;       // required, with full subgroups; 0: chosen by the driver
+  uint32_t subgroup_size = 0;       // required size, with full subgroups; 0: chosen by the driver
   bool counted = true;              // counts in pipelines_created() and distinct_pipelines()
-  Capture capture = Capture::none;  // for executables_of(); not none: needs pipelineExecutableInfo and bypasses the cache
+  Capture capture = Capture::none;  // what executables_of() can read; unless none, it needs pipelineExecutableInfo and bypasses the cache
 };
 
 // Keys (shader, constants, subgroup size) of the distinct pipelines that this process created, i.e. that the driver had to compile.

@@ -6,7 +6,8 @@
 
 namespace pumice {
 
-// Creates a pipeline cache, initialised from disk if there is an entry for this device and driver. Ignores corrupt or foreign entries.
+// Creates a pipeline cache, initialised from disk if there is an entry for this device and driver. Ignores corrupt entries and entries of
+// other devices or drivers.
 VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info);
 
 // Writes the cache data by atomic rename, unless the driver returns only a header. Never throws: the cache is optional.

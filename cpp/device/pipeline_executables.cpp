@@ -58,13 +58,13 @@ std::vector<ExecutableRepresentation> representations_of(DeviceTable& vk, const 
 }
 
 // Returns the low 32 bits, since an invocation cannot address more. NVIDIA 580.159 reports 2^36 + 272 bytes of local memory for a kernel
-// that spills 272, and 2^36 for one that spills none.
+// that spills 272 bytes, and 2^36 for a kernel that spills none.
 uint64_t addressable(const std::variant<bool, int64_t, uint64_t, double>& value) {
   const double number = std::visit([](const auto told) { return static_cast<double>(told); }, value);
   return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
 }
 
-// Returns the maximum over the executables of the first of these statistics that any of them has.
+// Returns the maximum, over all executables, of the first of these statistics that any executable has.
 std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::initializer_list<std::string_view> names) {
   std::optional<uint64_t> largest;
   for (const std::string_view name : names) {

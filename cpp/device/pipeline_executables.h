@@ -23,7 +23,7 @@ struct ExecutableStatistic {
 struct ExecutableRepresentation {
   std::string name, description;
   bool is_text = false;
-  std::string content;  // without the terminating zero of text
+  std::string content;  // text has no terminating zero
 };
 
 struct PipelineExecutable {
@@ -44,7 +44,7 @@ std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline&
 // Register spills of a kernel, as far as the driver reports them.
 struct Spills {
   std::optional<uint64_t> number;  // registers or instructions, depending on the driver
-  std::optional<uint64_t> bytes;   // local memory of an invocation, which also holds dynamically indexed arrays
+  std::optional<uint64_t> bytes;   // bytes of local memory per invocation, which also holds dynamically indexed arrays
 
   std::optional<uint64_t> amount() const { return number ? number : bytes; }
 };

@@ -8,7 +8,7 @@
 namespace pumice {
 
 enum class Filter : uint8_t { nearest, linear };
-enum class AddressMode : uint8_t { clamp, repeat, border };  // outside the image: nearest texel, wrap around, zeros
+enum class AddressMode : uint8_t { clamp, repeat, border };  // texels outside the image: nearest texel, wrap around, zeros
 std::string_view name(Filter filter);
 std::string_view name(AddressMode mode);
 

@@ -13,7 +13,7 @@ namespace pumice {
 // A timeline semaphore that another API can import by file descriptor.
 class SharedTimeline {
  public:
-  // Throws UnsupportedError naming the missing feature (the extension, the driver's export of timelines).
+  // Throws UnsupportedError naming the missing feature (the extension, or export of timelines by the driver).
   explicit SharedTimeline(std::shared_ptr<Context> context);
   ~SharedTimeline();  // frees the semaphore once the work in flight has finished
   SharedTimeline(const SharedTimeline&) = delete;
@@ -27,8 +27,8 @@ class SharedTimeline {
   VkSemaphore_T* semaphore_ = nullptr;
 };
 
-// Until end_order() on the calling thread, submissions to the timelines' context wait for `ready` to reach the value and signal `done` with
-// their ids. Throws StateError if the timelines belong to different contexts.
+// Until end_order(), every submission by the calling thread to the timelines' context runs after `ready` has reached the value, and
+// signals `done` with its id. Throws StateError if the timelines belong to different contexts.
 void begin_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done);
 
 }  // namespace pumice

@@ -8,8 +8,8 @@
 namespace pumice {
 namespace {
 
-thread_local std::vector<SubmissionOrder> orders;  // of this thread, the innermost last
-std::atomic<size_t> open_orders{0};                // of all threads: lets submissions skip the lookup if there are none
+thread_local std::vector<SubmissionOrder> orders;  // orders of this thread, innermost last
+std::atomic<size_t> open_orders{0};                // number of orders in all threads: if 0, submissions skip the lookup
 
 }  // namespace
 

@@ -14,16 +14,16 @@ class Context;
 struct SubmissionOrder {
   const Context* context = nullptr;
   VkSemaphore_T *ready = nullptr, *done = nullptr;
-  std::shared_ptr<const void> owners[2] = {};  // keep both semaphores alive
-  uint64_t ready_value = 0;                    // the first submission waits for `ready` to reach this; later ones follow it on the queue
-  uint64_t last = 0;                           // id of the last submission, which `done` reaches
+  std::shared_ptr<const void> owners[2] = {};  // keeps both semaphores alive
+  uint64_t ready_value = 0;  // the first submission waits until `ready` reaches this value; later ones follow it on the queue
+  uint64_t last = 0;         // id of the last submission; `done` reaches this value
   bool has_waited = false;
 };
 
 // Begins an order on the calling thread. Orders nest.
 void push_order(SubmissionOrder order);
-// Ends the innermost order of the calling thread. Returns the id of its last submission, or 0 if there was none. Throws StateError without
-// an order.
+// Ends the innermost order of the calling thread. Returns the id of its last submission, or 0 if there was none. Throws StateError if there
+// is no order.
 uint64_t end_order();
 // Returns the innermost order of the calling thread for this context, or null.
 SubmissionOrder* submission_order_of(const Context& context);

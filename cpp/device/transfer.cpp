@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// The staging ring has at most this many chunks, which bounds its size for any transfer.
+// Maximum number of chunks in the staging ring, which bounds its size for any transfer.
 constexpr uint64_t kMostChunks = 8;
 
 Buffer::Use checked_use(const BufferRange& range, size_t bytes) {
@@ -41,7 +41,7 @@ void run(CommandBuffer& commands, const Interrupted& interrupted) {
   commands.context()->wait(commands.submit(), {}, interrupted);
 }
 
-// Chunks of a transfer, which share a ring of staging memory.
+// The chunks of a transfer, which share a ring of staging memory.
 class StagingRing {
  public:
   StagingRing(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap)
@@ -52,7 +52,7 @@ class StagingRing {
   uint64_t chunk() const { return chunk_; }
   size_t chunks() const { return ceil_div(total_, chunk_); }
   size_t slots() const { return ceil_div(staging_->bytes(), chunk_); }
-  // End offset in the transfer of its first `count` chunks.
+  // End offset, in the transfer, of its first `count` chunks.
   uint64_t end_of(size_t count) const { return std::min(count * chunk_, total_); }
   uint64_t bytes_of(size_t chunk) const { return end_of(chunk + 1) - end_of(chunk); }
   BufferRange range_of(size_t chunk) const { return {staging_, chunk % slots() * chunk_, bytes_of(chunk)}; }
@@ -138,7 +138,7 @@ void download_staged(const std::shared_ptr<Buffer>& source, std::span<const Buff
   StagedPieces staged(pieces);
   SharedCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), ring.chunk());
   for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
-    // Submit as many chunks as fit in the ring, at least this one.
+    // Submit as many chunks as fit in the ring, including at least this one.
     while (ring.submitted() < ring.chunks()) {
       const size_t next = ring.submitted();
       if (const uint64_t held = next < ring.slots() ? 0 : ring.end_of(next - ring.slots() + 1); !copy.is_copied(held)) {

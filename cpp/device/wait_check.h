@@ -1,4 +1,4 @@
-// A check after every wait of a context.
+// A check that runs after every wait on a context.
 #pragma once
 
 #include <cstdint>

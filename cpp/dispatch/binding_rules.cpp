@@ -10,7 +10,7 @@ namespace {
 using Presence = Requirement::Presence;
 using Kind = SlotName::Kind;
 
-constexpr uint64_t kResourceAlignment = 256;  // temporary and persistent resources
+constexpr uint64_t kResourceAlignment = 256;  // alignment of temporary and persistent resources
 
 std::string bytes_text(uint64_t bytes) {
   return std::to_string(bytes) + " bytes";
@@ -71,7 +71,7 @@ bool same_strides(const TensorDesc& a, const TensorDesc& b) {
   return true;
 }
 
-// Always includes the strides, even if packed, since they differ.
+// Text with the strides, even if packed, because only the strides may differ.
 std::string strides_text(const TensorDesc& desc) {
   return std::string(name(desc.dtype)) + to_string(desc.shape) + " with strides " + to_string(desc.strides);
 }
@@ -90,7 +90,7 @@ const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
   return array ? (*array)[static_cast<size_t>(slot.entry)] : range_of(binding);
 }
 
-// A slot and its range as the user bound it; the offset in the engine's memory would mean nothing to the user.
+// A slot and its range as the user bound it: users do not know the offset in the engine's memory.
 std::string place(const SlotName& slot, const BufferRange& range) {
   return slot.text() + " (" + to_string(range) + ")";
 }
@@ -225,7 +225,7 @@ void BindingRules::check_resource(Kind kind, const Requirement& slot, const Bind
   check_given();
 }
 
-// Checks rule by rule over all slots, so that the first broken rule is reported.
+// Checks one rule after the other for all slots, so that the first broken rule is reported.
 void BindingRules::check_given() const {
   for (const auto& [slot, needs, range] : given_) {
     if (needs->presence == Presence::forbidden && range)
@@ -236,7 +236,9 @@ void BindingRules::check_given() const {
   }
   for (const Given& given : given_)
     if (given.range) check_memory(given);
-  const auto has_bytes = [](const Given& given) { return given.range && given.requirement->bytes > 0; };  // R8: else any range is valid
+  const auto has_bytes = [](const Given& given) {
+    return given.range && given.requirement->bytes > 0;
+  };  // R8: for a tensor without bytes any range is valid
   for (const Given& given : given_) {
     if (!has_bytes(given)) continue;
     const uint64_t size = given.range->buffer->bytes(), offset = given.range->offset;

@@ -48,12 +48,12 @@ struct BoundView {
 // Requirements of a slot.
 struct Requirement {
   enum class Presence : uint8_t { forbidden, optional, required };
-  std::string_view tensor;           // tensor name
-  const TensorDesc* desc = nullptr;  // null: a resource, or a tensor described as absent
+  std::string_view tensor;           // name of the tensor
+  const TensorDesc* desc = nullptr;  // null: a memory resource instead of a tensor, or a tensor described as absent
   uint64_t bytes = 0;
   uint64_t alignment = 1;
   Presence presence = Presence::optional;
-  std::string_view presence_rule, reason;  // for a binding that is missing or unexpected
+  std::string_view presence_rule, reason;  // rule and reason in the error about a missing or unexpected binding
   std::string_view alignment_rule, size_rule;
   bool upload_allowed = false;
 };
@@ -91,7 +91,7 @@ class BindingRules {
     SlotName slot;
     const Requirement* requirement;
     uint64_t memory, begin, end;
-    uint64_t tensor_end;  // begin + TotalTensorSize, for H7
+    uint64_t tensor_end;  // begin + TotalTensorSize, for rule H7
     uint64_t buffer;
   };
   using Extents = std::vector<Extent>;
@@ -110,7 +110,7 @@ class BindingRules {
   const Dispatchable& dispatchable_;
   bool initializer_;
   std::vector<Target> targets_;                // operators of an initializer
-  std::vector<Requirement> inputs_, outputs_;  // for an initializer, inputs of all targets
+  std::vector<Requirement> inputs_, outputs_;  // an initializer has the inputs of all its targets
   Requirement temporary_, persistent_;
   std::vector<Given> given_;  // bindings of the current call
   Extents input_extents_, output_extents_, temporary_extents_, persistent_extents_;

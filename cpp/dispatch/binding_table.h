@@ -21,13 +21,13 @@ class BindingTable {
   void bind_outputs(Bindings bindings);
   // Replaces inputs and outputs together, without checking either against the previous bindings.
   void bind(Bindings inputs, Bindings outputs);
-  void bind_temporary(Binding binding);   // monostate unbinds
-  void bind_persistent(Binding binding);  // monostate unbinds
+  void bind_temporary(Binding binding);   // std::monostate unbinds
+  void bind_persistent(Binding binding);  // std::monostate unbinds
   void unbind();
   void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
   const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
-  BoundView bound() const { return view(); }  // valid until the next call on the table
+  BoundView bound() const { return view(); }  // valid until the next call to the table
   // Changes with every call that modifies the bindings.
   uint64_t version() const { return version_; }
   // Returns the bound ranges. Throws BindingError unless all required bindings are present (C9, P2).

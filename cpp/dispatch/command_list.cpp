@@ -61,7 +61,7 @@ void CommandList::commit(const RecordingOptions& options) {
   committed_ = true;
 }
 
-// Records the list again if a table has changed since it was last read. If a table is rejected, nothing changes.
+// Records the list again if a table has changed since it was last read. If a table is rejected, the list is unchanged.
 void CommandList::read_volatile_tables() {
   const auto is_read = [](const Use& use) { return !use.table || use.table->version() == use.version; };
   if (recording_ && std::ranges::all_of(uses_, is_read)) return;

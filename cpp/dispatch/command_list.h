@@ -40,8 +40,8 @@ class CommandList {
     BoundRanges ranges;
     uint64_t generation;                             // generation of the dispatchable when recorded
     std::shared_ptr<const BindingTable> table = {};  // set if volatile
-    size_t position = 0;                             // of a volatile use: index in dispatches_ to insert before
-    uint64_t version = 0;                            // table version when last read
+    size_t position = 0;                             // volatile tables: where to insert the dispatches, as an index in dispatches_
+    uint64_t version = 0;                            // version of the table when it was last read
   };
   void check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const;
   void check_uncommitted() const;

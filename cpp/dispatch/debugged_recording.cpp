@@ -15,8 +15,8 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostInFlight = 4;
-constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // of an array; the shader rounds up to whole words
-constexpr size_t kMostErrors = 64;               // unclaimed errors that are kept
+constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // maximum size of an array; the shader rounds it up to whole words
+constexpr size_t kMostErrors = 64;               // maximum number of executions whose errors are kept
 
 BufferRange head_of(const BufferRange& ring) {
   return {ring.buffer, ring.offset, sizeof(RingHead)};
@@ -29,11 +29,11 @@ struct Ring {
   HostSlot slot;
 };
 
-// A recording of the dispatches with its own rings.
+// A recording of the dispatches with its own message rings.
 struct Take {
   std::vector<Ring> rings;
   std::shared_ptr<Recording> recording;
-  uint64_t id = 0;  // its last execution
+  uint64_t id = 0;  // id of its last execution
   bool is_read = true;
 };
 
@@ -51,7 +51,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     add_take();
   }
 
-  // Reads the messages of the last executions, so that they are not lost with the list, unless an execution does not finish.
+  // Reads the messages of the last executions, so that they are not lost with the list. Gives up if an execution does not finish.
   ~DebuggedRecording() override {
     try {
       for (const auto& take : takes_)
@@ -133,7 +133,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     return static_cast<size_t>(std::ranges::find(bindings, name, &BindingInterface::name) - bindings.begin());
   }
 
-  // Writes the sizes of all bindings in bytes, by binding, for bounds checks in shaders. The sizes never change.
+  // Writes the size of each binding in bytes, indexed by binding, for bounds checks in shaders. The sizes never change.
   void bind_limits() {
     const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), 4);
     uint64_t bytes = 0;
@@ -218,7 +218,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   RecordingOptions options_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Take>> takes_;
-  std::map<uint64_t, KnownError> errors_;  // by execution
+  std::map<uint64_t, KnownError> errors_;  // keyed by execution
 };
 
 // The live debugged recordings of a context.

@@ -15,7 +15,7 @@ std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std:
 // Messages and errors of a context's finished debugged executions.
 struct Collected {
   std::vector<std::shared_ptr<MessageLog>> logs;  // logs that may have new messages
-  std::optional<OutOfBoundsError> error;          // the first that no wait has thrown yet
+  std::optional<OutOfBoundsError> error;          // the first error that no wait has thrown yet
 };
 Collected collect_debugged(Context& context);
 

@@ -25,7 +25,7 @@ struct Slot {
   std::optional<TensorDesc> desc;
 };
 
-// The ranges of a complete table, for lowering. Absent ones have a null buffer.
+// The ranges bound by a complete table, for lowering. An absent binding has a null buffer.
 struct BoundRanges {
   std::vector<BufferRange> inputs, outputs;
   BufferRange temporary, persistent;
@@ -44,7 +44,7 @@ class Dispatchable {
   virtual uint64_t generation() const { return 0; }
   // Returns the operators that an initializer initialises, in order; empty for other dispatchables.
   virtual std::vector<const Dispatchable*> targets() const { return {}; }
-  // Whether `output` may alias `input` if their descriptions are equal (H4, H6, H14, H15).
+  // Whether `output` may alias `input` if their descriptions are equal (rules H4, H6, H14, H15).
   virtual bool supports_in_place(size_t /*input*/, size_t /*output*/) const { return false; }
   // Whether it was compiled with DESCRIPTORS_VOLATILE: a list reads its table at execution, not at recording (C9).
   virtual bool descriptors_volatile() const { return false; }

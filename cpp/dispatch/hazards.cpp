@@ -28,7 +28,7 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
     return access.write ? overwrites(access) || overlaps(reads_, access) : overlaps(writes_, access);
   });
-  // A shader barrier does not make writes visible to the stages that read guards, so they stay in unseen_ until a guard barrier.
+  // A shader barrier does not make writes visible to the stages that read guards, so such writes stay in unseen_ until a guard barrier.
   const bool guard_conflict =
       std::ranges::any_of(accesses, [&](const MemoryAccess& access) { return access.guard && overlaps(unseen_, access); });
   if (conflict || guard_conflict) clear();
@@ -44,7 +44,7 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
 void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& accesses) {
   const auto& bindings = dispatch.kernel->interface().bindings;
   // In packed modes, and with elements of 1 or 2 bytes, lanes may share words, which are then written with atomics. The validation layer
-  // treats these as reads as well and requires a barrier. Kernels declare sub-word data they write as read-write.
+  // treats atomics as reads as well and requires a barrier. Kernels declare the sub-word data that they write as read-write.
   const Storage storage = dispatch.kernel->shader()->options.storage;
   const bool shares_words = storage == Storage::fp16_packed || storage == Storage::bf16_packed;
   for (size_t i = 0; i < bindings.size(); ++i) {

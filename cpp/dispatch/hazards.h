@@ -18,15 +18,15 @@ struct MemoryAccess {
   bool guard = false;  // predicate word or group counts, read before a dispatch
 };
 
-enum class Barrier { none, shaders, guards };  // guards: also covers reads of guards, which costs more
+enum class Barrier { none, shaders, guards };  // `guards` also covers reads of guards, which costs more
 
 // Tracks reads and writes since the last barrier, for recording and for planning.
 class HazardTracker {
  public:
   // `guards`: memory() of all buffers that contain guards.
   explicit HazardTracker(std::vector<uint64_t> guards = {}) : guards_(std::move(guards)) {}
-  // Returns the barrier that the accesses need: `none` unless they conflict with those since the last barrier. After a barrier the tracker
-  // contains only these accesses.
+  // Returns the barrier that the accesses need, and records them: `none` unless they conflict with accesses since the last barrier, or read
+  // guards written since the last barrier that covers guards. A barrier removes all earlier accesses, but `shaders` keeps writes to guards.
   Barrier needed(std::span<const MemoryAccess> accesses);
   void clear() { reads_.clear(), writes_.clear(); }
 

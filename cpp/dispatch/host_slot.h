@@ -14,7 +14,7 @@ namespace pumice {
 struct HostSlot {
   std::shared_ptr<Buffer> host, device;
   std::byte* bytes = nullptr;  // host address
-  uint64_t offset = 0;         // the same in both buffers
+  uint64_t offset = 0;         // offset of the slot, the same in both buffers
   uint64_t size = 0;
 
   bool is_copied() const { return host != device && size > 0; }
@@ -24,11 +24,12 @@ struct HostSlot {
 
 // Creates a slot. `heap`: upload or readback, for the host buffer. `device`: existing device memory.
 HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap, std::shared_ptr<Buffer> device = {});
-// Fills all whole words of the slots on host and device. No work using them may be in flight.
+// Fills all whole words of the slots on host and device. No work in flight may use them.
 void fill(std::span<const HostSlot> slots, uint32_t word, const Interrupted& interrupted = {});
 // Creates slots of these sizes; small ones share a buffer.
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap);
-// Returns the copies from the slots' host buffers to their device buffers, or back. Slots that are adjacent in both share a copy.
+// Returns the copies from the slots' host buffers to their device buffers, or the reverse. Slots that are adjacent in both buffers share a
+// copy.
 std::vector<std::pair<BufferRange, BufferRange>> copies_of(std::span<const HostSlot> slots, bool to_device);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Transfers a large slot in chunks: the host copies some while the device moves others.
+// Transfers a large slot in chunks: the host copies some chunks while the device moves others.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace pumice {
 // copied by the host. Not thread-safe.
 class HostSlotTransfer {
  public:
-  // Whether a slot benefits: it needs a device copy of several chunks.
+  // Whether chunked transfer speeds up this slot: it needs a device copy of several chunks.
   static bool is_for(const HostSlot& slot);
   HostSlotTransfer(const HostSlot& slot, bool to_device);
 
   // Copies bytes to the host buffer and submits each chunk as soon as it is copied. `stays`: the source stays unchanged until the device
   // has read it.
   void write(std::span<const std::byte> source, bool stays);
-  // Submits all chunk transfers from the device, ordered after earlier submissions. `target`: the argument of the later read(), so that the
+  // Submits all chunk transfers from the device, ordered after earlier submissions. `target`: the target of the later read(), so that the
   // device may write to it directly; empty if unknown.
   void begin_read(std::span<std::byte> target);
   // Copies each chunk to the target as soon as it has arrived. `interrupted` as in Context::wait.
@@ -37,7 +37,7 @@ class HostSlotTransfer {
   HostSlot slot_;
   uint64_t chunk_;
   std::vector<std::shared_ptr<Recording>> chunks_;
-  std::vector<uint64_t> ids_;  // last executions, per chunk; a single one for a direct transfer
+  std::vector<uint64_t> ids_;  // last execution of each chunk transfer; a direct transfer has a single one
   bool is_direct_ = false;     // whether the device writes to the target directly
 };
 

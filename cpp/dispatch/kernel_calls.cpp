@@ -13,7 +13,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostKept = 8;
-constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // per call
+constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // maximum bytes per cached call
 
 template <typename T>
 void append(std::string& key, const T& value) {
@@ -46,7 +46,7 @@ void append(std::string& key, const KernelArguments& arguments) {
   }
 }
 
-// Cache key of a recording: everything it depends on except the bytes in its slots.
+// Returns the cache key of a recording: everything that it depends on except the bytes in its slots.
 std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) {
   std::string key;
   append(key, size.in_groups);
@@ -72,8 +72,8 @@ bool are_numbers(const KernelArguments& arguments) {
 // A recording with the slots of its arrays.
 struct KernelCalls::Call {
   std::string key;
-  std::vector<HostSlot> sources;                 // by array
-  std::vector<std::optional<HostSlot>> targets;  // by array; only arrays that the kernel writes
+  std::vector<HostSlot> sources;                 // one per array
+  std::vector<std::optional<HostSlot>> targets;  // one per array; set only for arrays that the kernel writes
   std::shared_ptr<Recording> recording;
   uint64_t bytes = 0;
 };

@@ -31,7 +31,7 @@ class KernelCalls {
   KernelCalls(std::shared_ptr<Context> context, std::shared_ptr<Kernel> kernel, Macros macros, SpecValues spec);
   ~KernelCalls();
   Dispatch bind(const KernelArguments& arguments, const LaunchSize& size) const;
-  // Runs the kernel once and waits. Throws like bind_kernel, and BindingError K9 if the kernel writes a read-only array. After a
+  // Runs the kernel once and waits. Throws like bind_kernel(), and BindingError (K9) if the kernel writes a read-only array. After a
   // TimeoutError the execution continues, but its results are not written to the arrays.
   void run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
            std::optional<double> timeout_seconds, const std::function<void()>& interrupted);

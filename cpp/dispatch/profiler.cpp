@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostPending = 64;  // unread executions whose recordings are kept alive
+constexpr size_t kMostPending = 64;  // maximum number of unread executions whose recordings are kept alive
 
 struct Current {
   std::atomic<bool> is_on{false};

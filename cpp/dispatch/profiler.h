@@ -22,15 +22,16 @@ enum class ProfileLevel : uint8_t { execution, node, dispatch };
 struct ProfiledDispatch {
   std::string label, kernel, storage;
   std::array<uint32_t, 3> groups{}, local_size{};
-  uint64_t read_bytes = 0, written_bytes = 0;  // of the bound ranges, each counted once
-  uint64_t flop = 0;                           // of the node, see LoweredNode
-  bool barrier = false, guarded = false;       // preceded by a barrier; executed conditionally on the device
+  uint64_t read_bytes = 0, written_bytes = 0;  // size of the bound ranges, each counted once
+  uint64_t flop = 0;                           // operations of the node, see LoweredNode
+  bool barrier = false, guarded = false;       // barrier: preceded by a barrier; guarded: the device decides whether it runs
 };
 
-// Consecutive dispatches between two timestamps. From `ready` on, no earlier work blocks them; equals `before` if no barrier precedes.
+// Consecutive dispatches between two timestamps. From `ready` on, no earlier work blocks them; `ready` equals `before` if no barrier
+// precedes them.
 struct ProfiledSpan {
   uint32_t first = 0, last = 0;           // dispatch indices
-  double before = 0, ready = 0, end = 0;  // device clock ns since the context's first timestamp in the profile
+  double before = 0, ready = 0, end = 0;  // nanoseconds of the device clock since the context's first timestamp in the profile
 };
 
 // An execution of a recording.
@@ -62,9 +63,9 @@ class Profiler {
   Profiler(ProfileLevel level, uint64_t every);
   ProfileLevel level() const { return level_; }
   uint64_t every() const { return every_; }
-  uint64_t serial() const { return serial_; }  // identifies the profile
+  uint64_t serial() const { return serial_; }  // id of the profile
   void add(std::shared_ptr<ProfiledSource> source, ProfiledRun run);
-  void collect(const ProfiledSource& source);  // reads pending runs of the source, whose timestamps are about to be overwritten
+  void collect(const ProfiledSource& source);  // reads pending runs of the source, because their timestamps are about to be overwritten
   std::vector<ProfiledRun> finish();           // waits for all executions
 
  private:

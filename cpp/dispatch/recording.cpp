@@ -112,7 +112,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
  private:
-  // Objects that the device may still use after the list is destroyed.
+  // Objects that the device may still use after the list has been destroyed.
   struct Used {
     std::vector<std::shared_ptr<const KernelVariant>> kernels;
     std::shared_ptr<const LoopWatch::Memory> watch;
@@ -141,7 +141,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     size_t next = 0;
   };
 
-  // A list committed with timestamps uses those.
+  // A list that was committed with timestamps uses its own.
   Submission exec_profiled(Profiler& profiler) {
     const std::lock_guard lock(profile_mutex_);
     const bool is_own = stamps_.count > 0;
@@ -280,7 +280,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     auto commands = std::make_unique<CommandBuffer>(context_, wanted);
     commands->begin();
     check_groups(*context_, dispatches_);
-    std::vector<std::vector<BufferRange>> ranges;  // per dispatch, with absent ones filled in
+    std::vector<std::vector<BufferRange>> ranges;  // one entry per dispatch, with absent bindings filled in
     std::vector<DescriptorUse> uses;
     ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
@@ -315,7 +315,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
       write(stamps.ends_at(i));
     }
     if (guard) commands.end_guard();
-    write(stamp + 1 == stamps.count);  // final timestamp of a list without dispatches
+    write(stamp + 1 == stamps.count);  // the final timestamp of a list without dispatches
   }
 
   std::shared_ptr<Context> context_;
@@ -326,19 +326,19 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   std::shared_ptr<Buffer> placeholder_;
   std::shared_ptr<const LoopWatch::Memory> watch_;  // null if no kernel is watched
   std::unique_ptr<CommandBuffer> commands_;
-  Stamps stamps_;                         // for commands_
-  std::vector<Barrier> barriers_before_;  // by dispatch
+  Stamps stamps_;                         // timestamps in commands_
+  std::vector<Barrier> barriers_before_;  // one per dispatch
   size_t barriers_ = 0, descriptors_ = 0;
   std::mutex stamps_mutex_;   // held while timestamps are reset and read
   std::mutex profile_mutex_;  // guards the members up to profiled_runs_
   Profiled fine_, whole_;
-  std::optional<ProfileLevel> fine_level_;  // nullopt: fine_ is not recorded yet
+  std::optional<ProfileLevel> fine_level_;  // nullopt: fine_ has not been recorded yet
   std::shared_ptr<const std::vector<ProfiledDispatch>> described_;
   uint64_t profiled_by_ = 0, profiled_runs_ = 0;  // serial of the last profile; number of warm executions in it
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
-  std::atomic<bool> has_noted_{false};  // whether note_first_run() is done
-  std::vector<bool> was_cold_;          // by dispatch, for the first execution
+  std::atomic<bool> has_noted_{false};  // whether note_first_run() has run
+  std::vector<bool> was_cold_;          // whether each dispatch was cold in the first execution
   std::atomic<uint64_t> cold_id_{0};    // id of the first execution, if a kernel ran for the first time
 };
 

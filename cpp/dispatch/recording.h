@@ -44,8 +44,8 @@ struct DispatchTime {
 };
 
 struct RecordingOptions {
-  bool timestamps = false;  // before and after every dispatch (which serialises them), for profiles
-  bool total_time = false;  // before the first and after the last dispatch
+  bool timestamps = false;  // timestamps before and after every dispatch, for profiles; serialises the dispatches
+  bool total_time = false;  // timestamps before the first and after the last dispatch
 };
 
 // Dispatches lowered for one set of bindings: command buffer, descriptor sets, queries. Executions run in queue order.
@@ -61,10 +61,11 @@ class Recording {
   // Returns the times of all dispatches of the last finished execution; empty without timestamps.
   virtual std::vector<DispatchTime> dispatch_times() = 0;
   virtual bool is_cold(uint64_t id) = 0;  // see Submission::is_cold
-  virtual bool has_run() = 0;             // whether every kernel has run, in this or another recording
-  // Reads the messages of finished executions of debugged kernels. Throws OutOfBoundsError if execution `id` had an out-of-bounds access.
+  virtual bool has_run() = 0;             // whether every kernel has run before, in this or another recording
+  // Reads the messages that debugged kernels wrote in finished executions. Throws OutOfBoundsError if execution `id` had an out-of-bounds
+  // access.
   virtual void collect(uint64_t /*id*/) {}
-  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs that collect() may append to
+  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs to which collect() may append
 };
 
 // Records dispatches without debugging; make_recording() accepts any dispatches.

@@ -1,4 +1,4 @@
-// Rules of operators, initializers, binding tables, kernels and packed weights, by the ids that errors use.
+// Rules for operators, initializers, binding tables, kernels and packed weights, with the ids that errors use.
 #pragma once
 
 #include <span>

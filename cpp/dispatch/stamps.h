@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// Timestamp 0 precedes everything. Each span of dispatches ends with a timestamp and, if a barrier precedes it, begins with one.
+// Timestamp 0 precedes all dispatches. Each span of dispatches ends with a timestamp and, if a barrier precedes it, begins with one.
 struct Stamps {
   struct Span {
     uint32_t first, last;         // dispatch indices
@@ -19,14 +19,14 @@ struct Stamps {
   };
   uint32_t count = 0;  // 0: no timestamps
   std::vector<Span> spans;
-  std::vector<uint8_t> ready_at, end_at;  // by dispatch
+  std::vector<uint8_t> ready_at, end_at;  // for each dispatch, whether a timestamp directly precedes or follows it
 
   bool is_ready_at(size_t dispatch) const { return dispatch < ready_at.size() && ready_at[dispatch]; }
   bool ends_at(size_t dispatch) const { return dispatch < end_at.size() && end_at[dispatch]; }
 };
 
-Stamps plain_stamps(size_t dispatches);  // one after each dispatch
-Stamps whole_stamps(size_t dispatches);  // one after the last dispatch
+Stamps plain_stamps(size_t dispatches);  // a timestamp after each dispatch
+Stamps whole_stamps(size_t dispatches);  // a timestamp after the last dispatch
 Stamps stamps_of(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level);
 
 std::shared_ptr<const std::vector<ProfiledDispatch>> described(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers);

@@ -25,7 +25,7 @@ int64_t size(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
-// Returns the range from an element on.
+// Returns the range that starts at an element.
 BufferRange from(const Activations& activations, uint64_t element) {
   const uint64_t bytes = element * static_cast<uint64_t>(bits(activations.dtype)) / 8;
   const BufferRange& range = activations.range;
@@ -63,7 +63,7 @@ Operand flat(const Activations& a) {
   return {TensorDesc(a.dtype, {size(a.images * a.extent.elements())}), a.range};
 }
 
-// Per-channel values, as tensors that broadcast with groups of activations.
+// Returns per-channel values as tensors that broadcast with groups of activations.
 std::vector<Operand> channel_operands(const BufferRange& range, uint32_t channels, size_t trailing_axes) {
   std::vector<Operand> operands;
   for (const Part& part : parts_of(channels)) {
@@ -122,7 +122,7 @@ void map_activations(Recorder& recorder, const Expression& expression, const std
     for (const Activations& input : inputs) operands.push_back(flat(input));
     return recorder.map(expression, operands, flat(output));
   }
-  std::vector<std::vector<Operand>> all;  // by input
+  std::vector<std::vector<Operand>> all;  // operands of each input
   const std::vector<Operand> made = output.groups(doubled);
   for (const Activations& input : inputs) all.push_back(doubled ? input.half_of_doubled() : input.groups());
   for (const BufferRange& values : by_channel)

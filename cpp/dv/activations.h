@@ -9,7 +9,7 @@
 
 namespace pumice::dv {
 
-// Images of one size. Tensor axes are [N, C, W, H]: x precedes y as in WHC8. A pixel's channels, or its groups of 8, are therefore
+// Images of the same size. Tensor axes are [N, C, W, H]: x precedes y as in WHC8. A pixel's channels, or its groups of 8, are therefore
 // contiguous in both layouts, and the pixel order is the same.
 struct Activations {
   DType dtype = DType::float16;
@@ -27,7 +27,7 @@ struct Activations {
   // Returns tensors [N, groups, channels per group, W, H]; a shorter last group is a separate tensor. `doubled`: the last axes are W / 2,
   // 2, H / 2, 2.
   std::vector<Operand> groups(bool doubled = false) const;
-  std::vector<Operand> half_of_doubled() const;  // the same with each pixel repeated along both axes, for upsampling by 2
+  std::vector<Operand> half_of_doubled() const;  // like groups(true), with each pixel repeated along both axes, for upsampling by 2
 };
 
 // Allocates scratch memory for contiguous images.

@@ -14,7 +14,8 @@ class CommandList {
   explicit CommandList(std::shared_ptr<Context> context);
   const std::shared_ptr<Context>& context() const { return context_; }
 
-  // Adds a command. Throws Refusal with the run and the field, leaving the list unchanged; StateError after commit().
+  // Adds a command. If it is invalid, throws Refusal naming the run and the field, and leaves the list unchanged; throws StateError after
+  // commit().
   void add(std::span<const std::byte> raw, const Resolve& resolve);
   // Prepares the commands. Throws StateError if called twice; Refusal (ENODATA) if the list is empty.
   void commit(const Interrupted& interrupted = {});
@@ -27,15 +28,15 @@ class CommandList {
   void finish();
   // Returns the device time of the execution last waited for; 0 before that.
   double last_exec_seconds() const;
-  int64_t last_exec_time() const;  // in microseconds, as in the vendor's interface
+  int64_t last_exec_time() const;  // microseconds, as in the vendor's interface
   size_t size() const { return commands_.size(); }
-  size_t dispatch_count() const;  // dispatches per execution; StateError before commit()
+  size_t dispatch_count() const;  // dispatches per execution; throws StateError before commit()
 
  private:
   // The result of commit(). Weights known to be written by the device are not included: each execution reads them.
   struct Prepared {
     Lowering lowering;
-    std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each runs one execution at a time
+    std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each list runs one execution at a time
     std::vector<Submission> submissions;                      // last submission of each list
   };
   std::shared_ptr<Prepared> prepare(const Interrupted& interrupted) const;
@@ -45,9 +46,9 @@ class CommandList {
   std::shared_ptr<Context> context_;
   std::vector<Command> commands_;
   bool attempted_ = false, committed_ = false;
-  std::vector<MemoryRange> written_;         // written by the commands
+  std::vector<MemoryRange> written_;         // ranges written by the commands
   mutable std::mutex mutex_;                 // guards all members below
-  std::vector<MemoryRange> device_weights_;  // weights that other lists have written since they were read
+  std::vector<MemoryRange> device_weights_;  // weights that other lists have written since this list read them
   std::shared_ptr<Prepared> prepared_;
   uint64_t last_ = 0;                // id of the last execution
   uint64_t waited_ = 0;              // id of the execution last waited for

@@ -45,8 +45,8 @@ Attributes window_attributes(const Window& window, bool is_pool) {
   return attributes;
 }
 
-// Returns the LRN factor of x as a function of S, the sum of squares over five channels: piecewise linear interpolation of f(S) = (1 + 2e-5
-// S)^-0.75 at the powers of 4.
+// Returns the LRN factor of x as a function of S, the sum of squares over five channels: f(S) = (1 + 2e-5 S)^-0.75, interpolated linearly
+// between powers of 4.
 Expression normalizing_factor() {
   constexpr int kLines = 12;
   const auto f = [](double sum) { return std::pow(1 + 2e-5 * sum, -0.75); };
@@ -141,7 +141,7 @@ class ConvLowering {
       recorder_.move({y.range.buffer, y.range.offset + i * image_bytes, image_bytes}, {first.buffer, first.offset + i * step, image_bytes});
   }
 
-  // Returns the activations that a run adds, moved to an address that operators can read.
+  // Returns the activations that a run adds, copied to an address that operators can read if necessary.
   Activations added(const Run& run) {
     if (!command_.added.memory) return input_;
     const uint64_t first = run.added_element * sizeof(uint16_t);
@@ -246,7 +246,7 @@ class ConvLowering {
     return to;
   }
 
-  // Returns the padding of a transposed convolution, from that of the equivalent convolution over a zero-stuffed input.
+  // Returns the padding of a transposed convolution, derived from the padding of the equivalent convolution over a zero-stuffed input.
   static Window transposed(Window window) {
     window.left = window.reach_x() - 1 - window.left, window.right = window.reach_x() - 1 - window.right;
     window.top = window.reach_y() - 1 - window.top, window.bottom = window.reach_y() - 1 - window.bottom;
@@ -314,7 +314,7 @@ class ConvLowering {
   Lowering& lowering_;
   Recorder& recorder_;
   const ConvCommand& command_;
-  std::map<const Run*, PackedWeights> packed_;  // of runs with a convolution
+  std::map<const Run*, PackedWeights> packed_;  // weights of the runs that have a convolution
   Activations input_;
   BufferRange added_, slopes_;
 };

@@ -66,7 +66,7 @@ uint32_t channels_at(uint32_t places, uint32_t channels) {
   return inverse;
 }
 
-// Returns the palette at the time of the command, including the colours that the command itself sets.
+// Returns the palette as of this command, including the colours that the command itself sets.
 BufferRange palette_of(Lowering& lowering, const IpuCommand& command) {
   Recorder& recorder = lowering.recorder;
   const BufferRange palette = lowering.context->palette();
@@ -96,10 +96,10 @@ void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
 // Choices where the interface is unspecified:
 // - Pixel (x, y) of the rectangle samples the texture at ((x + 1/2) * tex_width / rect_width, ...), with the rectangle's x and y swapped if
 //   `transpose` is set. Nearest rounds down; bilinear interpolates between texel centres, with weights in 256ths and clamped edges.
-// - A texture has red, green, blue and alpha in this order, a palette entry from its lowest byte on; indices wrap modulo 32. ridx ... aidx
-//   are the channel positions in `rd` and `wr`; without alpha the other three close the gap.
-// - Alpha is that of use_const_alpha, else the pixel's, or 255 if it has none. Blending computes (tex * alpha + rd * (255 - alpha)) / 255,
-//   rounded to nearest; the result's alpha is computed with tex = 255.
+// - A texture has red, green, blue and alpha in this order, and so does a palette entry, from its lowest byte on; indices wrap modulo 32.
+//   ridx ... aidx are the channel positions in `rd` and `wr`; without alpha the other three close the gap.
+// - Alpha is the constant if use_const_alpha is set, else the pixel's alpha, or 255 if it has none. Blending computes
+//   (tex * alpha + rd * (255 - alpha)) / 255, rounded to nearest; the result's alpha is computed with tex = 255.
 // - stride_wr = 0 means dense rows. All lists of a context share one palette, in execution order.
 void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   const auto& context = lowering.recorder.context();

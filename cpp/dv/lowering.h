@@ -20,12 +20,12 @@ struct ReadWeights {
 struct Lowering {
   std::shared_ptr<const Context> context;
   Recorder recorder;
-  std::vector<MemoryRange> written;       // ranges that this list's or other commands write on the device
+  std::vector<MemoryRange> written;       // ranges that the device writes in commands of this or another list
   std::vector<ReadWeights> weights = {};  // weights that may change before a later execution
 
-  // Returns whether the device may write there before or while this list is executed.
+  // Returns whether the device may write to the range before or while this list is executed.
   bool may_be_written(const MemoryRange& range) const;
-  // Reads packed weights and records them, so that later executions check for changes.
+  // Reads packed weights and records the read, so that later executions check for changes.
   std::span<const std::byte> read_weights(const MemoryRange& range);
 };
 
@@ -34,7 +34,7 @@ void lower_fc(Lowering& lowering, const FcCommand& command);
 void lower_ipu(Lowering& lowering, const IpuCommand& command);
 void lower_maximizer(Lowering& lowering, const MaximizerCommand& command);
 
-// Returns the activation of `x`, unrounded. `slope` is that of leaky ReLU; the expression names PReLU's slopes kSlopes.
+// Returns the unrounded activation of `x`. `slope`: slope of leaky ReLU; the expression refers to PReLU's slopes as kSlopes.
 Expression activated(const Expression& x, Activation activation, float slope);
 inline constexpr std::string_view kSlopes = "slopes";  // name of the PReLU slopes in the expression
 

@@ -11,7 +11,7 @@
 
 namespace pumice::dv {
 
-// An operand of an operator: starts at `range.offset`, a multiple of kTensorAlignment.
+// An operand of an operator; it starts at `range.offset`, a multiple of kTensorAlignment.
 struct Operand {
   TensorDesc desc;
   BufferRange range;
@@ -25,7 +25,7 @@ class Recorder {
   // Returns scratch memory that later commands reuse after end_command().
   BufferRange scratch(uint64_t bytes);
   void end_command();
-  // Returns memory initialized with these values, alive as long as the list.
+  // Returns memory initialized with these values; it lives as long as the list.
   BufferRange constant(const HostTensor& values);
 
   // Records one operator. Owned inputs are read at commit, the others at every execution.
@@ -45,7 +45,7 @@ class Recorder {
   struct Item {
     std::shared_ptr<const CompiledOperator> compiled;
     std::shared_ptr<const BindingTable> table;
-    std::optional<Dispatch> dispatch;  // instead of an operator
+    std::optional<Dispatch> dispatch;  // set instead of an operator
   };
   void add(const Operator& op, const std::vector<Operand>& inputs, const Operand& output, const std::optional<Expression>& epilogue);
 

@@ -21,12 +21,12 @@ class PackedWeights {
 };
 
 struct ConvOperands {
-  Operand weights;     // [out, in, x, y]; of a transposed convolution [in, out, x, y], rotated by 180 degrees
+  Operand weights;     // [out, in, x, y]; for a transposed convolution [in, out, x, y], rotated by 180 degrees
   Operand bias;        // per output channel
   BufferRange slopes;  // float16 PReLU slopes per output channel
 };
 
-// The operands have `dtype`, in which the operator computes.
+// Returns operands with the dtype in which the operator computes.
 ConvOperands conv_operands(Recorder& recorder, const Run& run, const PackedWeights& packed, DType dtype, bool transposed);
 
 struct FcOperands {

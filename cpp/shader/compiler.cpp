@@ -29,7 +29,7 @@ std::string version_text(const SourceSet& sources) {
     return std::ranges::find(versions, number) != versions.end();
   };
   const bool is_core = profile.empty() || profile == "core";
-  // Versions with compute shaders. Source for an older one, or for OpenGL ES, also compiles as 450.
+  // Versions with compute shaders. Source for an older version, or for OpenGL ES, also compiles as 450.
   if ((is_core && is_one_of({"430", "440", "450"})) || (profile == "es" && is_one_of({"310", "320"})))
     return "#version " + std::string(kVersion) + "\n";
   if (is_core && number == "460") return "#version 460\n";
@@ -49,7 +49,7 @@ std::string without_version(const SourceFile& file) {
   return text;
 }
 
-// Checks for a name, or a name with parameters: "TILE", "EPILOGUE(x)".
+// Checks that it is a name, or a name with parameters: "TILE", "EPILOGUE(x)".
 void check_macro(const std::string& name) {
   const auto tokens = tokenize(name);
   const bool word = !tokens.empty() && tokens[0].kind == TokenKind::word && tokens[0].offset == 0;
@@ -70,7 +70,7 @@ std::string macro_text(const Macros& macros) {
   return text;
 }
 
-// A part of the source that the compiler sees, with the name used in messages.
+// A part of the source that the compiler sees, with its name for messages.
 struct Part {
   std::string name, text;
 };
@@ -79,7 +79,7 @@ using Result = std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceG
 
 struct IncludeSearch {
   const SourceSet& sources;
-  std::string message;  // why the last include was not found
+  std::string message;  // reason why the last include was not found
 };
 
 bool find_include(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text) {
@@ -181,7 +181,8 @@ void check_extensions(const ShaderOptions& options) {
   if (!missing.empty()) throw UnsupportedError(missing);
 }
 
-// Returns whether a shader may lack a local size. In compiled code a declared size of 1 looks like a missing one; only the source can tell.
+// Returns whether a shader may lack a local size. In compiled code a declared size of 1 looks like a missing size; only the source shows
+// the difference.
 bool may_lack_local_size(const Interface& interface) {
   const auto& id = interface.local_size_id;
   return interface.local_size == std::array<uint32_t, 3>{1, 1, 1} && !id[0] && !id[1] && !id[2];

@@ -17,7 +17,7 @@ namespace pumice {
 struct CompiledShader {
   std::vector<uint32_t> spirv;
   bool guarded = false;
-  bool is_chosen = false, must_divide = false;  // as in Interface
+  bool is_chosen = false, must_divide = false;  // same as in Interface
   std::string lacks_local_size;
   std::vector<std::string> warnings;
   DebugTable debug;

@@ -23,17 +23,17 @@ struct Shader {
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;
-  std::string lacks_local_size;  // why it cannot become a kernel: its invocations cooperate, but it has no local size; else empty
+  std::string lacks_local_size;  // why it cannot become a kernel: its invocations cooperate, but it has no local size; empty if it can
   DebugTable debug;
 
   std::string disassemble() const;  // SPIR-V disassembly
 };
 
 // Compiles a shader. Checks the memory and disk caches first and loads glslang only on a miss. Thread-safe. Source without `#version` is
-// compiled as version 450. If it declares no local size, the workgroup size is `local_size`, or specialization constants, and extra
-// invocations are guarded. A shader with barriers, shared memory or subgroup operations gets no guard, because all of its invocations must
-// run. Throws ShaderCompileError (with the user's file, line number, source line and a caret; also if a local size is both declared and
-// given) or UnsupportedError.
+// compiled as version 450. If it declares no local size, the workgroup size is `local_size` or given by specialization constants, and a
+// guard skips extra invocations. A shader with barriers, shared memory or subgroup operations gets no guard, because all of its invocations
+// must run. Throws ShaderCompileError (with the user's file, line number, source line and a caret; also if a local size is both declared
+// and given) or UnsupportedError.
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
                                       const Macros& macros = {}, const Includes& includes = {},
                                       const std::optional<LocalSize>& local_size = {});

@@ -13,7 +13,7 @@
 namespace pumice {
 namespace {
 
-// Format version of entries. Increase it to invalidate those of earlier builds.
+// Format version of entries. Increase it to invalidate the entries of earlier builds.
 constexpr uint64_t kFormat = 8;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
@@ -34,7 +34,7 @@ void append_bytes(std::vector<std::byte>& payload, const void* data, size_t byte
   payload.insert(payload.end(), begin, begin + bytes);
 }
 
-// Reads the strings of an entry in order; throws Error past the last.
+// Reads the strings of an entry in order; throws Error if there are no more.
 class TextReader {
  public:
   explicit TextReader(std::string_view texts) : texts_(texts) {}

@@ -24,7 +24,7 @@ std::string shader_key(const SourceSet& sources, const ShaderHead& head, const S
 class ShaderMemoryCache {
  public:
   std::shared_ptr<const Shader> find(const std::string& key);
-  std::shared_ptr<const Shader> insert(const std::string& key, std::shared_ptr<const Shader> shader);  // an existing entry wins
+  std::shared_ptr<const Shader> insert(const std::string& key, std::shared_ptr<const Shader> shader);  // an existing entry is kept
 
  private:
   using Entry = std::pair<std::string, std::shared_ptr<const Shader>>;
@@ -34,11 +34,11 @@ class ShaderMemoryCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };
 
-// Serializes an entry for the disk, and parses it; nullopt if the payload is invalid.
+// Serialize an entry for the disk, and parse it; nullopt if the payload is invalid.
 std::vector<std::byte> serialize_shader(const CompiledShader& shader);
 std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload);
 
-// Reads and writes entries on disk. Reading returns nullopt if the cache is off or the entry is damaged.
+// Read and write entries on disk. Reading returns nullopt if the cache is off or the entry is damaged.
 std::optional<CompiledShader> read_cached_shader(const std::string& key);
 void write_cached_shader(const std::string& key, const CompiledShader& shader);
 

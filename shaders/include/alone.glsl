@@ -1,5 +1,5 @@
-// A work item per workgroup of 64 invocations, which synchronise with meet(); or with ALONE a work item per invocation, without barriers,
-// for many small items. WORK is the index of the item, MEMBER that of the invocation among the MEMBERS that share it.
+// Maps work items to workgroups of 64 invocations that synchronise with meet(). With ALONE each invocation has its own work item, without
+// barriers, for many small items. WORK is the index of the item, MEMBER the index of the invocation among the MEMBERS that share it.
 #include "include/grid.glsl"
 layout(local_size_x = 64) in;
 #if ALONE

@@ -1,6 +1,6 @@
 // Shared by the attention kernels: y = softmax(scale q k^T + mask) v, all [batch, heads, seq, size], with any strides except on the last
 // axis. Online softmax: one pass over the keys with a running maximum and sum; scores are never stored.
-// MASKED 1: bool mask; a key is visible where the mask is MASK_SHOWS, elsewhere its score is HIDDEN. 2: additive mask.
+// MASKED 1: bool mask; a key is visible if its mask element is MASK_SHOWS; otherwise its score is HIDDEN. 2: additive mask.
 // COUNTED: kv_len per batch item; query positions are counted from its end. ZERO_EMPTY: queries with no visible key give 0, otherwise NaN.
 // PARTS: split-K into chunks of p.stretch keys, merged by attention_combine. MEETS: the last workgroup of a row tile to finish merges them.
 // VEC4, Y_VEC4: heads are aligned vec4s. EIGHTS: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
@@ -21,11 +21,11 @@ layout(push_constant) uniform parameter {
   uint mask_keys;                 // mask length; later keys are not visible
 #endif
   float scale, softcap;           // softcap: 0 for none
-  int first, last;                // query i sees keys i + first .. i + last
+  int first, last;                // query i attends to keys i + first .. i + last
 #ifdef STAGE
   uint planes;                    // batch * heads
 #elif ORDERED && !PARTS
-  uint together;                  // heads whose longest workgroups are scheduled first
+  uint together;                  // number of heads whose longest workgroups are scheduled first
 #else
   uint stretch;
 #endif
@@ -130,7 +130,7 @@ uint first_k(uint image, uint head) { return p.k_offset + image * p.k_batch + he
 uint first_v(uint image, uint head) { return p.v_offset + image * p.v_batch + head / p.group * p.v_head; }
 
 #if GRID_AXES == 0
-// Tile of this workgroup. Reversed, since under a causal mask the last queries see the most keys and should start first.
+// Tile of this workgroup, in reversed order: under a causal mask the last queries see the most keys and should start first.
 uint tile_of() { return grid_size().x - 1u - grid_group().x; }
 #endif
 
@@ -162,16 +162,16 @@ uint mask_index(uint image, uint head, uint row, uint key) {
   return p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
 }
 
-// Last key with a mask element. Hidden keys read this element, so that the load needs no branch.
+// Index of the last key with a mask element. Keys past it read this element, so that the load needs no branch.
 uint last_masked() { return max(p.mask_keys, 1u) - 1u; }
 
-// Mask element at an index, and the masked score.
+// The mask element at an index, and the masked score.
 #if MASKED == 1
 float mask_at(uint at) { return pm_load_bool(mask, at) == MASK_SHOWS ? 1.0 : 0.0; }
 float masked(float score, float has) { return has != 0.0 ? score : HIDDEN; }
 #else
 float mask_at(uint at) { return pm_load(mask, at); }
-// -65504, the lowest fp16, is treated as -infinity: it replaces the score.
+// -65504, the lowest fp16 value, is treated as -infinity: it replaces the score.
 #if NCNN_fp16_packed || NCNN_fp16_storage
 float masked(float score, float has) { return has == -65504.0 ? has : score + has; }
 #else
@@ -180,7 +180,7 @@ float masked(float score, float has) { return score + has; }
 #endif
 #endif
 
-// Score of a visible key from the dot product of q and k.
+// Score of a visible key, from the dot product of q and k.
 float score_of(uint image, uint head, uint row, uint key, float product) {
 #if MASKED
   return masked(scaled(product), mask_at(mask_index(image, head, row, min(key, last_masked()))));
@@ -199,7 +199,7 @@ uint first_y(uint image, uint head, uint row) {
 }
 
 #if HAS_Y
-// Stores outputs column .. column + 3, `column` a multiple of 4: the weighted sums divided by the sum of exponentials.
+// Stores outputs column .. column + 3 (`column` is a multiple of 4): the weighted sums divided by the sum of exponentials.
 void store_results(uint at, uint column, vec4 sums, float sum) {
   sums = epilogue(sums * share_of(sum));
 #if Y_VEC4

@@ -4,11 +4,11 @@
 #define PM_ATTENTION_PARTS_GLSL
 #include "include/attention_sums.glsl"
 
-const uint kAtOnce = 8u;  // partials loaded at once, to hide the latency of dependent loads
+const uint kAtOnce = 8u;  // number of partials loaded at once, to hide the latency of dependent loads
 
 struct Whole {
-  vec4 sums;             // outputs column .. column + 3, unnormalised
-  float reference, sum;  // the maximum subtracted from the scores, and the sum of exponentials
+  vec4 sums;             // unnormalised outputs column .. column + 3
+  float reference, sum;  // the maximum that was subtracted from the scores, and the sum of exponentials
 };
 
 // Merges the `count` partials of a query; the first is at index `first`.

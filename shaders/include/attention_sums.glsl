@@ -6,6 +6,6 @@
 // The maximum to subtract from scores; 0 if no key was visible, to avoid -inf - -inf.
 float reference_of(float largest) { return largest == minus_infinity ? 0.0 : largest; }
 
-// 1 / sum, the factor that normalises the weighted sums.
+// Returns 1 / sum, the factor that normalises the weighted sums.
 float share_of(float sum) { return ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum; }
 #endif

@@ -12,7 +12,7 @@ layout(constant_id = 0) const uint ROWS = 1u;
 #elif X_EIGHTS && PM_GRAIN == 2
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 #elif X_EIGHTS
-layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8: x_offset may be a multiple of 4 only
+layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8, because x_offset may be an odd multiple of 4
 #else
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #endif
@@ -21,7 +21,7 @@ layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #else
 layout(binding = 1) readonly buffer W { uint w[]; };
 #endif
-// FRAGMENTS: scales and zero points are fp16, SCALES of them per column and 128 steps of K.
+// FRAGMENTS: scales and zero points are fp16, with SCALES of them per column and 128 steps of K.
 #if FRAGMENTS
 #if SCALES == 4
 #define Scales f16vec4
@@ -45,7 +45,7 @@ float term_of(Scales terms, uint step) {
 #endif
 layout(binding = 2) readonly buffer Scale { Scales scale[]; };
 #if FRAGMENTS && TRANSPOSED
-layout(binding = 3) buffer Y { uvec4 y[]; };  // 8 fp16
+layout(binding = 3) buffer Y { uvec4 y[]; };  // 8 fp16 values per element
 #elif TRANSPOSED
 layout(binding = 3) buffer Y { sfpvec4 y[]; };
 #else
@@ -86,7 +86,7 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 
-// Epilogue of a sum at index `at` of y; unused with FLOATS.
+// Applies the epilogue to a sum at index `at` of y; unused with FLOATS.
 #if FLOATS
 #elif GATED
 float gate_of(float x) {
@@ -111,7 +111,7 @@ float integer_in(uint word, uint k) {
 }
 
 #if X_EIGHTS
-// Loads 8 elements of x from a 16-byte aligned index.
+// Loads 8 elements of x; their index is 16-byte aligned.
 void load_eight(uint at, out vec4 low, out vec4 high) {
 #if PM_GRAIN == 2
   const uvec4 words = x[at / 8u];

@@ -2,10 +2,10 @@
 // number of chunks), and include fragments.glsl before. The shader defines read() and multiply().
 #ifndef PM_CHUNKS_GLSL
 #define PM_CHUNKS_GLSL
-void read(uint to, uint begin);  // loads AHEAD chunks from `begin` on into buffer `to`; zeros past K
+void read(uint to, uint begin);  // loads AHEAD chunks, from chunk `begin` on, into buffer `to`; zeros past K
 void multiply(uint from);        // accumulates the chunks in buffer `from`
 
-// Fills an operand fragment: 4 K steps of one line, and of the line 8 further on, stored in the next element.
+// Fills an operand fragment with 4 K steps of one line and of the line 8 further on, which is stored in the next element.
 #define SET_LINES(matrix, held, place, part)                                                                     \
   {                                                                                                              \
     const uvec2 low_line = part == 0u ? held[place].xy : held[place].zw;                                         \

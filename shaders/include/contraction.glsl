@@ -1,9 +1,9 @@
 // Geometry shared by the GEMM and convolution kernels. Output pixel (n, i, j) sums over taps (th, tw) and input channels:
-//   ih = i * in_step_h + th * tap_step_h + base_h, and so for w; zero outside the input.
+//   ih = i * in_step_h + th * tap_step_h + base_h, and likewise iw; zero outside the input.
 // Pixels are numbered across the batch; grid_group().z is the group. X_GROUPED, Y_GROUPED: channels in blocks of 8, one group only.
 // MATRIX: a GEMM as a 1x1 convolution: pixels are M, output channels N, input channels K, groups the batch.
-// INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) in arrays of words, with int32 accumulation. X_ZERO, W_ZERO: zero points, of x per row (one
-// for a convolution), of w per channel.
+// INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) in arrays of words, with int32 accumulation. X_ZERO, W_ZERO: zero points: for x per row (one
+// for a convolution), for w per channel.
 #include "include/mixed.glsl"
 layout(push_constant) uniform parameter {
   uint pixels;                      // images * out_h * out_w
@@ -16,7 +16,7 @@ layout(push_constant) uniform parameter {
 #if HALVES
   int w_exponent;                   // w is multiplied by 2^w_exponent
 #endif
-  float b_scale;                    // factor of the added matrix (HAS_BIAS == 2)
+  float b_scale;                    // scale of the added matrix (HAS_BIAS == 2)
   uint b_stride_row, b_stride_column;
   uint b_offset;
 #endif
@@ -26,18 +26,18 @@ layout(push_constant) uniform parameter {
   int tap_step_h, tap_step_w;
   int base_h, base_w;
   uint taps_h, taps_w;
-  uint tap_first, tap_row, tap_column;  // packed index of tap (0, 0), and strides to the next tap
+  uint tap_first, tap_row, tap_column;  // index of tap (0, 0) in the packed kernel, and strides to the next tap
 #if !RESIDUAL
   uint kernel_taps;                 // taps per packed kernel
 #endif
 #endif
-  uint channels_in, channels_out;   // per group
-  uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;  // in elements
+  uint channels_in, channels_out;   // channels per group
+  uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;  // strides in elements
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
 #if MATRIX
   uint x_stride_group, y_stride_group, w_stride_group;  // batch strides
 #if W_STRIDED
-  uint w_stride_in, w_stride_out;   // of unpacked w
+  uint w_stride_in, w_stride_out;   // strides of unpacked w
 #endif
 #elif W_ZERO
   uint w_zero_first;                // first channel of this dispatch among the channels of all groups
@@ -86,7 +86,7 @@ layout(push_constant) uniform parameter {
 #define multiply_add(a, b, sum) fma(a, b, sum)
 #endif
 
-// Epilogue of a sum at index `at` of y. RESIDUAL: the fused expression also reads a second tensor with the layout of y.
+// Applies the epilogue to a sum at index `at` of y. RESIDUAL: the fused expression also reads a second tensor with the layout of y.
 #if INTEGER
 #define finished(sum, at) (sum)
 #else
@@ -102,7 +102,7 @@ float finished(float sum, uint at) { return epilogue(sum, R_AT(at - p.y_offset +
 #endif
 #endif
 
-// Image, row and column of a pixel.
+// Returns batch item, row and column of a pixel.
 uvec3 place_of(uint pixel) {
 #if MATRIX
   return uvec3(0u, 0u, pixel);
@@ -114,7 +114,7 @@ uvec3 place_of(uint pixel) {
 #endif
 }
 
-// Computes the index in the image that tap (th, tw) of an output pixel reads; returns false in the padding.
+// Computes the index, within the batch item, of the input element that tap (th, tw) of an output pixel reads; returns false in the padding.
 bool find_input(uvec3 place, uint th, uint tw, out uint at) {
 #if MATRIX
   at = place.z * p.x_stride_w;
@@ -128,7 +128,7 @@ bool find_input(uvec3 place, uint th, uint tw, out uint at) {
 #endif
 }
 
-// Filter tap of reduction index k.
+// Returns the filter tap of reduction index k.
 uint tap_of(uint depth) {
 #if MATRIX
   return 0u;
@@ -145,8 +145,8 @@ uint tap_index(uint th, uint tw) {
 #endif
 }
 
-// Offset of a channel from the pixel's first. X_GROUPED, Y_GROUPED: blocks of 8 adjacent channels, with the stride between blocks. X_VEC4:
-// channels are adjacent.
+// Offset of a channel from the pixel's first channel. X_GROUPED, Y_GROUPED: blocks of 8 adjacent channels, with a stride between blocks.
+// X_VEC4: channels are adjacent.
 uint x_channel(uint channel) {
 #if X_GROUPED
   return (channel >> 3) * p.x_stride_c + (channel & 7u);

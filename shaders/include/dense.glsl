@@ -1,7 +1,7 @@
 // Writes a dense tensor of BITS-bit elements of any type (8 to 64; 128 for several tensor elements at once, SCALE of them). An invocation
 // writes PIECES words, or PIECES elements if BITS is 64 or more. Define the parameter block `p` with elements and y_offset before; the
 // kernel defines element() after.
-// PARTS: writes a part of the tensor from element p.first_made on; 2: ORs into the existing bits.
+// PARTS 1: writes a part of the tensor, from element p.first_made on. PARTS 2: ORs the result into the existing bits.
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;

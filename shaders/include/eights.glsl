@@ -1,4 +1,4 @@
-// A vec8 of any storage type: EIGHT is the array element, low_of() and high_of() are its two vec4s. W_FLOAT: fp32 in a 16-bit kernel.
+// A vec8 with any storage type: EIGHT is the array element; low_of() and high_of() return its two vec4s. W_FLOAT: fp32 in a 16-bit kernel.
 #if PM_GRAIN == 2 && !W_FLOAT
 #define EIGHT uvec4
 vec4 low_of(EIGHT e) { return vec4(pm_unpack_halves(e.x), pm_unpack_halves(e.y)); }

@@ -1,4 +1,4 @@
-// Fused epilogue EPILOGUE(x), or with RESIDUAL of x and `residual`, an element of a second tensor. It is expanded only here, so that it
+// Fused epilogue EPILOGUE(x). With RESIDUAL it also reads `residual`, an element of a second tensor. It is expanded only here, so that it
 // cannot combine with surrounding expressions, and `precise`, so that every operation rounds. Include after include/math.glsl.
 #ifndef PM_EPILOGUE_GLSL
 #define PM_EPILOGUE_GLSL

@@ -1,7 +1,7 @@
 // 16x16x16 cooperative matrices in the fragment layout described in attention_quads.comp, for subgroups of 32. LEFT, RIGHT and SUMS declare
 // the A, B and accumulator matrices (_OF: arrays); MULTIPLY_ADD(left, right, sums) accumulates.
-// EMULATED: the same in shared memory, so that the layout can be tested on devices without cooperative matrices; all invocations of the
-// workgroup must call MULTIPLY_ADD together.
+// EMULATED: emulates them in shared memory, so that the layout can be tested on devices without cooperative matrices; all invocations of
+// the workgroup must call MULTIPLY_ADD together.
 #ifndef PM_FRAGMENTS_GLSL
 #define PM_FRAGMENTS_GLSL
 const uint kLanes = 32u, kComponents = 8u;
@@ -81,7 +81,7 @@ float emulated_exchange(float x, uint lane) {
   }
 #endif
 
-// Sets an operand fragment: four K steps of line LANE / 4 and of the line 8 further on.
+// Fills an operand fragment with four K steps of line LANE / 4 and of the line 8 further on.
 #define SET_COMPONENTS(matrix, line_a, line_b, other_a, other_b)                             \
   {                                                                                          \
     const Pair pair_a = line_a, pair_b = line_b, pair_c = other_a, pair_d = other_b;         \

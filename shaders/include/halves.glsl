@@ -14,6 +14,6 @@ float nearest_half(float x) {
   return uintBitsToFloat((bits + 0xfffu + (bits >> 13 & 1u)) & 0xffffe000u);
 }
 
-// The low part.
+// Returns the low part.
 float low_half(float x, float high) { return nearest_half((x - high) * kLow); }
 #endif

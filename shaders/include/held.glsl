@@ -1,4 +1,4 @@
-// Dense rows of whole vec4s in registers: TEAM invocations per row, HELD vec4s per invocation, TEAMS rows per workgroup. Before:
+// Dense rows of whole vec4s in registers: TEAM invocations per row, HELD vec4s per invocation, TEAMS rows per workgroup. Include it after
 // include/tensor.glsl and the parameter block `p` with rows, quads (vec4s per row), x_offset and y_offset.
 layout(local_size_x = TEAM * TEAMS) in;
 #include "include/grid.glsl"

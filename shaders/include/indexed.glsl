@@ -1,23 +1,23 @@
 // Index arithmetic of gather and scatter.
-// RANK 0: TUPLE indices address `inner` elements (Gather, GatherND, ScatterND). Else every element has an index on one axis, and its
-// coordinates on the others (GatherElements, ScatterElements).
+// RANK 0: TUPLE indices address `inner` elements (Gather, GatherND, ScatterND). RANK > 0: each element has its own index on one axis and
+// keeps its coordinates on the others (GatherElements, ScatterElements).
 // OUTER: several addressed tensors, one after the other.
 layout(push_constant) uniform parameter {
   uint elements, index_words;
 #if RANK
   uint size[RANK];
-  uint stride[RANK];  // 0 on the indexed axis
+  uint stride[RANK];  // stride is 0 on the indexed axis
 #else
   uint inner;
 #if OUTER
-  uint addresses;     // number of addresses; later rows start again at the first
-  uint outer_rows;    // rows per addressed tensor
+  uint addresses;     // number of addresses; later rows start again at the first address
+  uint outer_rows;    // number of rows per addressed tensor
   uint outer_stride;
 #endif
 #endif
   uint index_size[TUPLE], index_stride[TUPLE];
 #if PARTS
-  uint first_made;              // first element of this dispatch
+  uint first_made;              // first element that this dispatch computes
   uint first_place, places;     // bound range of the addressed tensor
 #endif
   uint x_offset, y_offset, indices_offset;

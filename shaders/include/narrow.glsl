@@ -11,7 +11,7 @@
 #ifdef NARROW_EXPONENT
 const uint NARROW_MAGNITUDE = (1u << NARROW_EXPONENT + NARROW_MANTISSA) - 1u;
 
-// Decodes to the bits of a float32.
+// Decodes a code to the bits of a float32.
 uint pm_narrow_value(uint code) {
   const uint magnitude = code & NARROW_MAGNITUDE, sign = code & ~NARROW_MAGNITUDE;
 #if NARROW_SPECIALS == 1
@@ -32,8 +32,8 @@ uint pm_narrow_value(uint code) {
   return bits | (sign != 0u ? 0x80000000u : 0u);
 }
 
-// Encodes the bits of a float32, rounding to nearest even. Formats without sign (and mantissa) encode the magnitude; ROUND 1: up, 2: down,
-// 3: to nearest, ties up. Overflow saturates if `saturate` is set, and otherwise gives infinity or NaN.
+// Encodes the bits of a float32, rounding to nearest even. Formats without sign (and mantissa) encode the magnitude; ROUND 1 rounds up, 2
+// down, 3 to nearest with ties up. Overflow saturates if `saturate` is set, and otherwise gives infinity or NaN.
 uint pm_narrow_code(uint bits, bool saturate) {
   const uint magnitude = bits & 0x7fffffffu;
   const uint sign = NARROW_SIGN != 0 ? bits >> 31 << NARROW_EXPONENT + NARROW_MANTISSA : 0u;

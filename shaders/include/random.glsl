@@ -15,7 +15,7 @@ uvec4 pm_philox(uvec4 counter, uvec2 key) {
   return counter;
 }
 
-// Uniform in [0, 1), in steps of 2^-24.
+// A uniform number in [0, 1), in steps of 2^-24.
 float pm_uniform(uint bits) { return float(bits >> 8) * 5.9604644775390625e-8; }
 
 // log(u) for 0 < u <= 1.
@@ -31,7 +31,7 @@ float pm_uniform_log(float u) {
   return y;
 }
 
-// Square root, identical on every device: a bit-trick estimate of 1 / sqrt(s) and four Newton steps.
+// Square root with identical results on every device: a bit-trick estimate of 1 / sqrt(s) and four Newton steps.
 float pm_exact_sqrt(float s) {
   precise float y = uintBitsToFloat(0x5f3759dfu - (floatBitsToUint(s) >> 1));
   for (int i = 0; i < 4; ++i) y = y * (1.5 - 0.5 * s * y * y);

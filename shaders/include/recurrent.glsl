@@ -1,7 +1,7 @@
 // Shared by the kernels of recurrent layers.
 //
 // CELL: kRnn, kLstm (gates i, o, f, c), kGru (z, r, h) with the reset gate before the recurrent matmul, or kGruLinear with it after. F, G
-// and H are the activations of x in direction d. Past its length, a sequence keeps its state and outputs zero.
+// and H are the activations of x in direction d. After its last step, a sequence keeps its state and outputs zero.
 //
 // State, in fp32, rows of `width` (units rounded up to a multiple of 4, zero-padded): hidden states at h_from and h_to, cells at `cells`.
 // Recurrent weights: [direction][gate][unit / 16][K / 4][16][4].
@@ -38,17 +38,17 @@ layout(binding = 7) readonly buffer Bias { float bias[]; };  // recurrent bias o
 layout(push_constant) uniform parameter {
   uint step, steps;
 #if HELD
-  uint count;  // steps in this dispatch
+  uint count;  // number of steps in this dispatch
 #endif
   uint batch, units, width, directions;
   uint h_from, h_to, cells;
-  uint x_stride_t, x_stride_b;  // in rows of x
+  uint x_stride_t, x_stride_b;  // strides in rows of x
   uint y_stride_t, y_stride_d, y_stride_b;
   uint hidden_bias;
-  uint reversed;  // whether the first direction is reversed; the second always is
+  uint reversed;  // whether the first direction is reversed; the second direction always is
   float clip;     // clip limit of the activation inputs
 #if CUT
-  uint direction, first_block, blocks;  // direction of this dispatch, and its blocks of 16 units
+  uint direction, first_block, blocks;  // direction that this dispatch computes, and its blocks of 16 units
   uint r_offset, r1_offset, r2_offset, r3_offset;  // offset of each gate's weights in its binding, in vec4s
 #endif
   uint y_offset, back_offset, lengths_offset;
@@ -85,12 +85,12 @@ uint length_of(uint b) {
 #endif
 }
 
-// Time index that a step of a sequence reads and writes.
+// Time index that a sequence reads and writes in a step.
 uint time_of(uint step, uint length, uint d) {
   return step < length && (d == 1u || p.reversed != 0u) ? length - 1u - step : step;
 }
 
-// Index of the first gate's input projection, including biases; the next gates follow at stride `units`.
+// Index of the input projection of the first gate, including biases; the other gates follow at stride `units`.
 uint input_of(uint t, uint b, uint d, uint unit) {
   return ((t * p.x_stride_t + b * p.x_stride_b) * p.directions + d) * uint(GATES) * p.units + unit;
 }
@@ -114,7 +114,7 @@ void store_output(uint t, uint b, uint d, uint unit, float v) {
 }
 
 #if CELL == kLstm
-// Returns the new hidden state from the gates before activation; updates `cell`.
+// Computes the new hidden state from the gates before activation; updates `cell`.
 float advance(vec4 v, inout float cell, uint d, uint unit) {
   vec3 peeps = vec3(0.0);
 #if HAS_PEEPHOLES
@@ -132,7 +132,7 @@ float advance(vec4 v, inout float cell, uint d, uint unit) {
 #endif
 
 #if CELL == kGruLinear
-// `product`: the recurrent term of gate h, not included in v.z.
+// `product`: the recurrent term of gate h, which v.z does not include.
 float advance(vec3 v, float product, float old, uint d, uint unit) {
 #if HAS_HIDDEN_BIAS
   product += bias[p.hidden_bias + d * p.units + unit];

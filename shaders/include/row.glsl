@@ -1,4 +1,4 @@
-// Row-wise reductions and loops: a row per workgroup, or with SHORT a row per 16 invocations. All invocations call the reductions,
+// Row-wise reductions and loops: one row per workgroup, or with SHORT one row per 16 invocations. All invocations call the reductions,
 // including those past the last row.
 #if SHORT
 #define TEAM 16u

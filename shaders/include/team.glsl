@@ -13,8 +13,8 @@
   }
 #elif SUBGROUP
 // Reduces within subgroups of SUBGROUP (a power of two), then across subgroups in shared memory: `array` has workgroup size + 16 elements.
-// Consecutive calls alternate between two disjoint regions of it, so that each needs one barrier. A shader may define PM_SHUFFLE_XOR for
-// types that subgroupShuffleXor does not support.
+// Consecutive calls alternate between two disjoint regions of it, so that each call needs only one barrier. A shader may define
+// PM_SHUFFLE_XOR for types that subgroupShuffleXor does not support.
 #ifndef PM_SHUFFLE_XOR
 #define PM_SHUFFLE_XOR subgroupShuffleXor
 #endif

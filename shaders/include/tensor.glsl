@@ -62,7 +62,7 @@
   } while (false)
 #endif
 
-// Unpacks two fp16 or bf16 from a word.
+// Unpacks two fp16 or bf16 values from a word.
 vec2 pm_unpack_halves(uint word) {
 #if NCNN_bf16_packed || NCNN_bf16_storage
   return uintBitsToFloat(uvec2(word << 16, word & 0xffff0000u));
@@ -88,7 +88,7 @@ vec2 pm_unpack_halves(uint word) {
 uint pm_kept;
 uint pm_keep(uint index) { return pm_kept = index; }
 
-// 8 and 16-bit elements in arrays of words (`uint x[]`): loads by element, stores by word (or atomically by element).
+// 8-bit and 16-bit elements in arrays of words (`uint x[]`): loads by element, stores by word (or atomically by element).
 #define pm_load_u8(x, i) bitfieldExtract(x[pm_keep(i) >> 2], int(pm_kept & 3u) * 8, 8)
 #define pm_load_i8(x, i) bitfieldExtract(int(x[pm_keep(i) >> 2]), int(pm_kept & 3u) * 8, 8)
 #define pm_load_u16(x, i) bitfieldExtract(x[pm_keep(i) >> 1], int(pm_kept & 1u) * 16, 16)

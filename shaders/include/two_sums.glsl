@@ -10,7 +10,7 @@ Sums exchanged(Sums s, uint mask) { return Sums(exchanged(s.a, mask), exchanged(
 #endif
 #include "include/team.glsl"
 #if SUBGROUP
-const uint kMeeting = 2u * ((TEAM * TEAMS + SUBGROUP - 1u) / SUBGROUP);  // a result per subgroup, double-buffered
+const uint kMeeting = 2u * ((TEAM * TEAMS + SUBGROUP - 1u) / SUBGROUP);  // one result per subgroup, double-buffered
 shared vec4 meeting[kMeeting];
 PM_GATHER(gather_sum, vec4, meeting, pm_sum)
 shared Sums meeting_of_two[kMeeting];

@@ -19,7 +19,7 @@ namespace pumice {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'p', 'u', 'm', 'i', 'c', 'e', '0', '2'};
-constexpr uint64_t kMaxEntryBytes = uint64_t{1} << 30;  // default size limit of the cache
+constexpr uint64_t kMaxEntryBytes = uint64_t{1} << 30;  // maximum size of an entry
 constexpr uint32_t kWritesBetweenPrunes = 64;
 constexpr auto kUseInterval = std::chrono::hours(1);
 
@@ -67,7 +67,7 @@ void note_use(const Opened& entry) {
   if (std::chrono::system_clock::now() - used > kUseInterval) ::futimens(entry.file.get(), nullptr);
 }
 
-// Whether a write failed because the disk is full or faulty, which affects later processes as well.
+// Whether a write failed because the disk is full or faulty: this affects later processes as well.
 bool is_full(int failure) {
   return failure == ENOSPC || failure == EDQUOT || failure == EFBIG || failure == EIO;
 }
@@ -81,7 +81,7 @@ void warn_of_full_disk(const std::string& path, int failure) {
                              "PUMICE_CACHE_DIR to a folder on another disk, or turn the cache off with PUMICE_NO_CACHE=1.");
 }
 
-// A random name, so that nobody can plant a file of that name. prune_cache() knows the pattern.
+// Returns a random name, so that nobody can create a file with that name in advance. prune_cache() knows the pattern.
 std::string temporary_name(const std::string& file) {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number) throw Error("the system gives no random numbers");

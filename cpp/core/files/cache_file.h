@@ -19,7 +19,7 @@ namespace pumice {
 struct CacheHeader {
   std::array<char, 8> magic = {};
   uint64_t bytes = 0;                   // payload size
-  std::array<uint8_t, 32> sha256 = {};  // of kind, name and payload, so that a renamed entry is rejected
+  std::array<uint8_t, 32> sha256 = {};  // hash of kind, name and payload, so that a renamed entry is rejected
 };
 constexpr std::string_view kCacheMagic = "pumice";  // followed by the header version as two digits
 
@@ -33,14 +33,14 @@ std::optional<std::vector<std::byte>> read_cache_entry(std::string_view kind, co
 // Replaces an entry atomically. Returns false on failure, since the cache is optional. Throws Error like read_cache_entry().
 bool write_cache_entry(std::string_view kind, const std::string& name, std::span<const std::byte> payload);
 
-// Returns the sorted entry names of a kind. folder: only entries in this folder of a nested kind.
+// Returns the sorted entry names of a kind. `folder`: restricts a nested kind to the entries in this folder.
 std::vector<std::string> cache_entries(std::string_view kind, const std::string& folder = {});
 
 // Entries in the cache folder, including those of other versions. Other files are neither counted nor removed.
 struct CacheState {
   std::filesystem::path folder;
   uint64_t files = 0;
-  uint64_t bytes = 0;  // allocated on disk
+  uint64_t bytes = 0;  // bytes allocated on disk
   uint64_t limit = 0;  // maximum size for prune_cache(): PUMICE_CACHE_MB (MiB), default 1 GiB
 };
 std::optional<CacheState> cache_state();

@@ -45,7 +45,8 @@ void warn_of_refusal(const fs::path& path, uid_t owner, const std::string& reaso
                              ". Results are not affected, but kernels may be compiled again in each process. " + help);
 }
 
-// Returns why an existing file or folder is not trusted, or an empty string. Files of root are not trusted either: the cache is per user.
+// Returns why an existing file or folder is not trusted, or an empty string. Root-owned files are not trusted either, because the cache is
+// per user.
 std::string distrust(const struct stat& status) {
   if (S_ISLNK(status.st_mode)) return "it is a symbolic link, which the cache does not follow";
   if (status.st_uid != geteuid()) return "it belongs to another user than this process, which runs as " + owner_text(geteuid());
@@ -68,7 +69,7 @@ int make_folders(const fs::path& path) {
 }
 
 // Whether root would create a cache in another user's home, which happens if sudo keeps HOME: that user could no longer write to it. A
-// folder given by PUMICE_CACHE_DIR is used, because containers run as root on mounted folders.
+// folder set with PUMICE_CACHE_DIR is still used, because containers run as root on mounted folders.
 bool is_home_of_another(const fs::path& cache) {
   if (geteuid() != 0 || environment("PUMICE_CACHE_DIR")) return false;
   struct stat status;

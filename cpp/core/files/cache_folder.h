@@ -37,14 +37,14 @@ class FileDescriptor {
   int value_;
 };
 
-// Entries of a kind are the cache files KIND/NAME + suffix. If the kind is nested, NAME is FOLDER/STEM.
+// The cache files of a kind are named KIND/NAME + suffix. If the kind is nested, NAME is FOLDER/STEM.
 struct EntryKind {
   std::string_view name;
   std::string_view suffix;
   bool is_nested;
 };
 std::span<const EntryKind> entry_kinds();
-const EntryKind& entry_kind(std::string_view name);  // throws Error
+const EntryKind& entry_kind(std::string_view name);  // throws Error if the name is unknown
 
 // Whether `text` is a valid folder name or file stem of the cache: lower-case hexadecimal digits and '-'.
 bool is_entry_stem(std::string_view text);
@@ -62,7 +62,7 @@ Opened open_trusted(int parent, const std::string& name, int flags, const std::f
 // Opens the cache folder. `create`: creates it with mode 0700 if it is missing.
 FileDescriptor open_cache(bool create);
 
-// Opens a folder of the cache. folder: path relative to cache_directory(), e.g. "spirv/ab".
+// Opens a folder inside the cache. folder: path relative to cache_directory(), e.g. "spirv/ab".
 FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string& folder, bool create);
 
 // Returns the names in a folder, without "." and "..".

@@ -30,7 +30,7 @@ uint64_t size_limit() {
 // A file whose name, type and owner match an entry or a temporary file. Its content has not been checked.
 struct Candidate {
   const EntryKind* kind;
-  std::string folder;  // relative to the cache folder, e.g. "spirv/ab"
+  std::string folder;  // path relative to the cache folder, e.g. "spirv/ab"
   std::string file;
   uint64_t bytes;  // allocated size, which is smaller than the file size for a sparse file
   timespec used;
@@ -76,7 +76,7 @@ std::vector<Candidate> candidates_of(const FileDescriptor& cache, const EntryKin
 }
 
 // Whether the cache wrote this file. Entries of any version start with the magic number; a killed writer may leave a temporary file with
-// only part of it.
+// only part of that number.
 bool is_our_file(const FileDescriptor& folder, const Candidate& candidate) {
   const FileDescriptor file(::openat(folder.get(), candidate.file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status;

@@ -28,8 +28,8 @@ bool has_sha_instructions() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
 }
 
-// Processes a block with the SHA-NI instructions, about ten times as fast: cache keys of a model's kernels hash 50 KB each. The state is
-// held in two vectors, (f, e, b, a) and (h, g, d, c); an instruction does two rounds.
+// Processes a block with the SHA-NI instructions, about ten times as fast: cache keys of a model's kernels hash 50 KB each. The state is in
+// two vectors, (f, e, b, a) and (h, g, d, c); one instruction computes two rounds.
 __attribute__((target("sha,sse4.1,ssse3"))) void block_by_instructions(std::array<uint32_t, 8>& state, const std::byte* data) {
   const auto load = [](const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); };
   const __m128i swapped = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);  // words are big-endian

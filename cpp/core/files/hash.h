@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// Hashes a sequence of fields. Each field is preceded by its length, so that different splits hash differently.
+// Hashes a sequence of fields. Each field is preceded by its length, so that the same bytes split differently give another hash.
 class Sha256 {
  public:
   Sha256& bytes(std::span<const std::byte> data);

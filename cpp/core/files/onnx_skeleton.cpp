@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kLeastBytes = 1024;  // smaller tensors stay inline
+constexpr uint64_t kLeastBytes = 1024;  // minimum size of tensors to strip; smaller ones stay inline
 constexpr int kDeepest = 100;           // nesting limit of messages, the same as protobuf's
 constexpr size_t kWindow = 4096;        // bytes per read: tensor headers are far apart
 
@@ -20,7 +20,7 @@ struct Malformed {};
 enum class Wire : uint8_t { varint = 0, fixed64 = 1, length = 2, fixed32 = 5 };
 enum class Message : uint8_t { none, model, function, graph, node, attribute, sparse_tensor, tensor };
 
-// Returns the message type of a field of `parent`; none if the field cannot contain a tensor.
+// Returns the message type of a field of `parent`; nullopt if the field cannot contain a tensor.
 Message message_of(Message parent, uint64_t field) {
   switch (parent) {
     case Message::model:

@@ -13,8 +13,8 @@ namespace pumice {
 
 // Returns a copy of the ModelProto in `bytes` with the data of large tensors moved to external data at `location`; offsets and lengths
 // refer to `bytes`. `file`: the file that `bytes` is mapped from, if any; only the bytes between tensor data are read, with read() instead
-// of through the mapping. Returns nullopt if the bytes are not a ModelProto or a very small one; the caller then leaves the verdict to
-// protobuf. Throws Error if the file was truncated meanwhile.
+// of through the mapping. Returns nullopt if the bytes are not a ModelProto or are a very small one; the caller then lets protobuf parse
+// the file. Throws Error if the file is truncated while it is read.
 std::optional<std::string> onnx_skeleton(std::span<const std::byte> bytes, const MappedFile* file, std::string_view location);
 
 }  // namespace pumice

@@ -89,7 +89,7 @@ class Chooser {
  private:
   const DeviceInfo& info(size_t index) const { return devices_[visibility_.visible[index].place]; }
 
-  // says_hidden: append the hidden devices to `why`, if the user did not choose a device.
+  // says_hidden: append the hidden devices to `why` if the user did not choose a device.
   DeviceChoice chosen(size_t index, std::string why, bool says_hidden) const {
     const VisibleDevice& one = visibility_.visible[index];
     if (!one.rule.empty()) why += "; " + one.rule;

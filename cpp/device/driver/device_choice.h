@@ -14,8 +14,9 @@ struct DeviceChoice {
   std::string why;  // human-readable reason for the choice
 };
 
-// wanted: the device argument of Context ("uuid:...", "pci:...", an index, a kind, part of a name), else environment: PUMICE_DEVICE, else
-// the first device of the best kind. Throws DeviceError if nothing matches, or if the match is hidden; the message gives both settings.
+// wanted: the device argument of Context ("uuid:...", "pci:...", an index, a kind, part of a name). If it is empty, environment
+// (PUMICE_DEVICE) is used; if that is empty too, the first device of the best kind. Throws DeviceError if nothing matches, or if the match
+// is hidden; the message quotes the request and the environment variable that hides the device.
 DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibility& visibility, const std::string& wanted,
                            const std::string& environment);
 

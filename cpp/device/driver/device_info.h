@@ -33,17 +33,17 @@ struct DeviceInfo {
   uint32_t vendor_id = 0, device_id = 0, api_version = 0, driver_version = 0;
   uint64_t memory_bytes = 0;  // largest device-local heap
   std::map<std::string, bool>
-      features;  // Vulkan feature names ("shaderInt64", "storageBuffer16BitAccess", ...) and those of add_property_features
+      features;  // Vulkan feature names ("shaderInt64", "storageBuffer16BitAccess", ...) and the names from add_property_features
   std::map<std::string, uint64_t> limits;      // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
-  std::map<std::string, uint32_t> extensions;  // name -> spec version
+  std::map<std::string, uint32_t> extensions;  // extension name -> spec version
   std::vector<MatrixShape> matrices;
 
   bool operator==(const DeviceInfo&) const = default;
-  bool feature(std::string_view feature_name) const;  // false if unknown
-  uint64_t limit(std::string_view limit_name) const;  // throws Error if unknown
+  bool feature(std::string_view feature_name) const;  // false if the name is unknown
+  uint64_t limit(std::string_view limit_name) const;  // throws Error if the name is unknown
 };
 
-// Subgroup operations and their bits in VkSubgroupFeatureFlags. The two rotate operations are newer than these headers.
+// Subgroup operations and their bits in VkSubgroupFeatureFlags. The two rotate operations are newer than the Vulkan headers used here.
 inline constexpr std::pair<std::string_view, uint32_t> kSubgroupOperations[] = {
     {"basic", 0x1},         {"vote", 0x2},
     {"arithmetic", 0x4},    {"ballot", 0x8},

@@ -23,7 +23,7 @@ constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 std::atomic<uint32_t> forks{0};
 std::atomic<bool> loaded{false};  // whether drivers have been loaded
-std::atomic<bool> breaks{false};  // whether any of them breaks after a fork
+std::atomic<bool> breaks{false};  // whether any of the drivers breaks after a fork
 
 VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                           const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
@@ -115,8 +115,8 @@ bool usable(VkPhysicalDevice physical) {
   return std::any_of(families.begin(), families.end(), [](const auto& family) { return (family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0; });
 }
 
-// Ends the process without running exit handlers registered earlier. Drivers wait there for their threads, which do not exist in a forked
-// child or never finish if a kernel hangs, and free what the parent uses.
+// Ends the process without running exit handlers registered earlier. A driver's handler waits for its threads, which do not exist in a
+// forked child or never finish if a kernel hangs, and frees what the parent uses.
 void leave(int status, void*) {
   std::fflush(nullptr);
   _exit(status);
@@ -149,7 +149,8 @@ uint32_t fork_generation() {
 
 const Instance& instance() {
   static std::mutex mutex;
-  static auto* made = new std::deque<Instance>;  // back() is this process's; those before it belong to parents and are never touched
+  static auto* made =
+      new std::deque<Instance>;  // back() belongs to this process; earlier ones belong to parent processes and are never touched
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
   const bool forked = generation != fork_generation();

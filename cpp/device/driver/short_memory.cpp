@@ -11,7 +11,7 @@
 namespace pumice {
 
 void check_memory_for_driver(const char* call) {
-  constexpr size_t kMebibytes = 256;  // Mesa's llvmpipe with LLVM maps 200 MiB
+  constexpr size_t kMebibytes = 256;  // more than Mesa's llvmpipe maps with LLVM, 200 MiB
   constexpr size_t kBytes = kMebibytes << 20;
   void* const mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped != MAP_FAILED) {

@@ -185,11 +185,12 @@ void apply_rocm(const std::vector<DeviceInfo>& devices, const VisibilitySources&
   amd.finish(visibility);
 }
 
-// Sorts visible devices: those without a rule keep their positions; those with a rule share theirs, in the order of the variable.
+// Sorts visible devices: devices without a rule keep their positions; devices with a rule are permuted among theirs, in the order of the
+// variable.
 void put_in_order(const std::vector<DeviceInfo>& devices, Visibility& visibility) {
   std::ranges::sort(visibility.hidden, {}, &HiddenDevice::place);
   std::set<size_t> named, hidden;
-  std::map<uint32_t, std::vector<VisibleDevice>> ruled;  // devices with a rule, by vendor
+  std::map<uint32_t, std::vector<VisibleDevice>> ruled;  // devices with a rule, grouped by vendor
   for (const HiddenDevice& one : visibility.hidden) hidden.insert(one.place);
   for (VisibleDevice& one : visibility.visible) {
     named.insert(one.place);

@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "matrix_trial.comp", kKind = "trials";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
-constexpr uint32_t kTurns = 70000;  // above the limit of drivers that truncate long loops
+constexpr uint32_t kTurns = 70000;  // more iterations than the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
 constexpr uint32_t kVersion = 2;  // increment if points or expected results change, to invalidate cached results
 
@@ -71,7 +71,7 @@ bool same(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
-// Rounds to fp32; volatile prevents excess precision between operations.
+// Rounds to fp32. `volatile` prevents excess precision between operations.
 float rounded(double value) {
   const volatile float result = static_cast<float>(value);
   return result;
@@ -148,7 +148,7 @@ void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std:
   context->wait(commands.submit());
 }
 
-// Runs a trial shader and returns its output array, which is bound after the inputs.
+// Runs a trial shader and returns its output array, which is the binding after the inputs.
 std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
                            std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
   std::vector<float> y(elements);
@@ -211,7 +211,7 @@ QuirkSet tried(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
-// CPU features of the host. Software drivers compile for these, so they are part of the cache key.
+// Returns the CPU features of the host. Software drivers compile for these, so they are part of the cache key.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -249,7 +249,7 @@ QuirkSet found_quirks(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
-// Trial result of a context, computed on first use.
+// The trial result of a context, computed on first use.
 struct DriverTrial {
   std::once_flag once;
   QuirkSet shown;

@@ -1,4 +1,4 @@
-// Tests once per driver the behaviour that the engine's kernels depend on.
+// Tests, once per driver, behaviour that the engine's kernels depend on.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// Returns the quirks of the context's driver: known ones from the table, ones detected by the trial, and ones assumed by the context's
-// options. Trial results are cached on disk; for software drivers the key includes the host CPU. Findings are logged.
+// Returns the quirks of the context's driver: those in the table of known quirks, those detected by the trial, and those assumed by the
+// context's options. Trial results are cached on disk; for software drivers the key includes the host CPU. Findings are logged.
 QuirkSet driver_quirks(const std::shared_ptr<Context>& context);
 
 // Returns the quirks detected by the trial.

@@ -47,7 +47,7 @@ std::optional<size_t> local_size_axis(std::string_view name) {
   return static_cast<size_t>(name[11] - 'x');
 }
 
-// Unnamed axes default to 1.
+// Returns the local size given by the constants, if any; axes that are not named are 1.
 std::optional<LocalSize> local_size_in(const SpecValues& spec) {
   std::optional<LocalSize> size;
   for (const auto& [name, value] : spec)
@@ -74,7 +74,7 @@ uint32_t vulkan_minor(const DeviceInfo& info) {
   return info.api_version >> 12 & 0x3ff;
 }
 
-// Newest SPIR-V version supported by the device's Vulkan version, as encoded in a module header.
+// Returns the newest SPIR-V version that the device's Vulkan version supports, as encoded in a module header.
 uint32_t newest_spirv(const DeviceInfo& info) {
   constexpr std::array<uint32_t, 4> kNewest{0x00010000, 0x00010300, 0x00010500, 0x00010600};
   return kNewest[std::min<size_t>(vulkan_minor(info), kNewest.size() - 1)];
@@ -307,7 +307,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
     const std::lock_guard guard(mutex_);
     if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
   }
-  check_interrupts();  // a large model compiles hundreds of shaders
+  check_interrupts();  // a large model compiles hundreds of shaders, so allow Ctrl-C
   const auto context = lock(context_);
   ShaderOptions options = device_options(*context, storage);
   if (origin_ == KernelOrigin::user && broadcasts(*context, SourceSet(path_.empty() ? name_ : path_, source_, includes_)))
@@ -343,7 +343,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
   if (made->is_watched()) watch_loops(*context, *made, macros);
   const std::lock_guard guard(mutex_);
-  return variants_.emplace(key, std::move(made)).first->second;  // if two threads compile it, the first wins
+  return variants_.emplace(key, std::move(made)).first->second;  // if another thread compiled it first, its variant is kept
 }
 
 // Locates the loops lazily, by recompiling the source when a message needs them.
@@ -393,7 +393,7 @@ DebugOptions library_debug(const Context& context) {
   return debug;
 }
 
-// GPUs use large workgroups: launching 65,536 workgroups takes 41 us on an H200, whatever they do.
+// GPUs use large workgroups: launching 65,536 workgroups takes 41 us on an H200, even if they do nothing.
 Macros workgroup_sizes(const Context& context) {
   constexpr uint64_t kLarge = 256, kOfSoftware = 64;
   const uint64_t most = std::min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"));

@@ -35,7 +35,7 @@ struct DebugOptions {
   uint64_t ring_bytes = uint64_t{1} << 20;  // message buffer of one execution
 };
 
-// Internal or user kernel. Internal kernels get macros for driver quirks and preserve signed zeros.
+// Whether a user or the engine wrote the kernel. Internal kernels get macros for driver quirks and preserve signed zeros.
 enum class KernelOrigin : uint8_t { user, engine };
 
 // Specialization constants by name; values are converted to the reflected type.
@@ -54,10 +54,10 @@ class KernelVariant {
   const std::string& name() const { return shader_->name; }
   const std::shared_ptr<const Shader>& shader() const { return shader_; }
   std::shared_ptr<Context> context() const;                                  // throws StateError if it was destroyed
-  const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // after specialisation
-  const Pipeline& pipeline() const;                                          // created on first use
+  const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // local size after specialisation
+  const Pipeline& pipeline() const;                                          // the pipeline, created on first use
   bool has_pipeline() const { return has_pipeline_; }
-  const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // the device's maximum per axis
+  const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // the device's maximum group count on each axis
   // Number of grid axes that the shader can fold if the grid exceeds the device's limits (shaders/include/grid.glsl): 1 for one-dimensional
   // grids, 3 for up to three axes, 0 if it cannot fold. User kernels: 1 if they only use their global invocation id.
   uint32_t grid_axes() const { return grid_axes_; }
@@ -77,7 +77,7 @@ class KernelVariant {
   // kernel; the result is cached on disk.
   uint64_t spills() const;
   std::optional<uint64_t> known_spills() const;         // nullopt if the driver has to be queried
-  void ask_with_pipeline() const { is_asked_ = true; }  // queries spills when the pipeline is created
+  void ask_with_pipeline() const { is_asked_ = true; }  // queries the spills when the pipeline is created
 
  private:
   std::weak_ptr<Context> context_;  // weak: the context's cache owns the kernels
@@ -90,10 +90,10 @@ class KernelVariant {
   bool is_folded_ = false;
   KernelOrigin origin_;
   uint32_t watch_binding() const;
-  std::set<std::string> pair_words(const Context& context);  // returns operations that cannot be emulated
+  std::set<std::string> pair_words(const Context& context);  // returns the operations that cannot be emulated
   const std::vector<uint32_t>& spirv() const { return paired_ ? *paired_ : shader_->spirv; }
-  std::vector<uint32_t> contained() const;  // a user shader's module as passed to the driver
-  std::vector<uint32_t> submitted() const;  // any shader's module as passed to the driver
+  std::vector<uint32_t> contained() const;  // a user shader's module as it is passed to the driver
+  std::vector<uint32_t> submitted() const;  // any shader's module as it is passed to the driver
   PipelineDesc description(const std::vector<uint32_t>& module) const;
 
   mutable std::once_flag once_, folded_once_;
@@ -146,7 +146,7 @@ class Kernel {
   void watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const;
 
   std::weak_ptr<Context> context_;
-  std::string source_, name_, path_;  // path: of the source file, or empty
+  std::string source_, name_, path_;  // path: source file, or empty
   LaunchLimits limits_;
   Includes includes_;
   OptionSource options_;
@@ -157,8 +157,8 @@ class Kernel {
   void tell_pairs();
   std::atomic<bool> told_{false}, told_pairs_{false};
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
-  std::vector<uint32_t> spirv_;                                           // instead of source
+  std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // keyed by storage, macros and spec
+  std::vector<uint32_t> spirv_;                                           // the module, if given instead of source
 };
 
 // Internal kernels of a context, by name of the embedded shader ("conv_lanes.comp"). Unless the macros set them, they get LOCAL_SIZE for
@@ -175,14 +175,14 @@ class KernelLibrary {
   std::mutex mutex_;
   Macros sizes_;  // LOCAL_SIZE and WORKGROUP
   std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
-  std::map<std::string, std::shared_ptr<Kernel>> users_;  // by all fields of KernelText
+  std::map<std::string, std::shared_ptr<Kernel>> users_;  // keyed by all fields of KernelText
 };
 
 // The strided subset of a range that a dispatch accesses: bytes whose distance from `origin` (a byte of the buffer) modulo `period` is in
-// [begin, end). Distinguishes interleaved parts of a tensor. Period 0: the whole range.
+// [begin, end). Distinguishes parts of a tensor that are interleaved in memory. Period 0: the whole range.
 struct Lane {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
-  uint64_t writer = 0;  // unique id of the producer; its parts with different indices share no element. 0: no parts
+  uint64_t writer = 0;  // unique id of the producer; its lanes with different `part` share no element. 0: no parts
   uint32_t part = 0;
 };
 
@@ -191,16 +191,16 @@ struct Dispatch {
   std::shared_ptr<const KernelVariant> kernel;
   std::vector<BufferRange> buffers;            // indexed like interface().bindings; offsets aligned for the device
   std::vector<std::shared_ptr<Image>> images;  // indexed like interface().images
-  std::vector<std::byte> push;                 // interface().push_bytes bytes
+  std::vector<std::byte> push;                 // push constants, interface().push_bytes bytes
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::string label;                       // node name, for profiles and errors
   std::vector<Lane> lanes;                 // indexed like buffers, or empty
   std::shared_ptr<const DebugSink> debug;  // set if the kernel uses printf or bounds checks
-  std::vector<uint64_t> exact_bytes;       // indexed like buffers: accessible bytes, if bounds are checked
+  std::vector<uint64_t> exact_bytes;       // number of accessible bytes, indexed like buffers, if bounds are checked
   // Device memory, written by other dispatches, that controls whether this dispatch runs: a word, 0 to skip it (needs
   // conditionalRendering), or three group counts that replace `groups`. Without a guard the dispatch always runs.
   BufferRange guard;
-  uint64_t flop = 0;  // of its node, for profiles; 0: none or unknown
+  uint64_t flop = 0;  // operations of the dispatch's node, for profiles; 0: none or unknown
 };
 
 inline constexpr uint64_t kGuardWord = 4, kGuardCounts = 12;  // sizes in bytes

@@ -35,7 +35,7 @@ std::string_view scalar_name(ScalarType scalar) {
   return scalar == ScalarType::other ? "a structure" : name(scalar);
 }
 
-// Storage mode for arrays declared `sfp`, from the float tensors among the arguments.
+// Returns the storage mode for arrays declared `sfp`, based on the float tensors among the arguments.
 Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const auto* tensor = std::get_if<TensorArgument>(&argument);
@@ -58,11 +58,11 @@ std::string kind_name(const KernelArgument& argument) {
 
 struct Build {
   std::shared_ptr<const KernelVariant> variant;
-  std::vector<bool> storage_typed;  // by binding index
+  std::vector<bool> storage_typed;  // whether each binding has the storage type, indexed by binding
   DType storage_dtype = DType::float32;
 };
 
-// `plain`: the fp32 build.
+// `plain`: the fp32 variant.
 Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Context& context, const KernelArguments& arguments,
             const Macros& macros, const SpecValues& spec) {
   Build result;
@@ -84,7 +84,7 @@ Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Co
   return result;
 }
 
-// Bytes seen by the shader's length(): the elements without padding, rounded up to whole words in packed modes.
+// Number of bytes that the shader's length() covers: the elements without padding, rounded up to whole words in packed modes.
 uint64_t whole_bytes(const TensorArgument& tensor, const BindingInterface& binding) {
   const uint64_t scalar = bytes(binding.scalar);
   return (tensor.bytes + scalar - 1) / scalar * scalar;
@@ -208,7 +208,7 @@ void check_names(const Interface& interface, const KernelArguments& arguments) {
   }
 }
 
-// Placeholder memory for an unused buffer, because Vulkan requires a binding. Throws if the variant uses it.
+// Returns placeholder memory for an unused buffer, because Vulkan requires a binding. Throws if the variant uses the buffer.
 BufferRange stand_in(const std::shared_ptr<Context>& context, const BindingInterface& binding) {
   if (binding.used)
     throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array: this variant of the kernel uses it", "None");
@@ -285,7 +285,7 @@ void set_counts(Dispatch& dispatch, const BufferRange& counts) {
 }  // namespace
 
 bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros, const SpecValues& spec) {
-  const Storage other = storage == Storage::fp32 ? Storage::fp16_packed : storage;  // compare with any 16-bit mode
+  const Storage other = storage == Storage::fp32 ? Storage::fp16_packed : storage;  // compare with any one of the 16-bit modes
   const auto wide = kernel.variant(Storage::fp32, macros, spec), narrow = kernel.variant(other, macros, spec);
   const BindingInterface *one = wide->interface().find_binding(array), *two = narrow->interface().find_binding(array);
   return one && two && is_storage_typed(*one, *two);
@@ -310,7 +310,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   for (size_t i = 0; i < interface.bindings.size(); ++i) {
     const auto& binding = interface.bindings[i];
     if (is_debug_binding(binding.name)) {
-      dispatch.buffers.emplace_back();  // bound by the recording
+      dispatch.buffers.emplace_back();  // the recording binds it
       dispatch.debug = kernel.debug();
       continue;
     }

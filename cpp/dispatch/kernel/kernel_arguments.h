@@ -19,9 +19,9 @@ namespace pumice {
 // memory order.
 struct Numbers {
   std::vector<Number> values;
-  std::vector<uint32_t> shape;  // empty for a scalar
+  std::vector<uint32_t> shape;  // empty if it is a scalar
 };
-// No binding: allowed only if the variant does not use the buffer.
+// No binding; allowed only if the variant does not use the buffer.
 struct NoArray {};
 using KernelArgument = std::variant<TensorArgument, Numbers, std::shared_ptr<Image>, NoArray>;
 using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
@@ -30,18 +30,19 @@ using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
 struct LaunchSize {
   bool in_groups = false;
   std::array<uint64_t, 3> count{1, 1, 1};
-  // Three group counts that the device reads at launch, instead of `count`; or a null buffer.
+  // Three group counts that the device reads at launch, instead of `count`; a null buffer if unused.
   BufferRange counts = {};
 };
 
 // Creates a dispatch from a kernel and its arguments. Arrays declared with a storage type (`sfp x[]`) adopt the dtype of the tensors
-// passed; numbers are converted to the reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number,
-// K7 alignment, K8 launch size, K11 image kind, M3 image of another context; UnsupportedError for an image that the device cannot store to.
+// passed; numbers are converted to the reflected type and range-checked. Throws BindingError for a missing (K3) or unknown (K4) argument, a
+// wrong dtype (K5), number (K6), alignment (K7), launch size (K8) or kind of image (K11), or an image of another context (M3);
+// UnsupportedError for an image that the device cannot store to.
 Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {},
                      const SpecValues& spec = {});
 
-// Whether an array of the kernel is declared with the storage type, judged by its type in that mode. Returns false if there is no such
-// array.
+// Whether an array of the kernel is declared with the storage type, based on its type in that storage mode. Returns false if there is no
+// such array.
 bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
 
 }  // namespace pumice

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// Vulkan has no such limit, but larger arrays crash drivers or take them minutes to compile: lavapipe 9 s at this size.
+// Vulkan has no such limit, but larger arrays crash drivers or take minutes to compile. At this size, lavapipe takes 9 s.
 constexpr uint64_t kMostInvocationBytes = 1 << 16;
 
 // Collects missing features and exceeded limits for the error message.
@@ -48,7 +48,7 @@ class Needs {
   std::vector<std::string> lacks_;
 };
 
-// Buffers that share a binding number count once; an image needs its own.
+// Buffers that share a binding number count as one; an image needs a number of its own.
 void check_numbers(const Shader& shader) {
   std::set<uint32_t> taken;
   for (const auto& binding : shader.interface.bindings) taken.insert(binding.binding);

@@ -15,11 +15,11 @@ namespace pumice {
 DescriptorKind kind_of(const BindingInterface& binding);
 DescriptorKind kind_of(const ImageInterface& image);
 
-// Feature for 64-bit integers, which are emulated with pairs of words on devices that lack it.
+// Feature for 64-bit integers, which are emulated with pairs of words if the device lacks it.
 inline constexpr const char* kInt64Feature = "shaderInt64";
 
-// Checks that the device can run a kernel. Throws UnsupportedError listing every missing feature and exceeded limit, with the required and
-// the available value. `unpaired`: the kernel's 64-bit operations that cannot be emulated.
+// Checks that the device can run a kernel. Throws UnsupportedError listing every missing feature and exceeded limit, with required and
+// available values. `unpaired`: the kernel's 64-bit operations that cannot be emulated.
 void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
                   const LocalSize& local_size, const std::set<std::string>& unpaired);
 

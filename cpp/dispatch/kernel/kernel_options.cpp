@@ -20,7 +20,7 @@ struct DeviceProfile {
 
 // Types that shader_options() declares if the device has either feature.
 struct SmallTypes {
-  std::array<std::string_view, 4> prefixes;  // of the scalar and its vectors
+  std::array<std::string_view, 4> prefixes;  // prefixes of the names of the scalar and its vectors
   std::array<std::string_view, 2> features;
 };
 

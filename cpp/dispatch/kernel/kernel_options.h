@@ -14,8 +14,8 @@ namespace pumice {
 // Features required to store 16-bit floats natively.
 inline constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kBfloat16 = "shaderBFloat16Type";
 
-// Storage mode for kernels with elements of this dtype. float16: fp16 with 16-bit storage, else fp16_packed. bfloat16: bf16 if the device
-// and this glslang also support the type, else bf16_packed. fp32 for all other dtypes.
+// The storage mode for kernels with elements of this dtype. float16: fp16 if the device has 16-bit storage, else fp16_packed. bfloat16:
+// bf16 if the device has 16-bit storage and it and this glslang support the type, else bf16_packed. All other dtypes: fp32.
 Storage storage_of(const DeviceInfo& device, DType dtype);
 // The packed mode (two values per word) of a 16-bit float dtype; fp32 for other dtypes.
 Storage packed_storage_of(DType dtype);

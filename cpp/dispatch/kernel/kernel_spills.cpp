@@ -20,8 +20,8 @@ bool tells_spills(const std::shared_ptr<Context>& context) {
   return context->info().kind != DeviceKind::software && context->feature(kExecutablesFeature);
 }
 
-// Cache entry name; nullopt without a cache. The module and pipeline depend only on the shader, the driver's properties and masked
-// features.
+// Returns the cache entry name; nullopt if there is no cache. The module and pipeline depend only on the shader, the driver's properties
+// and masked features.
 std::optional<std::string> entry_name(const std::shared_ptr<Context>& context, const Shader& shader,
                                       const std::vector<Specialization>& constants) {
   if (!cache_directory()) return {};

@@ -48,7 +48,7 @@ class Comparison {
   }
 
  private:
-  // Axes may be grouped differently: a mat4 is 16 numbers. An unsized array accepts any whole number of elements.
+  // Axes may be grouped differently: a mat4 matches 16 numbers. An unsized array accepts any whole number of elements.
   static bool agree(const MemoryLayout& wanted, const MemoryLayout& given) {
     if (wanted.scalar != given.scalar) return false;
     const bool any_length = !wanted.axes.empty() && wanted.axes.front() == 0;
@@ -73,7 +73,7 @@ class Comparison {
 };
 
 void add_scalars(const MemoryLayout& layout, uint64_t offset, std::vector<std::pair<uint64_t, ScalarType>>& scalars) {
-  constexpr size_t kMostComponents = 64;  // more than any matrix has
+  constexpr size_t kMostComponents = 64;  // larger than the number of components of any matrix
   for (uint64_t i = 0; i < layout.count() && scalars.size() <= kMostComponents; ++i) {
     const uint64_t at = offset + i * layout.bytes;
     if (!is_structure(layout)) scalars.emplace_back(at, layout.scalar);
@@ -90,7 +90,7 @@ bool are_components(const MemoryLayout& wanted, const MemoryLayout& given) {
   });
 }
 
-// Counts the scalars of this type; an unsized array counts as none.
+// Returns the number of scalars of this type; an unsized array counts as none.
 uint64_t scalars_of(const MemoryLayout& layout, ScalarType scalar) {
   if (!is_structure(layout)) return layout.scalar == scalar && (layout.axes.empty() || layout.axes.front() != 0) ? layout.count() : 0;
   uint64_t sum = 0;

@@ -45,7 +45,7 @@ std::shared_ptr<const LoopWatch::Memory> LoopWatch::memory(const std::shared_ptr
   if (auto known = memory_.lock()) return known;
   auto made = std::make_shared<const Memory>(shared_from_this(), context);
   memory_ = made;
-  set_wait_check(*context, this);  // the watch is an attachment of the context, so it lives as long
+  set_wait_check(*context, this);  // the watch is attached to the context, so it lives at least as long
   return made;
 }
 

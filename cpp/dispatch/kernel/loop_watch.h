@@ -16,7 +16,7 @@
 
 namespace pumice {
 
-// Maximum total loop iterations per invocation that no driver truncates, with a margin for the watch's own loop.
+// Maximum total number of loop iterations per invocation that no driver truncates, with a margin for the watch's own loop.
 inline constexpr uint64_t kUnwatchedIterations = 60'000;
 
 // The loop reports of a context's kernels. Thread-safe.
@@ -48,7 +48,8 @@ class LoopWatch : public WaitCheck, public std::enable_shared_from_this<LoopWatc
     std::string name;
     Lines lines;
   };
-  // Affected executions (after, last], and the threads that already threw for it; a wait for all work would otherwise throw again.
+  // Affected executions (after, last], and the threads that have already thrown the error; without them, a wait for all work would throw
+  // again.
   struct Report {
     uint64_t after, last;
     std::string message;

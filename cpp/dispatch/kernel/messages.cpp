@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostMessages = 100'000;
 
-// Appends messages, drops the oldest beyond kMostMessages, and returns the number dropped.
+// Appends messages, drops the oldest ones beyond kMostMessages, and returns how many were dropped.
 size_t append_bounded(std::vector<Message>& kept, const std::vector<Message>& more) {
   kept.insert(kept.end(), more.begin(), more.end());
   const size_t surplus = kept.size() > kMostMessages ? kept.size() - kMostMessages : 0;

@@ -23,7 +23,7 @@ struct Message {
   std::array<uint32_t, 3> invocation{};
 };
 
-// Messages from all executions of a kernel that have been read. Keeps the latest 100,000. Thread-safe.
+// Messages read so far from all executions of a kernel. Keeps the latest 100,000. Thread-safe.
 class MessageLog {
  public:
   explicit MessageLog(std::string kernel) : kernel_(std::move(kernel)) {}
@@ -31,9 +31,9 @@ class MessageLog {
   void add(std::vector<Message> messages, uint64_t lost);
 
   std::vector<Message> messages() const;
-  uint64_t lost() const;  // dropped because the ring or the log was full
+  uint64_t lost() const;  // number of messages dropped because the ring or the log was full
   std::vector<Message> take();
-  // Returns the messages since the last call and the number lost, for logging.
+  // Returns the messages since the last call and the number of lost messages, for logging.
   std::pair<std::vector<Message>, uint64_t> take_unlogged();
   bool has_unlogged() const { return has_unlogged_; }
 

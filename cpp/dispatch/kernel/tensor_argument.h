@@ -13,7 +13,7 @@ namespace pumice {
 struct TensorArgument {
   DType dtype;
   BufferRange range;
-  uint64_t bytes;                        // size of the elements, without padding
+  uint64_t bytes;                        // total size of the elements, without padding
   uint64_t last_axis;                    // size of the last axis; 1 for a scalar
   const MemoryLayout* layout = nullptr;  // host struct layout, used instead of dtype; must outlive the call
 };

@@ -75,7 +75,7 @@ struct HeldMemory {
 };
 
 struct HeldList {
-  dmp_dv_context context = nullptr;  // retained once, plus once per kind of device with commands
+  dmp_dv_context context = nullptr;  // retained once, plus once for each kind of device with commands
   std::unique_ptr<CommandList> list;
   std::vector<dmp_dv_mem> memories = {};  // one entry per use in a command
   unsigned devices = 0;                   // bit mask of device kinds
@@ -89,7 +89,7 @@ Handles<dmp_dv_cmdlist, HeldList>& lists();
 
 void set_error(const std::string& text);
 
-// Returns the error code of the current exception and sets the last error message.
+// Sets the last error message from the current exception and returns its error code.
 int fail();
 
 // Returns the result of `call`, or `failed(code)` if it throws: exceptions must not leave the C interface.

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uintptr_t kAlignment = 16;
 
-// Calls `pack` with the weights and the target. `number`: error code for invalid arguments.
+// Calls `pack` with the weights and the target. `number`: error code to return for invalid arguments.
 template <typename Pack>
 int packed(size_t required, const Weights& weights, uint8_t* target, size_t* size, int number, const Pack& pack) {
   const size_t given = *size;

@@ -45,7 +45,7 @@ struct Run {
 // A command with x innermost ("weights transposed") is stored as the plain command on transposed tensors, with x and y swapped throughout,
 // including kernels.
 struct ConvCommand {
-  MemoryPlace input, output, added;  // `added` without a memory: the input
+  MemoryPlace input, output, added;  // if `added` has no memory, the input is added
   bool is_transposed = false;
   uint32_t images = 1;
   Extent extent;  // size of an input image
@@ -77,7 +77,7 @@ struct IpuCommand {
   MemoryRange written() const { return {wr, written_row_bytes(), raw.rect_height, written_stride()}; }
 };
 
-uint64_t pixel_bytes(uint8_t format);  // for DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
+uint64_t pixel_bytes(uint8_t format);  // bytes per pixel of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
 
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
 int device_type(const Command& command);

@@ -1,4 +1,4 @@
-// Shared by the readers of raw commands.
+// Helpers shared by the readers of raw commands.
 #pragma once
 
 #include <cstring>
@@ -14,10 +14,10 @@ using Needs = std::vector<std::pair<std::string, uint64_t>>;
 class CommandReader {
  public:
   CommandReader(std::span<const std::byte> raw, const Resolve& resolve, bool is_strict) : strict(is_strict), raw_(raw), resolve_(resolve) {}
-  // Constructs a reader that only collects the required bytes of each field.
+  // Constructs a reader that only collects the bytes required at each field.
   CommandReader(std::span<const std::byte> raw, Needs& needs, bool is_strict) : strict(is_strict), raw_(raw), needs_(&needs) {}
 
-  // Returns the whole command as its structure. Throws Refusal if the size differs.
+  // Returns the whole command as its structure. Throws Refusal if its size differs from the structure's.
   template <typename Raw>
   Raw whole() const {
     Raw value;
@@ -41,7 +41,7 @@ class CommandReader {
   // Throws Refusal (EINVAL) unless the memory has that many bytes from the offset, a multiple of `alignment`.
   void check_place(const std::string& slot, const MemoryPlace& place, uint64_t bytes, uint64_t alignment = 2) const;
 
-  // Throws Refusal unless `holds`; require_strict() only for strict lists.
+  // Throw Refusal unless `holds`; require_strict() does so only for strict lists.
   template <typename Given>
   void require(bool holds, const std::string& slot, const std::string& expected, const Given& given, int code = kRefused) const {
     if (!holds) throw Refusal(slot, expected, text(given), code);
@@ -63,7 +63,7 @@ class CommandReader {
   Needs* needs_ = nullptr;
 };
 
-constexpr uint64_t kVendorAlignment = 16;  // for weights, tables and images
+constexpr uint64_t kVendorAlignment = 16;  // alignment of weights, tables and images
 
 ConvCommand read_conv(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw);
 ConvCommand read_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_v1& raw);

@@ -10,7 +10,7 @@ namespace {
 
 using RawRun = dmp_dv_cmdraw_conv_v0_run;
 
-constexpr uint32_t kMostSide = 65535;  // width and height of a run's input and output, which a following command stores in 16 bits
+constexpr uint32_t kMostSide = 65535;  // maximum width and height of a run's input and output: a following command stores them in 16 bits
 constexpr uint64_t kTableBytes = 3 * 256 * 2;
 
 std::string sizes(uint32_t x, uint32_t y) {
@@ -22,7 +22,7 @@ class ConvReader {
  public:
   ConvReader(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw) : reader_(reader), raw_(raw) {}
 
-  // `element_bytes`: of the input.
+  // `element_bytes`: size of the input's elements.
   ConvCommand read(uint64_t element_bytes) {
     check_command();
     const int count = 32 - std::countl_zero(raw_.topo);
@@ -182,8 +182,8 @@ class ConvReader {
     if (raw_.eltwise_buf.rsvd != 0) check_images("eltwise_buf", command_.added, command_.added_elements * sizeof(uint16_t));
   }
 
-  // Swaps x and y. This is last, so that error messages use the command's x and y. Packed weights have the same size for the swapped
-  // kernel.
+  // Swaps x and y. This runs last, so that error messages use the command's x and y. Packed weights for the swapped kernel have the same
+  // size.
   void transpose() {
     command_.is_transposed = true;
     command_.extent = command_.extent.transposed();

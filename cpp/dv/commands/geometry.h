@@ -48,8 +48,8 @@ uint32_t window_places(uint32_t size, uint32_t before, uint32_t after, uint32_t 
 // Returns the size of the convolution's output, or of the input if there is no convolution: the operand of an addition before max pooling
 // or upsampling. Empty if the kernel does not fit.
 Extent conv_output(const Extent& input, const RunGeometry& run);
-Extent run_output(const Extent& input, const RunGeometry& run);  // also empty if a kernel does not fit
-// Return the size and dimensions of packed convolution weights. Throw BindingError (D1).
+Extent run_output(const Extent& input, const RunGeometry& run);  // also empty if any kernel does not fit
+// Return the size and dimensions of packed convolution weights. Throw BindingError (D1) if a dimension is out of range.
 size_t weight_bytes(const Extent& input, const RunGeometry& run);
 ConvDims weight_dims(const Extent& input, const RunGeometry& run);
 

@@ -7,7 +7,7 @@
 namespace pumice::dv {
 namespace {
 
-constexpr uint64_t kMostPixels = uint64_t{1} << 24;  // of a maximizer
+constexpr uint64_t kMostPixels = uint64_t{1} << 24;  // maximum number of pixels of a maximizer command
 
 Activation activation_of_fc(const CommandReader& reader, uint16_t code) {
   constexpr Activation known[] = {Activation::none, Activation::leaky_relu, Activation::tanh, Activation::leaky_relu, Activation::sigmoid};

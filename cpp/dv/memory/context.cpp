@@ -10,7 +10,7 @@ Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool sepa
   info_.header = {sizeof info_, 0};
   info_.ub_size = kUnifiedBufferBytes;
   info_.max_kernel_size = kMostKernel;
-  info_.conv_freq = info_.fc_freq = 1;  // no clock rates; nonzero means supported
+  info_.conv_freq = info_.fc_freq = 1;  // not clock rates: nonzero means supported
   info_.max_fc_vector_size = kMostFullyConnected;
   info_string_ = "DMP DV: ub_size=" + std::to_string(info_.ub_size) + " max_kernel_size=" + std::to_string(info_.max_kernel_size) +
                  " conv_freq=" + std::to_string(info_.conv_freq) + " fc_freq=" + std::to_string(info_.fc_freq) +

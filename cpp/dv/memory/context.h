@@ -12,21 +12,21 @@
 
 namespace pumice::dv {
 
-inline constexpr int kMostKernel = 7;                    // kernel side limit of the packed weight format
+inline constexpr int kMostKernel = 7;                    // maximum kernel side in the packed weight format
 inline constexpr int kMostFullyConnected = 16384;        // vector length limit of the vendor's hardware
-inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // of the vendor's largest hardware
+inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // size on the vendor's largest hardware
 
 class Context {
  public:
-  // `strict`: its lists reject what the vendor's hardware does not support. `separate`: the host maps copies of memories, as on devices
-  // with dedicated memory.
+  // `strict`: lists reject what the vendor's hardware does not support. `separate`: the host maps copies of memories, as on devices with
+  // dedicated memory.
   Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate = false);
   const std::shared_ptr<pumice::Context>& device() const { return device_; }
   bool strict() const { return strict_; }
   bool separate() const { return separate_; }
   const dmp_dv_info_v0& info() const { return info_; }
   const std::string& info_string() const { return info_string_; }
-  // Returns whether a device of that kind (DMP_DV_DEV_CONV ...) exists. Throws Refusal for other numbers.
+  // Returns whether a device of that kind (DMP_DV_DEV_CONV ...) exists. Throws Refusal if the number is not a device kind.
   bool has_device(int type) const;
   std::string last_error() const;  // initially empty
   void note_error(const std::string& text);

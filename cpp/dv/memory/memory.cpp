@@ -12,7 +12,7 @@ namespace pumice::dv {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr size_t kMostWrites = 64;  // ranges tracked per memory
+constexpr size_t kMostWrites = 64;  // maximum number of ranges tracked per memory
 
 std::atomic<int64_t> total{0};
 

@@ -17,27 +17,27 @@ namespace pumice::dv {
 // sync_end() and to_device() publish it. A write sync publishes the whole copy and overwrites concurrent device writes. Thread-safe.
 class Memory {
  public:
-  // Allocates uninitialized memory. Throws Refusal for 0 bytes; OutOfMemoryError.
+  // Allocates uninitialized memory. Throws Refusal for 0 bytes, OutOfMemoryError.
   static std::shared_ptr<Memory> create(std::shared_ptr<Context> context, uint64_t bytes);
   ~Memory();
   Memory(const Memory&) = delete;
   // Returns the device's live memory with this handle, or null.
   static std::shared_ptr<Memory> find(pumice::Context& device, uint64_t handle);
-  static int64_t total_bytes();  // of all memories in the process
+  static int64_t total_bytes();  // total size of all memories in the process
 
   const std::shared_ptr<Context>& context() const { return context_; }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
-  uint64_t bytes() const { return buffer_->bytes(); }  // whole pages
+  uint64_t bytes() const { return buffer_->bytes(); }  // size in bytes, a whole number of pages
   uint64_t handle() const { return handle_; }          // never 0, never reused in this process
 
   // Maps the memory. Returns the same address until unmap(). The contents survive unmap().
   std::byte* map();
   void unmap();  // idempotent; ends a sync
   bool mapped() const { return mapped_; }
-  // Begins host access. Throws Refusal (EINVAL) if it is not mapped, or for neither read nor write.
+  // Begins host access. Throws Refusal (EINVAL) if the memory is not mapped, or if neither read nor write is requested.
   void sync_start(bool read, bool write);
   void sync_end();
-  // Synchronizes one range immediately. Throw Refusal (EINVAL) past the end or if not mapped.
+  // Synchronizes one range immediately. Throw Refusal (EINVAL) if the range exceeds the memory or it is not mapped.
   void to_device(uint64_t offset, uint64_t bytes);
   void to_cpu(uint64_t offset, uint64_t bytes);
 
@@ -49,7 +49,7 @@ class Memory {
   uint64_t device_writes(uint64_t offset, uint64_t count) const;
   // Returns whether the published bytes at that offset equal these.
   bool holds(uint64_t offset, std::span<const std::byte> expected) const;
-  std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // as the device sees them
+  std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // the bytes as the device sees them
 
  private:
   struct Handles;
@@ -64,7 +64,7 @@ class Memory {
   uint64_t handle_ = 0;
   std::shared_ptr<Handles> handles_;                                    // outlives the device, which may be closed first
   std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // null if the buffer is host-visible
-  std::atomic<bool> mapped_{false}, is_stale_{false};                   // is_stale_: the copy lacks device writes
+  std::atomic<bool> mapped_{false}, is_stale_{false};                   // is_stale_: the device has written since the copy was updated
   bool reading_ = false, writing_ = false;
   std::atomic<uint64_t> published_{0};
   mutable std::mutex mutex_;  // guards the mapping and the copy
@@ -78,7 +78,7 @@ class Memory {
   uint64_t last_write_ = 0;
 };
 
-// A memory and offset named by a command; null if unset.
+// A memory and an offset in it, as named by a command; null if unset.
 struct MemoryPlace {
   std::shared_ptr<Memory> memory;
   uint64_t offset = 0;
@@ -91,7 +91,7 @@ struct MemoryRange {
 
   MemoryRange(std::shared_ptr<Memory> of, uint64_t first, uint64_t count) : memory(std::move(of)), offset(first), bytes(count) {}
   MemoryRange(const MemoryPlace& place, uint64_t count) : MemoryRange(place.memory, place.offset, count) {}
-  // `stride`: bytes between row starts; a negative one leads to lower addresses.
+  // `stride`: bytes between row starts; if negative, rows go to lower addresses.
   MemoryRange(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows, int64_t stride);
   bool overlaps(const MemoryRange& other) const {
     return memory == other.memory && offset < other.offset + other.bytes && other.offset < offset + bytes;

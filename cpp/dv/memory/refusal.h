@@ -8,7 +8,7 @@
 
 namespace pumice::dv {
 
-inline constexpr int kRefused = -1;  // code of most refusals; others have errno codes
+inline constexpr int kRefused = -1;  // the code of most rejections; the others have errno codes
 
 // Rules: D4, valid calls and command fields; D5, limits of the vendor's hardware (strict lists).
 class Refusal : public BindingError {

@@ -37,7 +37,7 @@ const ConvDims& checked(const ConvDims& dims) {
   return dims;
 }
 
-// Returns the cell of a value in its block: tap (x, y) of a side x side kernel, `channel` relative to the block's first.
+// Returns the cell of a value in its block: tap (x, y) of a side x side kernel; `channel` is relative to the block's first channel.
 size_t cell_of(int side, int channel, int y, int x) {
   constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // 7 x 7: row-major cells of the last column's taps
   const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
@@ -57,9 +57,9 @@ size_t cell_of(int side, int channel, int y, int x) {
 // A convolution's stream: groups of kernels, each with its biases and slopes, then its blocks.
 struct Stream {
   size_t kernels, channels, block_channels, chunk_channels, header_bytes, element_bytes, kernel_bytes;
-  size_t bytes;                       // padded, without a table
+  size_t bytes;                       // padded size, without a table
   size_t taps;                        // taps per channel, contiguous in the source
-  std::array<uint8_t, kCells> cells;  // cell of each value of a block, in source order
+  std::array<uint8_t, kCells> cells;  // cell of each value in a block, in source order
 
   Stream(const ConvDims& dims, int kx, int ky) : taps(static_cast<size_t>(kx * ky)), cells() {
     constexpr std::array<uint8_t, 4> kBlockChannels = {64, 8, 2, 1};
@@ -103,7 +103,7 @@ struct Stream {
   }
 };
 
-// The concatenated streams of a convolution: one, or one per tap if it is dilated.
+// The concatenated streams of a convolution: one stream, or one per tap if it is dilated.
 struct Streams {
   Stream stream;
   size_t count, table_bytes;
@@ -304,7 +304,7 @@ void pack_layer(const FcDims& dims, const FcPlan& plan, const Weights& weights, 
   std::memset(target + biases_end, 0, plan.bytes - biases_end);
 }
 
-// Packs directly into the target, or via a temporary if it is too short, copying what fits.
+// Packs directly to the target; if the target is too short, packs to a temporary and copies what fits.
 template <typename Pack>
 size_t pack_into(std::span<std::byte> target, size_t bytes, const Pack& pack) {
   if (target.size() >= bytes) {

@@ -58,7 +58,7 @@ class Clustering {
   }
   // Returns the start of each cluster.
   std::vector<size_t> cuts(size_t clusters) {
-    std::vector<std::vector<uint16_t>> best(clusters);  // start of the last cluster, by end
+    std::vector<std::vector<uint16_t>> best(clusters);  // start of the last cluster for each end
     for (size_t count = 2; count <= clusters; ++count) {
       best[count - 1].resize(cost_.size());
       divide(best[count - 1], count, values_.size(), count - 1, values_.size() - 1);
@@ -115,7 +115,7 @@ Table quantize_weights(std::span<const float> weights, std::span<uint8_t> indice
       centres.push_back(float_from_half(table[i + 1]));
     }
   }
-  std::vector<uint8_t> index(1 << 16, 0);  // by float16 bits
+  std::vector<uint8_t> index(1 << 16, 0);  // table index of each weight, keyed by its float16 bits
   size_t nearest = 0;
   for (const uint16_t bits : values.bits) {
     const float value = float_from_half(bits);

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr double kCloseEnough = 1.02;  // times the lower bound; then no other order is tried
+constexpr double kCloseEnough = 1.02;  // multiple of the lower bound at which no other order is tried
 
 uint64_t padded(uint64_t bytes) {
   return round_up(bytes, kArenaAlignment);
@@ -21,7 +21,7 @@ struct Placed {
   uint32_t first, last;
 };
 
-// Placed intervals, bucketed by wave, so that a search visits only those close in time.
+// Placed intervals, bucketed by wave, so that a search visits only intervals that are close in time.
 class Timeline {
  public:
   void add(const Placed& placed) {
@@ -50,7 +50,7 @@ class Timeline {
  private:
   static constexpr uint32_t kStretch = 16;  // waves per bucket
   std::vector<Placed> all_, found_;
-  std::vector<uint32_t> seen_;  // search round in which each was last found
+  std::vector<uint32_t> seen_;  // search round in which each interval was last found
   std::vector<std::vector<uint32_t>> stretches_;
   uint32_t round_ = 0;
 };

@@ -9,7 +9,7 @@
 namespace pumice {
 
 inline constexpr uint64_t kArenaAlignment = 256;  // no device requires a coarser descriptor offset
-inline constexpr uint64_t kTensorGrain = 16;      // granularity of tensor sizes: no two tensors share a word
+inline constexpr uint64_t kTensorGrain = 16;      // tensor sizes are rounded up to this, so that no two tensors share a word
 
 // A tensor's size and its lifetime, from `first` to `last` inclusive.
 struct ArenaInterval {
@@ -18,8 +18,8 @@ struct ArenaInterval {
   uint64_t offset = 0;  // set by place_intervals()
 };
 
-// Assigns each interval an offset, a multiple of kArenaAlignment: best fit, over several orders, keeping the smallest result. Returns the
-// size of the arena in bytes.
+// Assigns each interval an offset, a multiple of kArenaAlignment: best fit in several orders, keeping the smallest arena. Returns the size
+// of the arena in bytes.
 uint64_t place_intervals(std::span<ArenaInterval> intervals);
 // Returns the largest sum of simultaneously live intervals, each rounded up to the alignment: a lower bound for the arena.
 uint64_t peak_bytes(std::span<const ArenaInterval> intervals);

@@ -9,8 +9,8 @@
 
 namespace pumice {
 
-// Adds the variants of a node's steps whose kernels are known to spill, from this process or the cache; does not query the driver. Returns
-// whether any was added.
+// Adds the variants of a node's steps whose kernels are known to spill, as recorded in this process or in the cache; does not query the
+// driver. Returns whether any was added.
 bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled);
 
 // Returns whether a step runs one of these variants.

@@ -57,7 +57,7 @@ class PipelineBuilds {
       next_ = kernels_.size();
       if (!failure_) failure_ = std::current_exception();
     }
-    threads.clear();  // joins them
+    threads.clear();  // joins the threads
     if (failure_) std::rethrow_exception(failure_);
   }
 
@@ -70,7 +70,7 @@ class PipelineBuilds {
           name_thread("pumice compile");
           work();
         });
-    } catch (const std::system_error&) {  // as many as the system grants
+    } catch (const std::system_error&) {  // as many threads as the system grants
     }
   }
 
@@ -145,7 +145,7 @@ class PipelineBuilds {
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
   std::vector<const KernelVariant*> missing;
   std::ranges::copy_if(kernels, std::back_inserter(missing), [](const KernelVariant* kernel) { return !kernel->has_pipeline(); });
-  PipelineBuilds builds(missing);  // also if none is missing: it validates the environment variables
+  PipelineBuilds builds(missing);  // created even if no pipeline is missing, since it validates the environment variables
   if (!missing.empty()) builds.run(progress);
 }
 

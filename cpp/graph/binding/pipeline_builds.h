@@ -10,8 +10,9 @@ namespace pumice {
 
 class KernelVariant;
 
-// Builds the missing pipelines. Kernels that the driver compiles for more than a second are logged while they compile, and with their time
-// afterwards. `progress` (may be empty) receives the kernel being compiled. An interrupt throws after the running builds have finished.
+// Builds the missing pipelines. Kernels that the driver compiles for more than a second are logged while they compile, and with the time
+// taken afterwards. `progress` (may be empty) is called with the kernel being compiled. An interrupt throws after the running builds have
+// finished.
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress = {});
 
 }  // namespace pumice

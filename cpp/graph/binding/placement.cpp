@@ -24,7 +24,7 @@ bool rearranges(const ProgramNode& node) {
   return node.row->views != nullptr;
 }
 
-// Whether the node reads this input row-major or channels-last. Operands of its epilogue are converted to the result's strides.
+// Whether the node reads this input either row-major or channels-last. Operands of its epilogue are converted to the result's strides.
 bool takes_any_layout_at(const ProgramNode& node, size_t input) {
   if (node.has_residual && input == kResidualInput) return makes_any_layout(*node.row, 0);
   return takes_any_layout(*node.row, input);
@@ -35,7 +35,7 @@ bool keeps_channels(const Shape& x, const Shape& y) {
   return x == y || (x.size() > 2 && y.size() > 2 && x[0] == y[0] && x[1] == y[1]);
 }
 
-// Whether a convolution has enough channels for channels-last to pay for a copy.
+// Whether a convolution has enough channels to make a copy to channels-last worthwhile.
 bool wants_channels_last(const ProgramNode& node, size_t input, const TensorDesc& desc) {
   constexpr int64_t kLeastChannels = 16;
   return node.row->wants_channels_last && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
@@ -79,7 +79,7 @@ class Placer {
     }
     for (const auto& [name, value] : graph_.outputs)
       any_layout_[index(value)] = any_strides_[index(value)] = wants_channels_last_[index(value)] = false;
-    // Backwards: whether all readers of a value accept any strides.
+    // Visits nodes backwards to find whether all readers of a value accept any strides.
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const ProgramNode& node = graph_.nodes[i];
       if (is_on_host(node)) continue;
@@ -97,8 +97,8 @@ class Placer {
     }
   }
 
-  // Contractions and window operators request channels-last images, and so do maps that feed convolutions. All other nodes follow their
-  // inputs.
+  // Contractions and window operators request channels-last images, and so do elementwise nodes that feed convolutions. All other nodes
+  // follow their inputs.
   void choose_layouts(size_t count) {
     channels_last_.assign(count, false);
     for (const ProgramNode& node : graph_.nodes) {
@@ -123,7 +123,7 @@ class Placer {
     }
   }
 
-  // A node that only rearranges gets a channels-last result if the input's memory order already matches: then nothing is copied.
+  // A node that only rearranges gets a channels-last result if the input's memory order already matches, because nothing is then copied.
   void choose_rearranged(const ProgramNode& node) {
     TensorDesc& made = desc(node.outputs[0]);
     if (!any_layout_[index(node.outputs[0])] || !suits_channels_last(made.dtype, made.shape)) return;
@@ -228,7 +228,7 @@ class Placer {
   // The slice of a Concat's output that an input fills.
   struct Slice {
     uint64_t offset = 0, bytes = 0;
-    int64_t first = 0, elements = 0;  // in elements
+    int64_t first = 0, elements = 0;  // both in elements
     bool is_solid = false;            // contiguous and row-major
     bool is_last = false, whole_words = false;
     Lane lane;
@@ -243,7 +243,7 @@ class Placer {
     slice.offset = bytes(first);
     slice.is_solid = whole.is_packed() && element_count(shape, 0, axis) == 1;
     const uint64_t own = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
-    slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next slice may share
+    slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // extends to the end of its last word, which the next slice may share
     slice.is_last = begin + shape[axis] == whole.shape[axis];
     slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
     if (!slice.is_solid && slice.whole_words)
@@ -288,8 +288,8 @@ class Placer {
   std::vector<int32_t> producer_;  // node that computes each value
   std::vector<uint32_t> members_;  // values and slices stored in each root
   std::vector<bool> any_layout_, channels_last_;
-  std::vector<bool> any_strides_;          // all readers of the value accept any strides
-  std::vector<bool> wants_channels_last_;  // likewise, and are faster with channels-last
+  std::vector<bool> any_strides_;          // whether all readers of the value accept any strides
+  std::vector<bool> wants_channels_last_;  // likewise, and whether they are faster with channels-last
 };
 
 }  // namespace

@@ -83,7 +83,7 @@ class Binder {
   void infer_input(size_t i, const BindInputs& inputs) {
     const ValueId id = graph_.inputs[i];
     const GraphValue& input = graph_.value(id);
-    const bool converted = input.owned && is_working_float(input.dtype);  // at initialisation, like constants
+    const bool converted = input.owned && is_working_float(input.dtype);  // converted at initialisation, like constants
     const ShapeInference::Known before = shapes_.take(id);
     shapes_.set(id, TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
     if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(id, *inputs.values[i]);
@@ -318,7 +318,7 @@ class Binder {
     lowering_.input_phases.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
   }
 
-  // Returns an operand that covers a value's whole memory.
+  // Returns an operand that covers the whole memory of a value.
   PlannedOperand place_of(ValueId value) {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
@@ -466,13 +466,13 @@ class Binder {
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
-  std::vector<bool> changed_;                  // by value: since the last binding
+  std::vector<bool> changed_;                  // for each value: whether it has changed since the last binding
   std::vector<ShapeInference::Known> before_;  // outputs of the current node in the last binding
   Placement placement_;
   LowerContext lowering_;                         // the current node
-  std::vector<PlannedOperand> inputs_, outputs_;  // its operands
+  std::vector<PlannedOperand> inputs_, outputs_;  // operands of the current node
   std::vector<PlannedStep> steps_;
-  std::vector<uint64_t> host_offsets_;                 // by value
+  std::vector<uint64_t> host_offsets_;                 // indexed by value
   std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and size of the current node's host blocks
   std::vector<std::string> refused_;
   BoundPlan result_;

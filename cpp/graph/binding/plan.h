@@ -1,4 +1,4 @@
-// Binding: for known sizes, plans a program's steps, their order, and the memory of every tensor.
+// Binding: plans a program for known sizes: its steps, their order, and the memory of every tensor.
 #pragma once
 
 #include <memory>
@@ -40,17 +40,17 @@ struct BoundPlan {
   Plan plan;
   uint64_t lower_bound_bytes = 0;  // no arena can be smaller
   uint32_t wave_count = 0;
-  std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, if known
-  std::vector<CheckedInputs> checked;                   // by check of the graph
-  std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
-  std::vector<std::string> choices;                     // likewise: measured variants that it runs, or cannot run
+  std::vector<std::optional<HostTensor>> output_hosts;  // elements of each output of the graph, if known
+  std::vector<CheckedInputs> checked;                   // one entry per check of the graph
+  std::vector<std::string> kernels;                     // one entry per row of the program's report: names of the kernels that run the node
+  std::vector<std::string> choices;                     // likewise: measured variants that the node runs, or cannot run
   std::vector<std::string> spills;                      // likewise: variants whose kernels spill, and their replacements
   std::vector<IndexCheck> index_checks;
-  std::vector<StoredValue> stored;  // if requested
+  std::vector<StoredValue> stored;  // values that the steps store, if requested
 };
 
 // Plans one binding. `memo` is kept between bindings of this graph and does not affect the result. `list_values`: also list the values that
-// steps store. Throws GraphError if a shape rule is broken, UnsupportedError with everything that the lowerings reject.
+// steps store. Throws GraphError if a shape rule is broken, UnsupportedError listing everything that the lowerings reject.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
                     BindMemo* memo = nullptr, bool list_values = false);
 

@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// Finds those of the first `inputs` inputs of a plan that are copied whole to an output of the same description and are not read otherwise.
+// Finds the inputs, among the first `inputs` of a plan, that are copied whole to an output of the same description and not otherwise read.
 void find_updates(Plan& plan, size_t inputs);
 
 }  // namespace pumice

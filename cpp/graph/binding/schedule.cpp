@@ -9,14 +9,14 @@
 namespace pumice {
 namespace {
 
-constexpr double kMostPeak = 1.2;  // times the sequential peak
+constexpr double kMostPeak = 1.2;  // maximum, as a multiple of the sequential peak
 // Bytes that a wave may always use. A single-token decode step keeps little memory live: 1.2 times that would serialise its steps, at 1.9
 // us each on an H200.
 constexpr double kFreeBytes = 1 << 20;
-// Budgets for the live bytes of a wave, as multiples of the sequential peak. A wave always takes its first step, so a result may exceed its
-// budget; then the next budget is tried, and finally the given order is used.
+// Budgets for the live bytes of a wave, as multiples of the sequential peak. A wave always includes its first step, so a schedule may
+// exceed its budget. The next budget is then tried, and in the end the given order is used.
 constexpr double kBudgets[] = {1.2, 1.1, 1.0};
-constexpr size_t kMostPutOff = 32;  // ready steps that a wave may skip to find one that fits
+constexpr size_t kMostPutOff = 32;  // maximum number of ready steps that a wave skips to find one that fits
 
 using Index = uint32_t;
 
@@ -54,7 +54,7 @@ struct Writers {
   std::vector<Index> steps, before;  // before: dependencies shared by all steps of the group
   uint64_t writer = 0;
 
-  // Whether a write with this id joins the group: nothing may have read the storage yet.
+  // Whether a write with this id joins the group. It does not if a step has already read the storage.
   bool joined_by(uint64_t other, const std::vector<Index>& readers) const { return other != 0 && other == writer && readers.empty(); }
 
   void add(Index step, uint64_t other, const std::vector<Index>& readers) {
@@ -159,7 +159,7 @@ class Liveness {
  private:
   const ScheduleProblem& problem_;
   const Families& families_;
-  std::vector<Index> left_;  // remaining accesses
+  std::vector<Index> left_;  // number of remaining accesses
   std::vector<bool> alive_;
   std::vector<Index> last_born_;
   uint64_t bytes_ = 0;

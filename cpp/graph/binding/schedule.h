@@ -7,19 +7,19 @@
 
 namespace pumice {
 
-// Memory that steps access. A storage inside another (a Concat slice) has it as parent; bytes count only for outermost storages.
+// Memory that steps access. A storage inside another (a Concat slice) has that one as its parent; bytes count only for outermost storages.
 struct ScheduledStorage {
-  uint64_t bytes = 0;  // in the arena; 0 for memory elsewhere
+  uint64_t bytes = 0;  // size in the arena; 0 for memory outside the arena
   int32_t parent = -1;
 };
 
 struct ScheduledAccess {
   uint32_t storage = 0;
   bool write = false;
-  uint64_t writer = 0;  // steps with the same non-zero id write disjoint ranges of the storage
+  uint64_t writer = 0;  // accesses with the same non-zero id write disjoint ranges of the storage
 };
 
-// Steps in a valid sequential order. Step i has the accesses begins[i] .. begins[i + 1].
+// Steps in a valid sequential order. Step i makes the accesses begins[i] .. begins[i + 1].
 struct ScheduleProblem {
   std::vector<ScheduledStorage> storages;
   std::vector<ScheduledAccess> accesses;
@@ -37,8 +37,8 @@ struct Schedule {
   uint64_t sequential_peak_bytes = 0;  // likewise with one step per wave, in the given order
 };
 
-// Schedules every step as early as its dependencies allow. If the peak would exceed 1.2 times that of the given order, waves get fewer
-// steps.
+// Schedules every step as early as its dependencies allow. If the peak would exceed 1.2 times that of the given order, fewer steps are put
+// into a wave.
 Schedule schedule(const ScheduleProblem& problem);
 
 }  // namespace pumice

@@ -15,16 +15,17 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only for a larger single source
-constexpr size_t kBatchesAtOnce = 3;                 // in the staging buffer: being read from the file, waiting, being copied by the device
-constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;  // bytes read by a thread at once
+constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // maximum size of the staging buffer, unless a single source is larger
+// Batches in the staging buffer: one being read from the file, one waiting, one being copied by the device.
+constexpr size_t kBatchesAtOnce = 3;
+constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;  // number of bytes that a thread reads at once
 constexpr size_t kMostReaders = 8;
-constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // bytes worth a background thread
+constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // number of bytes that make a background thread worthwhile
 
 // Sources that are staged together.
 struct Batch {
   size_t first = 0, end = 0;      // range of sources
-  std::vector<uint64_t> offsets;  // of the sources, relative to the batch
+  std::vector<uint64_t> offsets;  // offset of each source, relative to the batch
   uint64_t bytes = 0;
   uint64_t begin = 0;                      // offset in the staging buffer
   std::vector<std::future<void>> reading;  // pending file reads
@@ -80,7 +81,7 @@ class Uploader {
       if (progress) progress("weights", done_, total_);
       make_room(batch);
       read(batch);
-      // Submits the previous batch now: while the host waits for its reads, threads already read this one.
+      // Submit the previous batch only now: while the host waits for its reads, threads already read this one.
       if (unsubmitted_ > 1) submit_next();
       done_ += batch.bytes;
     }
@@ -100,7 +101,7 @@ class Uploader {
 
   bool place(Batch& batch) const {
     const size_t staged = running_.size() + unsubmitted_, next = static_cast<size_t>(&batch - batches_.data());
-    if (staged == 0) return true;  // at the beginning
+    if (staged == 0) return true;  // fits at the beginning
     const uint64_t tail = batches_[next - staged].begin, head = batches_[next - 1].begin + batches_[next - 1].bytes;
     const bool is_cut = head <= tail;
     if (head + batch.bytes <= (is_cut ? tail : staging_->bytes()))
@@ -173,13 +174,13 @@ class Uploader {
   size_t inputs_;
   Weights& weights_;
   std::shared_future<BufferRange> persistent_;
-  std::shared_ptr<InitializationState> state_;          // of the whole initialisation
-  std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
+  std::shared_ptr<InitializationState> state_;          // state of the whole initialisation
+  std::vector<std::vector<const PlannedStep*>> steps_;  // steps by the source that they read
   std::vector<Batch> batches_;
   const CompileProgress* progress_ = nullptr;  // called during run()
-  uint64_t done_ = 0, total_ = 0;              // bytes
+  uint64_t done_ = 0, total_ = 0;              // in bytes
   std::shared_ptr<Buffer> staging_;
-  size_t submitted_ = 0, unsubmitted_ = 0;  // batches; the unsubmitted ones are being read
+  size_t submitted_ = 0, unsubmitted_ = 0;  // numbers of batches; the unsubmitted ones are being read
   std::deque<Submission> running_;
   std::optional<ThreadPool> readers_;  // last member: its threads must end before the members they use
 };

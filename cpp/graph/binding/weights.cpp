@@ -97,7 +97,7 @@ class WeightPlacer {
     return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || graph_.value(output).shape.has_value(); });
   }
 
-  // All nodes that read the weight in this dtype share one copy.
+  // Shares one copy between all nodes that read the weight in this dtype.
   WeightUse as_it_is(ValueId value, DType dtype, const std::string& label) {
     const auto [found, added] = copies_.try_emplace({value, dtype});
     if (!added) return found->second;
@@ -110,7 +110,7 @@ class WeightPlacer {
     return use;
   }
 
-  // One source per chunk, so that no staging buffer has to hold the whole weight.
+  // Creates one source per chunk, so that no staging buffer has to hold the whole weight.
   void copy_in_parts(ValueId value, DType dtype, const WeightUse& use, const std::string& label) {
     const int64_t elements = desc_of(value).elements(), most = static_cast<int64_t>(kStagedAtOnce * 8) / bits(dtype);
     for (int64_t first = 0; first < elements; first += most) {

@@ -16,13 +16,13 @@ inline constexpr uint64_t kStagedAtOnce = uint64_t{8} << 20;
 // A constant or an owned input in the persistent resource.
 struct WeightUse {
   uint64_t offset = 0, bytes = 0;
-  bool packed = false;  // in the row's packed format
+  bool packed = false;  // in the packed format of its operator
 };
 
 // An input of initialisation: a constant in its slot's dtype, or a range of its elements starting at `first`.
 struct WeightSource {
   HostTensor constant;
-  Slot slot;  // an owned input slot
+  Slot slot;  // set for an owned input slot
   int64_t first = 0;
 
   uint64_t bytes() const { return slot.desc->bytes(); }
@@ -31,12 +31,12 @@ struct WeightSource {
   void write_to(std::byte* target, uint64_t begin, uint64_t count) const;
 };
 
-// The layout of all weights and the steps that fill them. `sources` has the order of the plans' owned input slots, which follow the graph's
-// inputs.
+// The layout of all weights and the steps that fill them. `sources` are in the order of the plan's owned input slots, which follow the
+// graph's inputs.
 struct Weights {
-  std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // by node and input; empty for a node without weights
-  std::vector<std::optional<WeightUse>> of_outputs;             // by output of the program
-  std::vector<std::optional<WeightUse>> of_inputs;              // by input of the program: owned inputs that are needed unpacked
+  std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // indexed by node and input; empty for a node without weights
+  std::vector<std::optional<WeightUse>> of_outputs;             // indexed by output of the program
+  std::vector<std::optional<WeightUse>> of_inputs;              // indexed by input of the program: owned inputs that are needed unpacked
   std::vector<WeightSource> sources;                            // constants are released once the device has them
   std::shared_ptr<const InitializationPlan> initialization;
 };

@@ -1,4 +1,5 @@
-// Operations that graphs know by name but no row runs: each expands to several nodes, or to one late node until shapes are known.
+// Operations that a graph accepts by name but that have no entry in the operator table: each expands to several nodes, or stays one late
+// node until shapes are known.
 #pragma once
 
 #include <string>
@@ -33,16 +34,18 @@ class CompoundOperation {
  public:
   virtual ~CompoundOperation() = default;
   virtual std::string_view name() const = 0;
-  // Adds the nodes and returns the operation's outputs. `declared`: the attributes that the caller gave. Throws GraphError,
-  // UnsupportedError; UnknownShapeError if the operation has to become a late node.
+  // Adds the nodes and returns the operation's outputs. `declared`: the attributes that the caller gave. Throws GraphError if the operands
+  // are invalid, UnsupportedError if they are not supported, UnknownShapeError if the operation has to become a late node.
   virtual std::vector<CompoundOutput> expand(Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                              const Attributes& declared) const = 0;
-  // Returns the row of a late node: the operation's name and its host-read inputs. It has no shape rule and is never lowered.
+  // Returns the operator definition of a late node: the operation's name and its host-read inputs. It has no shape rule and is never
+  // lowered.
   virtual const OperatorRow& late_row() const = 0;
   // Returns the outputs of a late node. Throws for errors that do not depend on rank.
   virtual std::vector<LateOutput> late_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                                const Attributes& declared) const = 0;
-  // Infers the shapes of a late node's outputs; returns false if an input shape is unknown. Throws GraphError, UnsupportedError.
+  // Infers the shapes of a late node's outputs; returns false if an input shape is unknown. Throws GraphError if the inputs are invalid,
+  // UnsupportedError if they are not supported.
   virtual bool infer_late(const Graph& graph, const GraphNode& node, ShapeInference& known) const = 0;
 };
 

@@ -103,7 +103,7 @@ void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInfer
   }
 }
 
-// Infers the outputs of a node without control flow; `certain`: its inputs have their final shapes. Returns false if outputs have trial
+// Infers the outputs of a node without control flow; `certain`: its inputs have their final shapes. Returns false if the outputs have trial
 // sizes.
 bool infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t trial, ShapeInference& known) {
   if (certain) known.check(node);
@@ -132,7 +132,7 @@ bool infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t 
 }
 
 // Infers a graph in one trial, except the outputs of control nodes; `exact`: the input sizes hold in every call. A violated shape rule is
-// an error if all of the node's inputs are exact; otherwise the trial has no answer.
+// an error if all of the node's inputs are exact; otherwise the trial gives no result.
 void infer_graph(const Graph& graph, bool exact, size_t trial, ShapeInference& known) {
   std::vector<bool> tried(graph.values().size(), false);
   for (const ValueId input : graph.inputs()) tried[static_cast<size_t>(input)] = !exact;
@@ -143,7 +143,7 @@ void infer_graph(const Graph& graph, bool exact, size_t trial, ShapeInference& k
     for (const ValueId output : node.outputs) {
       if (output == kAbsent) continue;
       const GraphValue& value = graph.value(output);
-      if (node.control && value.shape) set_trial(known, output, value.dtype, *value.shape, trial);  // as known without these inputs
+      if (node.control && value.shape) set_trial(known, output, value.dtype, *value.shape, trial);  // shape as known without these inputs
       tried[static_cast<size_t>(output)] = !inferred && !(node.control && exact && value.is_known());
     }
   }
@@ -156,7 +156,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   const auto is_known = [](const std::optional<Shape>& shape) { return shape && std::ranges::find(*shape, kUnknownSize) == shape->end(); };
   const bool assumed = std::ranges::any_of(graph.inputs(), [&](ValueId id) { return graph.value(id).assumed; });
   const bool exact = !assumed && std::ranges::all_of(given, is_known);
-  // Known output sizes do not prove that the nodes accept input sizes that were unknown when they were added.
+  // Known output sizes do not prove that the nodes accept the input sizes, which were unknown when the nodes were added.
   const bool told_more = exact && !std::ranges::all_of(graph.inputs(), [&](ValueId id) { return is_known(graph.value(id).shape); });
   if (!told_more && std::ranges::all_of(declared, is_known)) return declared;
   ShapeInference trials[kTrials];
@@ -201,7 +201,7 @@ Shapes loop_shapes(const std::string& node, const Graph& body, const Shapes& giv
       state[i] = std::move(either);
     }
     if (same) break;
-    next = deduced_shapes(body, state);  // each pass knows fewer sizes
+    next = deduced_shapes(body, state);  // each pass has fewer known sizes
   }
   state.resize(kept);
   return state;

@@ -20,7 +20,7 @@ int64_t trial_count(const TensorDesc* desc, size_t trial) {
   return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
 }
 
-// Returns the input whose elements a row would have to read; see OperatorRow::counted.
+// Returns the input whose elements an operator would have to read; see OperatorRow::counted.
 size_t counted_input(const OperatorRow& row) {
   return static_cast<size_t>(std::countr_zero(row.host_inputs));
 }
@@ -33,7 +33,7 @@ HostTensor one_of(DType dtype, Shape shape) {
 }
 
 // Returns the output dtypes by running the node's rule on inputs of size 1 with elements of 1: dtypes do not depend on sizes. as_known:
-// inputs keep their known rank, since a row may accept no other. Empty if no rank works.
+// inputs keep their known rank, since an operator may accept no other rank. Returns an empty vector if no rank works.
 std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values, bool as_known) {
   for (const size_t rank : {4, 2, 1, 3, 0}) {
     const GraphValue* first = node.inputs.empty() || node.inputs[0] == kAbsent ? nullptr : &values[static_cast<size_t>(node.inputs[0])];
@@ -60,7 +60,7 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
       find_outputs(*node.row, context);
       return context.take_outputs();
     } catch (const GraphError&) {
-      continue;  // wrong rank, or it reads elements
+      continue;  // wrong rank, or the rule reads elements
     }
   }
   return {};
@@ -91,7 +91,7 @@ bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   return false;
 }
 
-// Returns the elements that a row guesses for an input known only at run time; `x`: the shape of the node's input 0.
+// Returns the elements that the operator guesses for an input known only at run time; `x`: the shape of the node's input 0.
 HostTensor guessed_elements(const GraphNode& node, const TensorDesc& input, const Shape& x) {
   int64_t first = node.row->guess == HostGuess::shape ? -1 : 1, others = 1;
   if (node.row->guess == HostGuess::parts && !x.empty()) {
@@ -103,7 +103,7 @@ HostTensor guessed_elements(const GraphNode& node, const TensorDesc& input, cons
   return writer.take();
 }
 
-// Infers the ranks of outputs whose sizes depend on elements known only at run time, by running the rule on the row's guesses.
+// Infers the ranks of outputs whose sizes depend on elements known only at run time, by running the rule on the operator's guesses.
 std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
   std::vector<const TensorDesc*> inputs(node.inputs.size());
   std::vector<const HostTensor*> hosts(node.inputs.size());
@@ -127,8 +127,8 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
   }
 }
 
-// Returns the shape of a map's result if no trial sizes fit all inputs: its rank follows from the input ranks. None if the node is not a
-// map or a rank is unknown.
+// Returns the shape of an elementwise node's result if no trial sizes fit all inputs: its rank follows from the input ranks. Returns
+// nullopt if the node is not elementwise or a rank is unknown.
 std::optional<Shape> map_shape(const GraphNode& node, const std::vector<GraphValue>& values) {
   std::vector<const Shape*> shapes;
   for (const ValueId input : node.inputs) {
@@ -153,7 +153,7 @@ Graph::Graph(std::string name) : name_(std::move(name)) {
   named_trials_ = std::make_unique<NamedTrials>();
 }
 
-// Graphs that reference each other may form chains of thousands: release them in a loop, not recursively.
+// Graphs that reference each other may form chains of thousands, so they are released in a loop, not recursively.
 Graph::~Graph() {
   std::vector<std::shared_ptr<const ControlFlow>> held;
   const auto take = [&](std::vector<GraphNode>& nodes) {
@@ -291,7 +291,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
         if (!ran[t]) set_trial(*trials_[t], id, likely_dtype(node, i, values_), *outputs[i].shape, t);
     outputs[i].dtype = known != made.end() ? (*known)->dtype : likely_dtype(node, i, values_);
     if (!exact_ || !a) continue;
-    for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
+    for (size_t t = 1; t < kTrials; ++t) {  // an input with unknown sizes may be added later
       trials_[t]->set(id, *a);
       if (const auto* host = trials_[0]->host(id)) trials_[t]->set_host(id, *host);
     }
@@ -371,8 +371,8 @@ void Graph::check_constant_indices(const GraphNode& node) const {
   if (const auto& constant = value(node.inputs[bounds.input]).constant) check_indices(node.name, bounds, *constant);
 }
 
-// Adds a node whose output size is a count of nonzero elements. The count becomes a separate value, which the host reads if the elements
-// are on the device.
+// Adds a node whose output size is a count of nonzero elements. The count becomes a separate value; the host reads it if the elements are
+// on the device.
 std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string> output_names) {
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;
@@ -381,7 +381,7 @@ std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string>
     const auto is_count = [&](const GraphNode& one) { return one.row && one.row->name == kCountNonZero && one.inputs[0] == counted; };
     const auto known = std::ranges::find_if(nodes_, is_count);
     const auto counts = known != nodes_.end() ? known->outputs : add(kCountNonZero, {counted}, {}, 2, node.name + "/count");
-    if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // may be 1 in all trials
+    if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // the size may be 1 in all trials
     // A trial small enough to know the elements has already counted them: its results fit no other count.
     for (size_t t = 0; t < kTrials; ++t) {
       if (trials_[t]->host(counts[0])) continue;

@@ -32,28 +32,29 @@ struct InputTraits {
   bool assumed = false;
 };
 
-// Built node by node in execution order; every node is checked as it is added. Not thread-safe until finished.
+// Built node by node in execution order; each node is checked when it is added. Not thread-safe until finished.
 class Graph {
  public:
   explicit Graph(std::string name = {});
   ~Graph();
   Graph(const Graph&) = delete;
 
-  // Add a value. Throw GraphError for a duplicate name, and for quantization parameters that do not fit the dtype or shape. A constant's
-  // parameters come from its desc.
+  // Add a value. Throw GraphError if the name is taken or the quantization parameters do not fit the dtype or shape. A constant takes its
+  // quantization parameters from its desc.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
                 InputTraits traits = {});
   ValueId constant(HostTensor value, std::string name = {});
-  // Adds a node. Throws UnsupportedError (unknown operator or dtype) and GraphError (wrong inputs, attributes or known shapes); the graph
-  // is then unchanged.
+  // Adds a node. Throws UnsupportedError if the operator or a dtype is unknown, GraphError if inputs, attributes or known shapes are wrong;
+  // the graph is then unchanged.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
   // Adds an operation that expands to several nodes; the node that computes output 0 gets the name. Returns all outputs of the operation;
-  // `outputs` is 1 or their number. Throws as the other add() does.
+  // `outputs` must be 1 or the number of outputs. Throws as the other add() does.
   std::vector<ValueId> add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes = {},
                            size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
-  // Runs `then` on the inputs if the condition (bool[1]) is true, else `orelse`. Finishes both graphs. Throws GraphError with the rule's id
-  // (graph_rules()), StateError. A missing condition (kAbsent) is an error only when the node runs (B2.13).
+  // Runs `then` on the inputs if the condition (bool[1]) is true, else `orelse`. Finishes both graphs. Throws GraphError with the id of the
+  // broken rule (graph_rules()), StateError if a graph cannot be finished. A missing condition (kAbsent) is an error only when the node
+  // runs (B2.13).
   std::vector<ValueId> if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
                            std::vector<ValueId> inputs, std::string name = {}, std::vector<std::string> output_names = {});
   // while condition(carried, state, invariant): carried, state = body(carried, state, invariant). Returns the carried values.
@@ -62,14 +63,14 @@ class Graph {
   // Copies the nodes that compute a value of another graph, without IF and WHILE, replacing that graph's inputs by `inputs`. Names start
   // with `stem`; use the copies only for their shapes. Throws GraphError if the nodes reject the inputs; the graph is then unchanged.
   ValueId graft(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
-  // Allows 16-bit floats if a program is compiled without an explicit precision. For graphs that nodes run, the outermost graph's setting
-  // applies.
+  // Allows 16-bit floats if a program is compiled without an explicit precision. The setting of the outermost graph also applies to the
+  // graphs that its nodes run.
   void set_relaxed_precision(bool relaxed) { relaxed_precision_ = relaxed; }
   bool relaxed_precision() const { return relaxed_precision_; }
-  // Sets likely sizes for a value's unknown ones (kUnknownSize: no guess). Later nodes are checked with them, as with trial sizes.
+  // Sets likely sizes for the unknown sizes of a value (kUnknownSize: no guess). Later nodes are checked with them, as with trial sizes.
   void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
-  // Adds a check for a compound operation: a node that passes on its first input and is checked at binding.
+  // Adds a check for a compound operation: a node that returns its first input and runs the check at binding.
   ValueId require(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
   // Adds known sizes to a value's shape; sizes that are already known stay.
   void refine(ValueId value, const Shape& shape);
@@ -96,7 +97,7 @@ class Graph {
                                 const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
   std::vector<ValueId> add_counted(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
-  void truncate(size_t nodes, size_t values);  // removes later nodes and values
+  void truncate(size_t nodes, size_t values);  // removes nodes and values from these indices on
   ValueId add_value(GraphValue value);
   bool is_taken(const std::string& name) const { return value_names_.contains(name) && !chosen_names_.contains(name); }
   void make_way(const std::string& name);
@@ -119,11 +120,11 @@ class Graph {
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
   std::unordered_map<std::string, ValueId> chosen_names_;  // generated names in value_names_
-  // Each trial replaces unknown sizes by different numbers; a size that is equal in all trials is known.
+  // Each trial replaces the unknown sizes with different numbers; a size that is equal in all trials is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
   std::unique_ptr<NamedTrials> named_trials_;
-  std::deque<HostTensor> constants_;          // of all trials, which point to them
-  std::shared_ptr<const NodeOrigin> origin_;  // of the nodes being added
+  std::deque<HostTensor> constants_;          // constants of all trials, which point to them
+  std::shared_ptr<const NodeOrigin> origin_;  // origin of the nodes being added
   bool exact_ = true;                         // no unknown sizes: one trial suffices and its errors are real
   bool finished_ = false, relaxed_precision_ = false;
 };

@@ -50,13 +50,14 @@ struct ControlFlow {
   enum class Kind : uint8_t { if_, while_ };
 
   Kind kind = Kind::if_;
-  std::shared_ptr<const Graph> first, second;    // then and else, or condition and body
-  size_t carried = 0, state = 0, invariant = 0;  // numbers of WHILE inputs, in this order
+  std::shared_ptr<const Graph> first, second;    // the then and else graphs, or condition and body
+  size_t carried = 0, state = 0, invariant = 0;  // how many WHILE inputs of each kind there are; the inputs come in this order
 
   std::string_view op() const { return kind == Kind::if_ ? "If" : "While"; }
 };
 
-// Completes the quantization parameters of a tensor with a zero point; empty ones stay empty. Throws GraphError.
+// Completes the quantization parameters of a tensor with a zero point; empty ones stay empty. Throws GraphError if they do not fit the
+// dtype or shape.
 Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given);
 
 // The caller's node and operation that was expanded, for error messages.
@@ -72,12 +73,12 @@ struct GraphNode {
   std::vector<ValueId> inputs, outputs;                    // kAbsent for omitted optional ones; input 0 of an IF is its condition
   std::shared_ptr<const ControlFlow> control = nullptr;    // set for IF and WHILE
   std::shared_ptr<const NodeOrigin> origin = nullptr;      // null if the caller added the node
-  std::shared_ptr<const NodeCheck> requirement = nullptr;  // set for a node that passes on its first input after checking it
-  bool tentative = false;                                  // only provides a shape: if it cannot run on its inputs, its output is empty
-  const CompoundOperation* compound = nullptr;  // set for a node that stands for a whole operation until shapes are known; see is_late()
+  std::shared_ptr<const NodeCheck> requirement = nullptr;  // set for a node that checks its first input and returns it
+  bool tentative = false;                       // needed only for its shape: if the node cannot run on its inputs, its output is empty
+  const CompoundOperation* compound = nullptr;  // set for a node that represents a whole operation until shapes are known; see is_late()
 
   std::string_view op() const { return control ? control->op() : row->name; }
-  // The inputs that output 0 is computed from: a check node passes on only the first.
+  // The inputs from which output 0 is computed: a check node only returns its first input.
   std::span<const ValueId> read() const { return std::span(inputs).first(requirement ? 1 : inputs.size()); }
 };
 

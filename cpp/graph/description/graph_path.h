@@ -18,7 +18,7 @@ inline std::string path_begin(const std::string& outermost) {
   return outermost.empty() ? "in " : "in '" + outermost + "' / ";
 }
 
-// Rethrows the current exception `error` with the path `place`, or unchanged if the path is empty.
+// Rethrows the current exception `error` with the path `place` added; rethrows it unchanged if the path is empty.
 template <typename PlacedError>
 [[noreturn]] void throw_placed(const std::string& place, const PlacedError& error) {
   if (!place.empty()) throw PlacedError(place, error);

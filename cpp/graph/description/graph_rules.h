@@ -1,4 +1,4 @@
-// Rules of IF, WHILE and the graphs that they run, by the ids used in errors.
+// Rules for IF, WHILE and the graphs that they run, with the ids used in errors.
 #pragma once
 
 #include "dispatch/rule_list.h"

@@ -1,11 +1,11 @@
-// Rules of NNAPI operations, by the ids used in errors.
+// Rules for NNAPI operations, with the ids used in errors.
 #pragma once
 
 #include "dispatch/rule_list.h"
 
 namespace pumice {
 
-// The rules of NNAPI operations with their texts: first shared ones (NG: all, NL: LSTMs, ND: boxes), then those of each family, N1 to N21.
+// Returns the rules for NNAPI operations: first the shared ones (NG: all, NL: LSTMs, ND: boxes), then those of each family, N1 to N21.
 std::span<const Rule> nnapi_rules();
 
 }  // namespace pumice

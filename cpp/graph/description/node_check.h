@@ -1,4 +1,4 @@
-// Requirements on a node's inputs beyond those of its row.
+// Requirements on a node's inputs beyond those of its operator.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace pumice {
 
-// The row of a node that carries a check: it returns its first input.
+// The operator of a node that runs a check; it returns its first input.
 inline constexpr std::string_view kRequire = "pumice::Require";
 
 class NodeCheck {
  public:
   virtual ~NodeCheck() = default;
-  // Checks a node's inputs. Throws GraphError with the name of the caller's node. `inputs` and `elements` are by input of the node. Null
-  // elements are unknown on the host, and rules about them are skipped.
+  // Checks a node's inputs. Throws GraphError naming the caller's node if a requirement is not met. `inputs` and `elements` are indexed by
+  // input of the node. Null elements are not known on the host; rules about them are skipped.
   virtual void check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const = 0;
-  // Returns which of so many inputs are lists, or tensors with rules about elements that may be known only on the device.
+  // Returns which of the `inputs` inputs are lists, or tensors with rules about elements that may be known only on the device.
   virtual std::vector<size_t> unread_lists(size_t inputs) const = 0;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 static_assert(kTrialCount == kTrials);
 constexpr size_t kFirstOfLong = 4;
-constexpr uint64_t kMostTried = uint64_t{1} << 26;  // elements of an input; keeps derived tensors countable too
+constexpr uint64_t kMostTried = uint64_t{1} << 26;  // maximum number of elements of an input; keeps derived tensors countable too
 constexpr auto kMostElements = static_cast<uint64_t>(kMaxElements);
 
 bool has_more(const Shape& shape, uint64_t most) {
@@ -166,7 +166,7 @@ const HostTensor* ShapeInference::constant(ValueId value) const {
 
 namespace {
 
-// Runs a rule and replaces the node in its errors by the caller's node.
+// Runs a rule; in its errors, replaces the node with the caller's node.
 template <typename Rule>
 auto told_of_origin(const GraphNode& node, Rule&& rule) {
   try {
@@ -233,7 +233,7 @@ bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
   return true;
 }
 
-// Whether evaluate() has its inputs. Most nodes fail here, before anything is allocated for them.
+// Whether the inputs of evaluate() are known. Most nodes fail here, before anything is allocated for them.
 bool ShapeInference::is_on_host(const GraphNode& node, int64_t most_elements) const {
   for (const ValueId input : node.inputs)
     if (input != kAbsent && !host(input) && !(node.row->reads_shapes_alone && desc(input))) return false;
@@ -260,7 +260,7 @@ bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
     inputs[i] = &described[i];
   }
   std::vector<TensorDesc> descs;
-  if (tried_)  // run() has found them; with known sizes passes may have changed the float dtypes since
+  if (tried_)  // run() has checked the rule; if sizes are known, passes may have changed the float dtypes since
     for (const ValueId output : node.outputs)
       if (const TensorDesc* known = desc(output)) descs.emplace_back(known->dtype, known->shape);
   if (descs.size() != node.outputs.size()) descs.clear();

@@ -14,7 +14,7 @@
 
 namespace pumice {
 
-// Limits of elements computed on the host: whenever possible, and if shapes depend on them.
+// Maximum number of elements computed on the host: whenever possible, and if shapes depend on them.
 inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
 
 // Trials: shapes are inferred for several choices of the unknown sizes; a size equal in all trials does not depend on them. No single
@@ -26,7 +26,7 @@ Shape trial_shape(const Shape& shape, size_t trial);
 // Trial sizes of named input dimensions: the same name gets the same size on any axis, so that rows [N, 1] match images [4, N, 1].
 class NamedTrials {
  public:
-  // Returns an input's sizes in each trial. names: of its axes, empty if unnamed.
+  // Returns an input's sizes in each trial. names: names of its axes, empty if unnamed.
   std::array<Shape, kTrials> of(const Shape& shape, const std::vector<std::string>& names);
 
  private:
@@ -35,7 +35,8 @@ class NamedTrials {
 // Returns the sizes that are equal in all trials; none if fewer than two large trials succeeded or their ranks differ.
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
 
-// Broadcasts shapes with unknown sizes: a size is known if any operand has a known size other than 1. None if known sizes conflict.
+// Broadcasts shapes with unknown sizes: a size is known if any operand has a known size other than 1. Returns nullopt if known sizes
+// conflict.
 std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes);
 
 // A sparse map from values to facts. Eight dense arrays for a large graph would take megabytes that the OS zeroes at each load.
@@ -78,30 +79,32 @@ class ShapeInference {
   void set_constant(ValueId value, const HostTensor& host);
   void reserve(size_t values);  // number of values in the graph
   void forget(ValueId value);
-  // Makes the strides of all values row-major.
+  // Replaces the strides of all values with row-major ones.
   void pack();
   TensorDesc* mutable_desc(ValueId value);      // null if unknown
   const TensorDesc* desc(ValueId value) const;  // null if unknown or absent
   const HostTensor* host(ValueId value) const;  // null if unknown
-  // Checks the node's requirements on its inputs, whose descriptions must be known. Throws GraphError.
+  // Checks the node's requirements on its inputs, whose descriptions must be known. Throws GraphError if one is not met.
   void check(const GraphNode& node) const;
-  // Runs the node's shape rule; returns false and leaves the outputs unknown if an input is unknown. Throws GraphError.
+  // Runs the node's shape rule; returns false and leaves the outputs unknown if an input is unknown. Throws GraphError if the inputs break
+  // the rule.
   bool run(const GraphNode& node);
-  // Broadcasts the node's first output with the residual of its epilogue, after run(). Throws GraphError with the residual's name.
+  // Broadcasts the node's first output with the residual of its epilogue, after run(). Throws GraphError naming the residual if they do not
+  // broadcast.
   void join_residual(const GraphNode& node, ValueId residual, const std::string& residual_name);
   // For a node that could not run: assumes an output of this dtype with whatever is known. If input 1 is its shape (HostGuess::shape),
   // known sizes are used and others come from the trial. Returns false if nothing is known.
   bool assume(const GraphNode& node, DType dtype, size_t trial);
-  // Computes the outputs on the host, after run(). Returns false if an input is unknown there, an output has more elements, or the row
-  // cannot be evaluated.
+  // Computes the outputs on the host, after run(). Returns false if an input's elements are unknown on the host, an output has more
+  // elements than `most_elements`, or the operator has no host evaluation.
   bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);
 
-  // What is known of a value: its description and, unless constant, its elements.
+  // What is known about a value: its description and, unless it is a constant, its elements.
   struct Known {
     std::optional<TensorDesc> desc;
     std::optional<HostTensor> host;
   };
-  Known take(ValueId value);  // removes them
+  Known take(ValueId value);  // removes and returns the facts
   bool is_still(ValueId value, const Known& known) const;
 
  private:

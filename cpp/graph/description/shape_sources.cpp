@@ -52,7 +52,7 @@ class Sources {
  private:
   static size_t at(ValueId value) { return static_cast<size_t>(value); }
 
-  // Whether the node reads this input's elements to determine its output shapes or (`elements`) their elements.
+  // Whether the node reads this input's elements to determine its output shapes or, with `elements`, the elements of its outputs.
   static bool reads(const GraphNode& node, size_t input, bool elements) {
     return has_bit(node.row->host_inputs, input) || (elements && !node.row->reads_shapes_alone);
   }

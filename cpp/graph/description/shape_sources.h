@@ -9,7 +9,7 @@
 namespace pumice {
 
 // Returns the integer inputs whose elements the value's shape depends on, besides all input shapes; with `elements`, those its elements
-// depend on. None if it depends on device results, an IF or a WHILE.
+// depend on. Returns nullopt if it depends on device results, an IF or a WHILE.
 std::optional<std::vector<ValueId>> shape_sources(const Graph& graph, ValueId value, bool elements = false);
 
 }  // namespace pumice

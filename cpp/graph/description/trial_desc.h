@@ -1,4 +1,4 @@
-// Descriptions of values with trial sizes. A trial that exceeds a tensor's limits has no answer; that is not an error of the graph.
+// Descriptions of values with trial sizes. A trial that exceeds a tensor's limits is ignored; it is not an error in the graph.
 #pragma once
 
 #include <optional>
@@ -7,9 +7,9 @@
 
 namespace pumice {
 
-// Returns a description with trial_shape(); none if the tensor would exceed the limits.
+// Returns a description with trial_shape(); nullopt if the tensor would exceed the limits.
 std::optional<TensorDesc> trial_desc(DType dtype, const Shape& shape, size_t trial);
-// Sets the value's trial_desc() for that trial, if there is one.
+// Sets the value's trial_desc() for that trial, if it has one.
 void set_trial(ShapeInference& known, ValueId value, DType dtype, const Shape& shape, size_t trial);
 
 }  // namespace pumice

@@ -5,8 +5,8 @@ namespace {
 
 // Multiples of 32 survive a network's halvings; primes leave a remainder for any divisor; large sizes exceed the length of audio kernels
 // and common size limits. The first axis is usually the batch; if it is the only axis, the last two large trials treat it as a long one. Of
-// random size expressions (tests/graph/test_shape_trials.py), 1 in 1,600 gives equal results for all of these by chance; with 96, 160, 2
-// and 0 it was 1 in 30.
+// random size expressions (tests/graph/test_shape_trials.py), 1 in 1,600 gives equal results for all of these sizes by chance; with only
+// 96, 160, 2 and 0 it was 1 in 30.
 constexpr TrialSizes kDefaultSizes = {{96, 160, 1049, 1728, 132640, 92831, 3, 0}, {2, 3, 7, 4, 9, 11, 5, 0}};
 TrialSizes tried_sizes = kDefaultSizes;
 

@@ -1,4 +1,4 @@
-// Sizes that shape inference tries for unknown axes: see shape_inference.h.
+// Sizes that shape inference tries for unknown axes, see shape_inference.h.
 #pragma once
 
 #include <array>
@@ -10,7 +10,8 @@ namespace pumice {
 
 inline constexpr size_t kTrialCount = 8;
 
-// Sizes for an axis and for a first axis, by trial. Tests use others: whether a graph is accepted must not depend on them.
+// Sizes by trial: `batches` for the first axis, `sizes` for the others. Tests use other sizes: whether a graph is accepted must not
+// depend on them.
 struct TrialSizes {
   std::array<int64_t, kTrialCount> sizes, batches;
 };

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDispatches = 32;  // in both branches: skipped dispatches cost time too
+constexpr size_t kMostDispatches = 32;  // maximum in both branches together: skipped dispatches cost time too
 constexpr size_t kMostChoices = 32, kMostChoiceRecordings = 16;
 
 }  // namespace

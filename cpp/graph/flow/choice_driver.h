@@ -17,8 +17,8 @@ namespace pumice {
 class ChoiceDriver {
  public:
   ChoiceDriver(const FlowProgram& program, FlowSession& session) : program_(program), session_(session) {}
-  // Returns the results; none if the host has to read the condition. `given`: the condition, then the inputs. `shown`: by result, whether
-  // the host will read it.
+  // Returns the results; nullopt if the host has to read the condition. `given`: the condition, then the inputs. `shown`: whether the host
+  // will read each result.
   std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> given, const std::vector<bool>& shown);
 
  private:
@@ -27,7 +27,7 @@ class ChoiceDriver {
     std::vector<Shape> shapes;
     std::vector<TensorDesc> results;
     std::unique_ptr<GuardedCode> code;                      // null: the host has to read the condition
-    std::map<std::vector<uint64_t>, CommandList> recorded;  // by the memory of inputs and results
+    std::map<std::vector<uint64_t>, CommandList> recorded;  // keyed by the memory of inputs and results
   };
   ReadyChoice& find(const RoutineStep& step, std::span<const FlowValue> given);
   std::unique_ptr<GuardedCode> make(const RoutineStep& step, std::span<const FlowValue> given, std::vector<TensorDesc>& results) const;

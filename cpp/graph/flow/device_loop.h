@@ -17,19 +17,19 @@ class DeviceLoop {
  public:
   virtual ~DeviceLoop() = default;
 
-  virtual std::string_view kind() const = 0;  // for reports
-  // Returns the memory that the initial values are copied to before begin(). Values used in place have none.
+  virtual std::string_view kind() const = 0;  // name of the kind, for reports
+  // Returns the memory that the initial values are copied to before begin(). A value used in place has no such memory.
   virtual std::vector<BufferRange> entry() const = 0;
   virtual CommandList& begin() = 0;
   virtual CommandList& round(size_t iterations) = 0;
   virtual size_t least_iterations() const = 0;  // shortest round; rounds double up to most_iterations()
   virtual size_t most_iterations() const = 0;
   virtual BufferRange result(size_t i, uint64_t trips) const = 0;
-  // Runs bodies without conditions, instead of begin() and rounds, if the number of iterations is known. Loops without such lists waste
-  // nothing in rounds that are too long.
+  // Runs bodies without conditions, instead of begin() and rounds, if the number of iterations is known. Loops without repeats lose no time
+  // if a round is too long.
   virtual bool has_repeats() const { return false; }
   virtual CommandList& repeats(size_t iterations) { return round(iterations); }
-  // Status of a round, counted from begin(); overwritten two rounds later. Trips are counted from begin(), modulo 2^32.
+  // Status of a round, numbered from begin(); overwritten two rounds later. Trips are counted from begin(), modulo 2^32.
   bool goes_on(uint64_t round) const { return status(round)[0] != 0; }
   uint32_t trips(uint64_t round) const { return status(round)[1]; }
   // Per inner loop: how often it was entered and how often its body ran. A loop that is recorded twice has two entries.
@@ -40,7 +40,7 @@ class DeviceLoop {
   virtual std::vector<Inner> inner(uint64_t /*round*/) const { return {}; }
 
   // Measurements that the next execution uses to size its rounds.
-  double iteration_seconds = 0;  // minimum so far; 0: none
+  double iteration_seconds = 0;  // minimum so far; 0: not measured
   uint64_t last_trips = 0;
 
  protected:

@@ -28,7 +28,7 @@ struct Frame {
   const Routine* routine = nullptr;
   std::string_view role;  // the routine's role in its node: "then", "body"
   size_t step = 0;
-  std::vector<FlowValue> values;  // by value of the graph
+  std::vector<FlowValue> values;  // one per value of the graph
   Loop loop;                      // loop of the current step
 };
 
@@ -53,7 +53,7 @@ class RoutineLease : public FlowLease {
   std::optional<double> device_seconds() const override { return session_.device_seconds(); }
 
   void fill_memory(uint32_t word, const Interrupted& interrupted = {}) override {
-    results_.clear();  // frees their memory for the pool
+    results_.clear();  // returns their memory to the pool
     session_.pool().fill_free(word, interrupted);
     session_.recordings().fill_arena(word, interrupted);
   }
@@ -247,7 +247,7 @@ class RoutineLease : public FlowLease {
   // Records the outputs of a region that differ bitwise from the observed run.
   void compare_run(ObservedRun& run, const RoutineStep& step) {
     for (size_t j = 0; j < step.outputs.size(); ++j) {
-      if (made_[j].host) continue;  // known at binding
+      if (made_[j].host) continue;  // the elements were known at binding
       const std::byte* const made = read(made_[j]);
       const uint64_t bytes = made_[j].desc.element_bytes();
       if (!std::equal(made, made + bytes, run.observed->output(j))) run.differing.push_back(step.region->outputs()[j].name);
@@ -371,15 +371,15 @@ class RoutineLease : public FlowLease {
 
   std::shared_ptr<const FlowProgram> program_;
   bool checks_indices_;
-  std::optional<Observer> observer_;  // none: not observing
+  std::optional<Observer> observer_;  // nullopt: not observing
   FlowSession session_;
   LoopDriver loops_on_device_;
   ChoiceDriver choices_on_device_;
   std::vector<FlowValue> inputs_, results_;
-  std::deque<Frame> frames_;  // by depth; frames beyond depth_ keep their memory for reuse
+  std::deque<Frame> frames_;  // one per depth; frames beyond depth_ keep their memory for reuse
   size_t depth_ = 0;
   LoopReports loops_;
-  // Lists for the current region, reused to save allocations.
+  // Lists for the current region, kept to save allocations.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> elements_;

@@ -11,8 +11,8 @@
 
 namespace pumice {
 
-// A lease of a program with control flow: inputs of the shapes last given to make_inputs() and returned by input_desc(), and everything
-// that runs on them.
+// A lease of a program with control flow: its inputs, with the shapes last passed to make_inputs() and returned by input_desc(), and
+// everything that runs on them.
 class FlowLease : public Lease {
  public:
   static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);

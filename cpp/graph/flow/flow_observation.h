@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-// A run of a region: its inputs, and a rerun on the same inputs with copies of what its kernels store.
+// A run of a region: its inputs, and a rerun on the same inputs that copies what its kernels store.
 struct ObservedRun {
   std::string graph;    // graph that contains the region
   uint64_t number = 0;  // run index of this region
@@ -29,7 +29,7 @@ struct FlowObservation {
   };
 
   std::vector<ObservedRun> runs;
-  std::vector<HostTensor> outputs;        // of the program
+  std::vector<HostTensor> outputs;        // outputs of the program
   std::vector<Count> regions;             // all regions of the program
   std::vector<std::string> single_loops;  // loops run by a single kernel, which stores nothing per iteration
 };

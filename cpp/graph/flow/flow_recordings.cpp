@@ -31,7 +31,7 @@ CommandList& FlowRecordings::run(const std::shared_ptr<BoundProgram>& bound, std
   if (Recorded* known = find()) return known->list;
   const auto& compiled = bound->compiled();
   if (const uint64_t bytes = compiled->plan().temporary_bytes; bytes > 0 && (!arena_ || arena_->bytes() < bytes)) {
-    recorded_.clear();  // they use the smaller arena
+    recorded_.clear();  // they use the old, smaller arena
     arena_ = Buffer::create(context_, bytes);
   }
   std::vector<BufferRange> read, made;

@@ -33,13 +33,13 @@ class FlowRecordings {
   struct Hash {
     size_t operator()(const std::vector<uint64_t>& key) const;
   };
-  Recorded* find();  // by key_
+  Recorded* find();  // finds the recording of key_
   Recorded& add(std::shared_ptr<BoundProgram> bound);
 
   std::shared_ptr<Context> context_;
   RecordingOptions options_;
   std::shared_ptr<Buffer> arena_;  // shared by all regions, since they run one after the other
-  std::vector<uint64_t> key_;      // of the last search
+  std::vector<uint64_t> key_;      // key of the last search
   std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;
 };
 

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostInFlight = 64;  // unawaited submissions
+constexpr size_t kMostInFlight = 64;  // maximum number of unawaited submissions
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
 
 double seconds_since(FlowSession::Clock::time_point begin) {
@@ -54,7 +54,7 @@ void FlowSession::submit(CommandList& list) {
   ++report.submissions;
   report.dispatches += list.recording()->dispatch_count();
   if (!is_measured_) return;
-  wait();  // sequentially: a list has only one pair of timestamps
+  wait();  // one after the other, because a list has only one pair of timestamps
   device_seconds_ += last_->device_seconds().value_or(0);
 }
 

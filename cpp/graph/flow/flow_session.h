@@ -21,9 +21,9 @@ class FlowSession {
   FlowSession(std::shared_ptr<Context> context, std::string name, const RecordingOptions& options);
   void begin(const RunLimits& limits);  // begins an execution; `limits` must outlive it
   void submit(CommandList& list);       // waits if too much is in flight
-  void wait();                          // for all submissions
+  void wait();                          // waits for all submissions
   void wait_for(uint64_t id);
-  // Throws on timeout or interrupt. `next` names the next node.
+  // Throws TimeoutError at the time limit, and whatever the interrupt check throws. `next`: name of the next node.
   void check_time(const std::string& next);
   // Clock for loop limits. Stops during off_the_clock() and while waiting for a kernel's first run: the limit must not include compilation,
   // which takes seconds on a busy machine without a cache and which some drivers defer to the first dispatch.
@@ -47,10 +47,10 @@ class FlowSession {
   HostSlotPool& pool() { return pool_; }
   FlowRecordings& recordings() { return recordings_; }
 
-  RunReport report;  // of this execution
+  RunReport report;  // report of this execution
 
  private:
-  // Adds its lifetime to a duration.
+  // Adds the lifetime of this object to a duration.
   struct Standstill {
     Clock::duration& total;
     Clock::time_point begin = Clock::now();

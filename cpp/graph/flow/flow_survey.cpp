@@ -5,7 +5,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDepth = 16;  // nested IF and WHILE nodes
+constexpr size_t kMostDepth = 16;  // maximum nesting of IF and WHILE nodes
 
 bool fits(const ProgramValue& declared, const TensorDesc& given) {
   if (!declared.shape) return true;
@@ -47,7 +47,7 @@ bool FlowSurvey::run(size_t number, const std::vector<TensorDesc>& inputs, std::
 
 bool FlowSurvey::loop(const RoutineStep& step, const std::vector<TensorDesc>& given, size_t depth) {
   const auto is_single = [](const TensorDesc& desc) { return desc.shape == Shape{1}; };
-  if (depth > 0 && step.scalar && std::ranges::all_of(given, is_single)) return false;  // faster as a separate kernel
+  if (depth > 0 && step.scalar && std::ranges::all_of(given, is_single)) return false;  // a scalar loop is faster as a separate kernel
   std::vector<TensorDesc> condition, next;
   if (!run(step.first, given, condition, depth) || !run(step.second, given, next, depth)) return false;
   const auto same = [](const TensorDesc& a, const TensorDesc& b) { return a.shape == b.shape; };

@@ -8,13 +8,13 @@
 
 namespace pumice {
 
-inline constexpr size_t kInnerCopies = 8;  // copies of an inner loop's iteration per iteration of the outer loop
+inline constexpr size_t kInnerCopies = 8;  // how often an inner loop's iteration is recorded per iteration of the outer loop
 
 class FlowSurvey {
  public:
   explicit FlowSurvey(const FlowProgram& program) : program_(program) {}
   // Infers a routine's output descriptions; returns false if the host has to read something or the recording would be too large. Throws
-  // GraphError, BindingError and UnsupportedError if a region cannot be bound.
+  // GraphError, BindingError or UnsupportedError if a region cannot be bound.
   bool run(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth = 0);
   // Surveys a loop with these initial values. Returns false also if their shapes change.
   bool loop(const RoutineStep& step, const std::vector<TensorDesc>& given, size_t depth = 0);

@@ -38,7 +38,8 @@ void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, 
   const auto& context = program_.context;
   status_ = std::move(status);
   words_ = Buffer::create(context, words * sizeof(uint32_t));
-  // Without conditional rendering, indirect dispatches with group counts of zero are skipped: one record per word and counts.
+  // Without conditional rendering, the device skips indirect dispatches whose group counts are zero: there is one record for each word and
+  // group counts.
   if (context->feature("conditionalRendering")) return;
   for (const GuardedItem& item : items)
     if (const auto& groups = item.dispatch.groups; !item.is_branch && item.word != kNoWord)
@@ -58,7 +59,7 @@ Dispatch GuardedCode::branch(const GuardedItem& item) const {
     return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
   };
   const uint32_t words = item.kind == GuardedItem::Kind::choice ? 2 : item.kind == GuardedItem::Kind::status ? 0 : 1;
-  // any word may change, since inner loops pass on the active word
+  // any word may change, since inner loops pass the active word on
   const bool all = !inner_.empty() && item.kind != GuardedItem::Kind::status;
   Dispatch dispatch = item.dispatch;
   dispatch.kernel = program_.context->attachment<KernelLibrary>()->find(program_.context, "branch.comp", Storage::fp32);

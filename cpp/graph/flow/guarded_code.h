@@ -1,4 +1,5 @@
-// Routines as dispatches guarded by words that the device sets: skips the branch not taken and iterations after a loop's end.
+// Routines as dispatches guarded by words that the device sets, so that it skips the branch not taken and iterations after the end of a
+// loop.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ inline constexpr uint32_t kGoesOn = 0, kTrips = 1, kCounters = 3;
 
 // A dispatch of a list, or a branch kernel (branch.comp) whose records are bound later.
 struct GuardedItem {
-  enum class Kind : uint32_t { begin, loop, choice, status, move, split };  // as numbered in branch.comp
+  enum class Kind : uint32_t { begin, loop, choice, status, move, split };  // numbered as in branch.comp
 
   Dispatch dispatch;
   uint32_t word = kNoWord;  // guards the dispatch
@@ -53,28 +54,28 @@ class GuardedCode {
   const FlowProgram& program_;
   RecordingOptions options_;
   std::vector<const RoutineStep*> inner_;
-  std::vector<bool> has_loop_;  // by routine
+  std::vector<bool> has_loop_;  // whether each routine has a loop
   std::shared_ptr<Buffer> arena_, words_, status_, records_, counts_;
   std::vector<FlowValue> scratch_;
-  std::map<std::array<uint32_t, 4>, uint32_t> record_of_;  // by word and group counts; record indices have the same order
+  std::map<std::array<uint32_t, 4>, uint32_t> record_of_;  // record index by word and group counts; record indices have the same order
 };
 
-// Turns routines on given memory into items. The same calls get the same scratch memory and words.
+// Turns routines on given memory into items. The same sequence of calls gets the same scratch memory and words.
 class CodeBuilder {
  public:
   // pool: null once all scratch memory is allocated.
   CodeBuilder(GuardedCode& code, HostSlotPool* pool) : code_(code), pool_(pool) { restart(); }
-  void restart();  // the next calls reuse the scratch memory and words of the first ones
+  void restart();  // the next calls reuse the scratch memory and words of the first ones, in order
   uint32_t words(uint32_t count);
   uint32_t words_taken() const { return next_.word; }
 
-  // Records a routine and returns its outputs: `wanted`, or scratch memory if empty. `word` guards the dispatches; an inner loop replaces
-  // it by the word that guards what follows.
+  // Records a routine and returns its outputs: `wanted` if not empty, else scratch memory. `word` guards the dispatches; an inner loop
+  // replaces it with the word that guards what follows.
   std::vector<FlowValue> run(size_t number, std::span<const FlowValue> inputs, std::span<const FlowValue> wanted, uint32_t& word);
   // Records an IF on `given` (the condition first). Both branches write to `made`; the device skips one.
   void choose(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word);
-  // Records one iteration of a loop in parts, split at inner loops. The active word moves from part to part: from `start` back to it, or to
-  // `body` + 1 at the end of the loop; `counter` counts iterations.
+  // Records one iteration of a loop in parts, split at inner loops. Each part is guarded by its own word; the set word moves from part to
+  // part, starting at `start`, and returns there or, at the end of the loop, moves to `body` + 1. `counter` counts iterations.
   struct LoopWords {
     uint32_t start, body, counter;
   };
@@ -86,7 +87,7 @@ class CodeBuilder {
   std::vector<GuardedItem> items;
 
  private:
-  // Next free indices. A second pass with the same calls gets the same ones.
+  // Next free indices. A second pass with the same calls gets the same indices.
   struct Place {
     size_t scratch = 0;
     uint32_t word = 0, inner = 0;

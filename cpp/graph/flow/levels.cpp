@@ -11,7 +11,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
-constexpr int64_t kMostFollowed = 64;  // elements of a tensor that is read to compute others on the host
+constexpr int64_t kMostFollowed = 64;  // maximum size of a tensor that is read to compute others on the host
 
 bool is_host_input(const GraphNode& node, size_t i) {
   return node.row && has_bit(node.row->host_inputs, i);
@@ -91,7 +91,7 @@ class Leveller {
     from_shapes_[index(output)] =
         node.row->reads_shapes_alone || (can_follow(node, output) && std::ranges::all_of(node.read(), from_shapes));
     const auto told = [&](ValueId input) { return input == kAbsent || told_from_[index(input)] <= level; };
-    // The device counts, unless the count follows from shapes.
+    // The device counts, unless the count follows from shapes alone.
     const bool counts = node.row->name == kCountNonZero;
     if (from_shapes_[index(output)] || (!counts && can_follow(node, output) && std::ranges::all_of(node.read(), told)))
       told_from_[index(output)] = level;
@@ -123,9 +123,9 @@ class Leveller {
 
   const Graph& graph_;
   const std::vector<bool>& needed_;
-  std::vector<size_t> of_values_, of_nodes_;  // levels
-  std::vector<size_t> told_from_;             // by value: first level at which the host has its elements
-  std::vector<bool> from_shapes_;             // by value: follows from shapes and constants alone
+  std::vector<size_t> of_values_, of_nodes_;  // level of each value and of each node
+  std::vector<size_t> told_from_;             // for each value: first level in which the host has its elements
+  std::vector<bool> from_shapes_;             // for each value: whether it follows from shapes and constants alone
   GraphLevels result_;
 };
 

@@ -11,14 +11,14 @@
 namespace pumice {
 namespace {
 
-// Maximum duration of a round, since a timeout may be late by one round. Short rounds may take longer: even fewer iterations would make the
-// host wait too often.
+// Maximum duration of a round, since a timeout may be detected one round late. A short round may take longer: with even fewer iterations
+// the host would wait too often.
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
-constexpr size_t kShortRound = 64;  // iterations
-constexpr size_t kMostLoops = 32;   // cached loops
+constexpr size_t kShortRound = 64;  // maximum number of iterations of a short round
+constexpr size_t kMostLoops = 32;   // maximum number of cached loops
 
-// Creates a loop on the device; null if the host has to drive it: shapes depend on values or change, or an iteration has too many
-// dispatches. `values`: initial values; invariants are read in place.
+// Creates a loop on the device. Returns null if the host has to drive it, because shapes depend on values or change, or an iteration has
+// too many dispatches. `values`: initial values; invariants are read in place.
 std::unique_ptr<DeviceLoop> make_loop(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                       HostSlotPool& pool, const RecordingOptions& options) {
   try {
@@ -148,11 +148,11 @@ uint64_t LoopDriver::repeat(const RoutineStep& step, DeviceLoop& device, uint64_
 
 uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopReports& reports) {
   session_.submit(device.begin());
-  uint64_t ended = 0, trips = 0, recorded = 0;  // finished rounds, their iterations, iterations of all submitted rounds
+  uint64_t ended = 0, trips = 0, recorded = 0;  // number of finished rounds, their iterations, and iterations of all submitted rounds
   // A loop that has run before starts with a round long enough for its last trip count.
   size_t wished = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.most_iterations()));
   for (;;) {
-    // The first round may be the whole loop: the second waits for its result; later, two are in flight.
+    // The first round may be the whole loop, so the second waits for its result; later, two rounds are in flight.
     while (rounds_.size() < (ended > 0 ? 2 : 1)) {
       const size_t iterations = allowed(device, wished);
       wished = iterations * 2;

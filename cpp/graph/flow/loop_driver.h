@@ -20,8 +20,8 @@ using LoopReports = std::map<const RoutineStep*, LoopReport>;
 class LoopDriver {
  public:
   LoopDriver(const FlowProgram& program, FlowSession& session) : program_(program), session_(session) {}
-  // Returns the carried values after the loop, in new memory; none if the host has to drive the loop. `values`: initial values; `shown`: by
-  // carried value, whether the host will read it.
+  // Returns the carried values after the loop, in new memory; nullopt if the host has to drive the loop. `values`: initial values; `shown`:
+  // whether the host will read each carried value.
   std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> values, const std::vector<bool>& shown,
                                             LoopReports& reports);
 

@@ -8,9 +8,9 @@ namespace {
 
 using Kind = GuardedItem::Kind;
 
-// A round of each length is recorded once and kept; these limits bound its size.
-constexpr size_t kMostIterations = 128;         // per round
-constexpr size_t kMostRoundDispatches = 16384;  // per round
+// A round of each length is recorded once and kept; these limits bound the size of a recording.
+constexpr size_t kMostIterations = 128;         // maximum per round
+constexpr size_t kMostRoundDispatches = 16384;  // maximum per round
 
 }  // namespace
 
@@ -61,7 +61,7 @@ uint32_t RoundsLoop::add_iteration(CodeBuilder& builder, size_t set, bool guarde
   if (guarded)
     builder.add_branch(Kind::loop, kGoesOn, step_.node).condition = condition[0].range;
   else
-    // skips the condition but keeps its scratch memory: the body must get the same scratch memory as in guarded rounds
+    // omits the condition's code but keeps its scratch memory: the body must use the same scratch memory as in guarded rounds
     builder.items.erase(builder.items.begin() + before, builder.items.end());
   builder.run(step_.second, values, states_[(set + 1) % 2], word);
   return kNoWord;

@@ -12,11 +12,11 @@
 namespace pumice {
 
 // State is double-buffered: iteration i reads set i % 2 and writes the other. A round begins with set 0, so every round but the last has an
-// even number of iterations. With inner loops, an iteration may take several rounds: each holds the same code, the device skips all but the
-// next part, and state is copied back to set 0.
+// even number of iterations. With inner loops, an iteration may take several rounds: each holds the same code, the device skips all parts
+// but the next one, and state is copied back to set 0.
 class RoundsLoop : public DeviceLoop {
  public:
-  // Creates the loop; null if the host has to drive it. Throws GraphError, BindingError and UnsupportedError if a region cannot be bound.
+  // Creates the loop; null if the host has to drive it. Throws GraphError, BindingError or UnsupportedError if a region cannot be bound.
   static std::unique_ptr<RoundsLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                             HostSlotPool& pool, const RecordingOptions& options);
   std::string_view kind() const override { return "device"; }
@@ -41,7 +41,7 @@ class RoundsLoop : public DeviceLoop {
   size_t most_iterations_;
   std::shared_ptr<Buffer> zeros_;  // same size as the words
   std::vector<FlowValue> states_[2], invariants_;
-  std::map<std::pair<bool, size_t>, CommandList> recorded_;  // by whether it is guarded, and iterations
+  std::map<std::pair<bool, size_t>, CommandList> recorded_;  // keyed by whether the list is guarded, and its number of iterations
   std::unique_ptr<CommandList> begin_;
 };
 

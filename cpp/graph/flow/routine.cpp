@@ -73,7 +73,7 @@ class Cutter {
   }
 
  private:
-  // `place`: the path to the graph. Errors in a graph that several nodes run name the first.
+  // `place`: the path to the graph. Errors in a graph that several nodes run name the first of these nodes.
   size_t number_of(const Graph& graph, const std::string& place) {
     const auto [found, added] = numbers_.try_emplace(&graph, graphs_.size());
     if (added) graphs_.push_back(&graph), places_.push_back(place);
@@ -117,7 +117,7 @@ class Cutter {
   }
 
   static void mark_borders(const Graph& graph, GraphPart& part, bool outermost) {
-    std::vector<bool> is_read(graph.values().size(), false);  // by nodes of other parts, or as an output
+    std::vector<bool> is_read(graph.values().size(), false);  // whether nodes of other parts read it, or it is an output
     std::vector<bool> is_own(graph.nodes().size(), false);
     for (const size_t i : part.nodes) is_own[i] = true;
     for (size_t i = 0; i < is_own.size(); ++i)
@@ -225,22 +225,22 @@ class Cutter {
     for (const ValueId output : routine_.outputs) note(output, nullptr);
     for (auto step = routine_.steps.rbegin(); step != routine_.steps.rend(); ++step) {
       for (const ValueId id : step->inputs) note(id, &step->released);
-      for (const ValueId id : step->outputs) note(id, &step->released);  // unread results too
+      for (const ValueId id : step->outputs) note(id, &step->released);  // results that no step reads are released too
     }
   }
 
   const std::shared_ptr<Context>& context_;
   ProgramOptions options_;
   std::unordered_map<const Graph*, size_t> numbers_;
-  std::vector<const Graph*> graphs_;  // by index
-  std::vector<std::string> places_;   // paths to them; empty for the outermost
+  std::vector<const Graph*> graphs_;  // graph of each routine
+  std::vector<std::string> places_;   // path to each graph; empty for the outermost
   std::string place_;                 // path to the current graph
   std::vector<size_t> conditions_;    // indices of the condition graphs
   std::vector<Routine> routines_;
   std::vector<std::string> refused_;
-  Routine routine_;                // under construction
-  size_t regions_after_cuts_ = 0;  // of the current routine
-  GraphLevels levels_;             // of the current graph
+  Routine routine_;                // routine under construction
+  size_t regions_after_cuts_ = 0;  // regions of the current routine that follow host sync points
+  GraphLevels levels_;             // levels of the current graph
 };
 
 }  // namespace

@@ -11,17 +11,17 @@
 
 namespace pumice {
 
-// A counting WHILE: runs while an int32 that the body increments is less than a limit. Indices are those of the loop's values.
+// A counting WHILE: runs while an int32 that the body increments is less than a limit. Indices refer to the loop's values.
 struct LoopCounter {
   size_t counter = 0;
-  std::optional<size_t> limit_value;  // an invariant; none: `limit`
+  std::optional<size_t> limit_value;  // index of an invariant; none: `limit` applies
   int64_t limit = 0, step = 1;        // step > 0
 
-  // Returns how often the body runs; none if the counter would overflow.
+  // Returns how often the body runs; nullopt if the counter would overflow.
   std::optional<uint64_t> trips(int64_t start, int64_t end) const;
 };
 
-// A step of a routine. Value ids are those of the routine's graph.
+// A step of a routine. Value ids refer to the routine's graph.
 struct RoutineStep {
   enum class Kind : uint8_t { region, if_, while_ };
 
@@ -31,9 +31,9 @@ struct RoutineStep {
   std::string own_name;            // unqualified name of an IF or WHILE
   std::string cut;                 // elements that the host reads before a region, and the nodes that need them; "": none
   size_t first = 0, second = 0;    // routines: then and else, or condition and body
-  size_t carried = 0, state = 0;   // numbers of WHILE values
+  size_t carried = 0, state = 0;   // how many WHILE values of each kind there are
   std::optional<LoopCounter> counter;
-  std::optional<Macros> scalar;          // kernel macros, if the whole loop may be scalar
+  std::optional<Macros> scalar;          // kernel macros, if one kernel can run the whole loop on scalars
   std::vector<ValueId> inputs, outputs;  // input 0 of an IF is its condition, which may be absent
   std::vector<ValueId> released;         // values that no later step reads
 };
@@ -45,17 +45,17 @@ struct RoutineConstant {
   BufferRange range;
 };
 
-// One graph, compiled once however many nodes run it.
+// A compiled graph; compiled once, even if several nodes run it.
 struct Routine {
   std::string name;
   std::vector<ValueId> inputs, outputs;
   std::vector<ProgramValue> input_values;
   std::vector<RoutineStep> steps;
   std::vector<RoutineConstant> constants;
-  std::vector<bool> read_by_host;  // by value: a condition, or elements that shapes depend on
+  std::vector<bool> read_by_host;  // for each value: whether it is a condition, or has elements that shapes depend on
 };
 
-// Creates the routines of a graph; its own is the first. Omits nodes that no output depends on.
+// Creates the routines for a graph and the graphs it contains; the first is the graph itself. Omits nodes that no output depends on.
 std::vector<Routine> make_routines(const std::shared_ptr<Context>& context, const Graph& graph, const ProgramOptions& options);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// A loop over a few 32-bit scalars: one kernel runs thousands of iterations per dispatch.
+// A loop whose state is a few 32-bit scalars: one dispatch runs thousands of iterations in a single kernel.
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ class ScalarLoop : public DeviceLoop {
   std::shared_ptr<const KernelVariant> kernel_;
   std::shared_ptr<Buffer> words_, zeros_;  // words: the values, trips, rounds
   CommandList begin_;
-  std::map<size_t, CommandList> rounds_;  // by iterations
+  std::map<size_t, CommandList> rounds_;  // lists by number of iterations
 };
 
 }  // namespace pumice

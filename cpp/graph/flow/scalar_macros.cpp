@@ -46,7 +46,7 @@ std::string literal(const HostTensor& constant) {
 // The statements of one graph, with given names for its inputs.
 class ScalarText {
  public:
-  // `prefix`: of the generated variables.
+  // `prefix`: prefix of the generated variables' names.
   ScalarText(const Graph& graph, std::string prefix, const std::vector<std::string>& inputs)
       : graph_(graph), prefix_(std::move(prefix)), names_(graph.values().size()) {
     for (size_t i = 0; i < inputs.size(); ++i) names_[index(graph.inputs()[i])] = inputs[i];
@@ -111,7 +111,7 @@ class ScalarText {
 
   const Graph& graph_;
   std::string prefix_;
-  std::vector<std::string> names_;  // by value
+  std::vector<std::string> names_;  // name of each value
   size_t next_ = 0;
 };
 
@@ -134,7 +134,7 @@ std::optional<Macros> scalar_loop_macros(const ControlFlow& flow) {
     const std::string word = "words[" + std::to_string(i) + "]";
     load.push_back(std::string(glsl_name(expr_type(dtype))) + " " + names[i] + " = " + from_word(word, dtype) + "; ");
     if (i >= flow.carried + flow.state) continue;
-    // Copies all next values before assigning: one value's next may be another's current value.
+    // Copies all next values before assigning them, because the next value of one variable may be the current value of another.
     const std::string held = "h" + std::to_string(i);
     next.push_back("const " + std::string(glsl_name(expr_type(dtype))) + " " + held + " = " + steps.output(i) + "; ");
     store.push_back(word + " = " + to_word(names[i], dtype) + "; ");

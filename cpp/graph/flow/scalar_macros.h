@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// Returns the macros that make scalar_loop.comp run this loop; none if a node is not a scalar map or has a dtype of other than 32 bits
-// (except bool). Independent of shapes, which are checked when the loop is entered.
+// Returns the macros that make scalar_loop.comp run this loop; nullopt if a node is not an elementwise operator on scalars, or has a dtype
+// that is neither 32 bits wide nor bool. Independent of shapes, which are checked when the loop is entered.
 std::optional<Macros> scalar_loop_macros(const ControlFlow& flow);
 
 }  // namespace pumice

@@ -61,7 +61,7 @@ class BoxLimit {
     if (is_limited || turns) {
       const ValueId order = by_score(chosen, score);
       if (is_limited) chosen = limited(chosen, order, made[2]);
-      // Soft-NMS may raise negative scores, so boxes may be selected in another order than that of their final scores.
+      // Soft-NMS may raise negative scores, so it may select boxes in an order that differs from that of their final scores.
       if (turns) {
         const ValueId turned = sorted_by(made[3], order);
         chosen = at(chosen, turned), score = at(score, turned);

@@ -43,8 +43,8 @@ std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operat
   return outputs;
 }
 
-// Returns the ranks to try for operands of unknown rank: those that the operation's rules imply; then the same rank for all others, then
-// all combinations.
+// Returns the ranks to try for operands of unknown rank: first the ranks that the operation's rules imply, then the same rank for all
+// others, then all combinations.
 std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
                                              const std::vector<ValueId>& operands) {
   nnapi::Operands told(operation, node, nnapi::facts_of(graph, operands));
@@ -58,7 +58,7 @@ std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const nnapi::Op
   std::vector<std::vector<size_t>> tried;
   for (const size_t rank : kRanks)
     for (auto& ranks = tried.emplace_back(known); const size_t i : open) ranks[i] = rank;
-  constexpr size_t kMostOpen = 3;  // more than this are inputs of a variadic operation, which have one rank
+  constexpr size_t kMostOpen = 3;  // if more are unknown, they are inputs of a variadic operation, which have the same rank
   if (open.size() < 2 || open.size() > kMostOpen) return tried;
   std::vector<size_t> at(open.size(), 0);
   for (;;) {

@@ -6,7 +6,7 @@
 
 namespace pumice::nnapi {
 
-// Returns the compound operation. Operands are in NNAPI's order; scale, zero_point and dtype of the output are attributes.
+// Returns the compound operation. Its operands are in NNAPI's order; the output's scale, zero_point and dtype are attributes.
 const CompoundOperation& compound_of(const Operation& operation);
 
 }  // namespace pumice::nnapi

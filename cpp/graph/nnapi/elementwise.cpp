@@ -75,7 +75,7 @@ void select(Expansion& e) {
   e.give_reals(e.add("Where", {e[0], e.reals(1), e.reals(2)}), 1);
 }
 
-// Clips a quantized tensor on its integers; its parameters do not change.
+// Clips a quantized tensor by clipping its integers; its quantization parameters do not change.
 void expand_clip(Expansion& e, Activation activation) {
   const Quantization quantization = e.as_operand(0);
   if (e.is_quantized(0)) return e.give(e.activated(e[0], activation, quantization), quantization);
@@ -125,7 +125,7 @@ void dequantize(Expansion& e) {
   e.give(e.cast(e.dequantized(e[0], e.quantization(0)), dtype));
 }
 
-// Casts between numeric types, ignoring scales; other types, including 16-bit ones, only to themselves.
+// Casts between numeric types, ignoring scales; other types, including quantized 16-bit ones, can only be cast to themselves.
 void cast(Expansion& e) {
   constexpr DTypeSet numbers = kFloat | kInt | set_of(DType::uint8);
   const auto declared = e.declared_dtype();

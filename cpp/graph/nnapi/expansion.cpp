@@ -29,7 +29,7 @@ std::string operand_list(const std::vector<Operand>& roles) {
   return text;
 }
 
-constexpr int64_t kAssumed = 64;  // stands for an unknown size if any will do
+constexpr int64_t kAssumed = 64;  // used for an unknown size if any size will do
 
 }  // namespace
 
@@ -84,7 +84,7 @@ std::vector<Output> Expansion::run() {
     operation_.expand(*this);
   } catch (const GraphError& error) {
     if (error.node == node_) throw;
-    const std::string text = error.what();  // of one of the expanded nodes, after the rule in brackets
+    const std::string text = error.what();  // message about one of the expanded nodes, after the rule in brackets
     fail(error.rule, text.substr(error.rule.empty() ? 0 : error.rule.size() + 3));
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
@@ -93,7 +93,7 @@ std::vector<Output> Expansion::run() {
   return std::move(outputs_);
 }
 
-// Checks the operation's rules. Operands with unknown or assumed facts pass through nodes that check them at binding.
+// Checks the operation's rules. If facts about operands are unknown or assumed, nodes are added that check these operands at binding.
 void Expansion::check_rules() {
   const Operands before = rules_;
   if (operation_.check) operation_.check(rules_);
@@ -150,7 +150,7 @@ ValueId Expansion::guarded(size_t passed, const std::shared_ptr<const Requiremen
 void Expansion::check_count() const {
   const bool variadic = std::ranges::any_of(rules_.roles(), &Operand::variadic);
   const auto& roles = rules_.roles();
-  // Optional operands come last, or before required ones, where kAbsent stands for them.
+  // Optional operands come last, or before required ones, in which case kAbsent takes their place.
   size_t required = roles.size();
   while (!variadic && required > 0 && roles[required - 1].optional) --required;
   if (variadic) required = static_cast<size_t>(std::ranges::count(roles, false, &Operand::optional));

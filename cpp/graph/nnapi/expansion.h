@@ -27,8 +27,9 @@ struct Length {
 using Output = CompoundOutput;
 struct Requirement;
 
-// Throws UnknownShapeError if a required rank or size is unknown; with `assumes` any size will do. `declared`: scale, zero_point and dtype
-// of the output. Throws GraphError naming the operation, operand and expectation; UnsupportedError.
+// Throws UnknownShapeError if a required rank or size is unknown; with `assumes`, unknown sizes are replaced with an arbitrary one.
+// `declared`: scale, zero_point and dtype of the output. Throws GraphError naming the operation, the operand and what was expected;
+// UnsupportedError if an operand is not supported.
 class Expansion {
  public:
   Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,
@@ -48,15 +49,15 @@ class Expansion {
   Quantization quantization(size_t i) const { return value(i).quantization; }
   bool is_quantized(size_t i) const { return is_quantized(value(i)); }
   static bool is_quantized(const GraphValue& value);
-  const Shape& shape(size_t i) const;  // UnknownShapeError if the rank is unknown
+  const Shape& shape(size_t i) const;  // throws UnknownShapeError if the rank is unknown
   size_t rank(size_t i) const { return shape(i).size(); }
-  int64_t size(size_t i, size_t axis) const;                  // UnknownShapeError if unknown
-  std::optional<std::vector<int64_t>> known(size_t i) const;  // elements, if known now
-  std::vector<int64_t> list(size_t i) const;                  // UnsupportedError if unknown
+  int64_t size(size_t i, size_t axis) const;                  // throws UnknownShapeError if the size is unknown
+  std::optional<std::vector<int64_t>> known(size_t i) const;  // the elements, if known now
+  std::vector<int64_t> list(size_t i) const;                  // throws UnsupportedError if the elements are unknown
   int64_t integer(size_t i, int64_t fallback = 0) const { return rules_.integer(i, fallback); }
   double real(size_t i) const;
   size_t axis(size_t i, size_t rank, int64_t fallback = 0) const { return rules_.axis(i, rank, fallback); }
-  // Returns an axis as rows take it, possibly negative; checked against the rank of operand `x` plus `more` if known.
+  // Returns an axis in the form that operators accept, possibly negative. Checks it against the rank of operand `x` plus `more`, if known.
   int64_t any_axis(size_t i, size_t x, size_t more = 0, int64_t fallback = 0) const;
   Activation activation(size_t i) const;
   [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const { rules_.fail(i, rule, message); }
@@ -68,27 +69,27 @@ class Expansion {
   // ---- nodes
   ValueId add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {});
   std::vector<ValueId> add_many(std::string_view op, std::vector<ValueId> inputs, size_t outputs, const Attributes& attributes);
-  ValueId integers(const std::vector<int64_t>& values);             // an int64 vector
-  ValueId scalar(double value, DType dtype);                        // a constant of rank 0
-  ValueId numbers(const std::vector<double>& values, DType dtype);  // a constant vector
-  ValueId scales(const Quantization& quantization);                 // a constant: a scalar, or a vector per channel
+  ValueId integers(const std::vector<int64_t>& values);             // adds an int64 vector
+  ValueId scalar(double value, DType dtype);                        // adds a constant of rank 0
+  ValueId numbers(const std::vector<double>& values, DType dtype);  // adds a constant vector
+  ValueId scales(const Quantization& quantization);                 // adds a constant: a scalar, or a vector with a value per channel
   ValueId as_int64(size_t i);                                       // operand i as int64
-  ValueId axes_of(size_t i, ValueId x);                             // operand i, a runtime list, as distinct axes of x
+  ValueId axes_of(size_t i, ValueId x);                             // operand i, a list known only at run time, as distinct axes of x
   ValueId cast(ValueId id, DType dtype);
   ValueId bits_as(ValueId id, DType dtype);  // bit cast to a dtype of the same width
-  // Sizes, known or computed, of operands and of values with known rank, and arithmetic on them.
+  // Sizes of operands and of values with known rank (known or computed), and arithmetic on them.
   Length length(size_t i, size_t axis) { return shape(i), length_of(operands_[i], axis); }
   Length length_of(ValueId id, size_t axis);
   Length product(const Length& a, const Length& b);
   Length quotient(const Length& a, const Length& divisor);
   Length least_of(const Length& a, const Length& b);
-  Length element(ValueId list, int64_t place);        // of an int64 vector
-  ValueId sizes(const std::vector<Length>& lengths);  // as an int64 vector
-  // `id` reshaped; at most one length may be -1.
+  Length element(ValueId list, int64_t place);        // an element of an int64 vector
+  ValueId sizes(const std::vector<Length>& lengths);  // the lengths as an int64 vector
+  // Reshapes `id`; at most one length may be -1.
   ValueId reshaped(ValueId id, const std::vector<Length>& lengths);
   // Returns `id`, or a vector of one element if it turns out to be a scalar.
   ValueId with_an_axis(ValueId id);
-  // Adds to what is known of a value's shape.
+  // Adds known sizes to a value's shape.
   void refine(ValueId id, const Shape& shape) { graph_.refine(id, shape); }
   // Non-negative indices on an axis of `x`; check_indices reports others at run time unless constants already did.
   ValueId from_first(ValueId indices, ValueId x, int64_t axis);
@@ -105,13 +106,13 @@ class Expansion {
   // Returns the declared parameters of the output; required if nothing else determines them.
   Quantization declared();
   Quantization declared_or(const Quantization& otherwise);
-  // Returns the output's parameters, those of operand i or fixed ones; GraphError if others were declared.
+  // Return the output's quantization parameters: those of operand i, or fixed ones. Throw GraphError if other parameters were declared.
   Quantization as_operand(size_t i);
   Quantization fixed(float scale, int32_t zero_point);
-  void fixed_in(const std::vector<Quantization>& outputs);  // the declared parameters must match one of several outputs
+  void fixed_in(const std::vector<Quantization>& outputs);  // checks that the declared parameters match one of several outputs
   std::optional<DType> declared_dtype();
   void give(ValueId id, Quantization quantization = {});
-  // Adds an output of operand i's kind: quantized as declared, or real.
+  // Adds an output of operand i's kind: quantized with the declared parameters, or real.
   void give_reals(ValueId id, size_t i);
 
  private:
@@ -121,7 +122,7 @@ class Expansion {
   void check_rules();
   ValueId guarded(size_t passed, const std::shared_ptr<const Requirement>& requirement, const std::vector<size_t>& asked,
                   std::optional<size_t> unread);
-  bool is_declared(const Quantization& expected) const;  // or nothing is declared
+  bool is_declared(const Quantization& expected) const;  // true also if nothing is declared
   Quantization must_be(const Quantization& expected, const std::string& why);
 
   Graph& graph_;

@@ -28,7 +28,7 @@ int32_t shifted(int32_t x, int by) {
   return by >= 0 ? held16(int64_t{x} * (int64_t{1} << by)) : rounded(x, -by);
 }
 
-// exp of a number in [-1/4, 0) without integer bits: four Taylor terms around -1/8.
+// exp of a number in [-1/4, 0) without integer bits: the Taylor series around -1/8 up to the fourth power.
 int32_t exp_near_zero(int32_t a) {
   constexpr int32_t kEighth = 4096, kThird = 10923, kExpOfEighth = 28918;
   const int32_t x = a + kEighth, x2 = product(x, x), x3 = product(x2, x), x4 = product(x2, x2);
@@ -36,7 +36,7 @@ int32_t exp_near_zero(int32_t a) {
   return held16(kExpOfEighth + product(kExpOfEighth, held16(x + rest)));
 }
 
-// exp of a non-positive number: the remainder modulo 1/4, times exp of the powers of two in the rest.
+// exp of a non-positive number: exp of the remainder modulo 1/4, times exp of each power of two in the rest.
 int32_t exp_below(int32_t a, int integer_bits) {
   constexpr int32_t kFactors[] = {25520, 19875, 12055, 4435, 600, 11, 0};  // exp(-1/4), exp(-1/2), ... exp(-16)
   if (a == 0) return kMostInt16;

@@ -1,4 +1,4 @@
-// Operand tables of IF and WHILE. They run graphs, which are not values; Graph::if_ and Graph::while_ add them.
+// Operand tables of IF and WHILE. These operations run graphs, which are not values; Graph::if_ and Graph::while_ add them.
 #include "core/error.h"
 #include "graph/nnapi/expansion.h"
 #include "graph/nnapi/operations.h"

@@ -261,7 +261,7 @@ void check_local_response(Operands& o) {
   o.expect_least_rank(0, 1);
 }
 
-// ONNX divides alpha by the window size, and has channels on axis 1.
+// ONNX divides alpha by the window size and expects channels on axis 1.
 Attributes response_of(const Expansion& e, int64_t size) {
   return with({{"size", size}, {"bias", e.real(2)}, {"alpha", e.real(3) * static_cast<double>(size)}, {"beta", e.real(4)}});
 }

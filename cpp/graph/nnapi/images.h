@@ -1,4 +1,4 @@
-// Shared by image operations: windows in explicit and implicit form, and channel layout.
+// Helpers shared by image operations: windows in explicit and implicit form, and channel layout.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,11 @@ namespace pumice::nnapi {
 std::vector<Operand> window_operands(bool implicit, bool sized);
 
 struct Window {
-  Attributes attributes;  // of Conv and the pools
+  Attributes attributes;  // attributes of Conv and the pooling operators
   size_t next;            // index of the next operand
 };
-// Reads the window that begins at operand `first`. `numbers`: count of operands before the activation, which is followed by the layout and,
-// for convolutions, the dilations.
+// Reads the window that begins at operand `first`. `numbers`: for convolutions, number of operands between the strides and the
+// activation, which is followed by the layout and the dilations.
 Window window_of(const Expansion& e, size_t first, size_t numbers, bool sized);
 
 // Whether the layout is channels-first: the flag at operand i, false if omitted.

@@ -17,7 +17,7 @@ void check_hashtable_lookup(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
-// Compares every lookup with every key and takes the first match.
+// Compares every lookup with every key and selects the first match.
 void hashtable_lookup(Expansion& e) {
   const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
   const ValueId equal = e.cast(e.add("Equal", {one_more(e[0], 1), one_more(e[1], 0)}), DType::int32);
@@ -37,7 +37,7 @@ void hashtable_lookup(Expansion& e) {
 
 constexpr size_t kOrder = 1, kBlockMap = 2, kFormats = 3, kSizes = 4, kLevels = 5;
 
-// Storage of a sparse tensor by levels: those of the dense axes first, then those of the blocks.
+// Storage of a sparse tensor by levels: first the levels of the dense axes, then the levels of the blocks.
 struct Layout {
   std::vector<int64_t> order, map, formats, sizes;
   Shape shape;
@@ -104,7 +104,7 @@ Layout layout_of(const Expansion& e) {
   return layout;
 }
 
-// Offsets in the dense tensor, one per position of a level.
+// Offsets in the dense tensor, one for each position of a level.
 using Positions = std::vector<int64_t>;
 
 Positions dense_level(const Positions& before, int64_t size, int64_t step) {
@@ -147,7 +147,7 @@ bool knows_lists(const Expansion& e) {
   return true;
 }
 
-// Gathers, for each element of the dense tensor, its value or the zero after the last one.
+// Gathers, for each element of the dense tensor, its value, or the zero that follows the last value.
 void densify(Expansion& e) {
   if (!knows_lists(e)) {
     if (!e.assumes()) throw UnknownShapeError("node '" + e.rules().node() + "': DENSIFY with lists that are not known yet");

@@ -63,14 +63,14 @@ struct Parts {
   Expansion& e;
   const LstmCell& cell;
   const LstmOptions& options;
-  std::vector<size_t> gates;  // in the row order of the concatenated weights
+  std::vector<size_t> gates;  // gates in the row order of the concatenated weights
   bool coupled, peeps, normed;
 
   ValueId joined(const std::vector<ValueId>& parts, int64_t axis) {
     return parts.size() == 1 ? parts[0] : e.add("Concat", parts, with({{"axis", axis}}));
   }
   ValueId one_more(ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); }
-  // In float32: rounds to float16 only once, at the end.
+  // Computes in float32, so that it rounds to float16 only once, at the end.
   ValueId single(ValueId id) { return e.cast(id, DType::float32); }
 };
 
@@ -81,12 +81,12 @@ ValueId input_weights(Parts& parts, bool has_aux, size_t gate) {
   return has_aux ? parts.joined({w, e[parts.cell.aux_weights + gate]}, 1) : w;
 }
 
-// Operands of a direction for the LSTM row, without the direction axis; peepholes may be absent.
+// Operands of a direction for the LSTM operator, without the direction axis; peepholes may be absent.
 struct RowOperands {
   ValueId w, r, b, peepholes;
 };
 
-// The LSTM row has a separate input gate. A coupled one is 1 - forget gate: the sigmoid of the negated argument.
+// The LSTM operator has a separate input gate. A coupled one is 1 - forget gate, which is the sigmoid of the negated argument.
 RowOperands row_operands(Parts& parts, bool has_aux) {
   Expansion& e = parts.e;
   const LstmCell& cell = parts.cell;
@@ -178,7 +178,7 @@ State step(Parts& parts, ValueId from_input, ValueId recurrent_weights, const St
   return {projected(parts, m), c};
 }
 
-// Unrolls the steps. The input contributions of all steps are one product.
+// Unrolls the steps. One product computes the input contributions of all steps.
 Layer by_steps(Parts& parts, ValueId x, bool has_aux, bool backward) {
   Expansion& e = parts.e;
   const LstmCell& cell = parts.cell;

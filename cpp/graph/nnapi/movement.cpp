@@ -59,7 +59,7 @@ bool has_open_size(const std::vector<int64_t>& size) {
   return std::ranges::find(size, -1) != size.end();
 }
 
-// Returns the `begin` operand if the host need not read it: a slice of known sizes may begin at a device-computed position.
+// Returns the `begin` operand if the host need not read it: a slice with known sizes may begin at a device-computed position.
 std::optional<size_t> unread_begin(const Operands& o) {
   const auto size = o.numbers(2);
   return size && !has_open_size(*size) ? std::optional<size_t>(1) : std::nullopt;
@@ -120,7 +120,7 @@ struct AxisSlice {
 
   // -1 selects the last element, as exporters write it.
   bool is_last() const { return begin == -1 && end == 0 && step > 0; }
-  // Returns how many elements the slice takes of an axis of this size; none if it runs backwards from before the first element.
+  // Returns how many elements the slice selects on an axis of this size; 0 if it runs backwards from before the first element.
   int64_t count(int64_t size) const {
     const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
     const auto place = [&](int64_t at) { return std::clamp(at < 0 ? std::max(at + size, least) : at, least, std::max(least, most)); };
@@ -152,7 +152,7 @@ void check_strided_slice(Operands& o) {
   }
 }
 
-// Inputs of Slice. A backward slice from before the first element would begin at the first one.
+// Inputs of Slice. If a backward slice begins before the first element, Slice would begin at the first element instead.
 struct SliceLists {
   ValueId starts, ends, steps;
 };

@@ -14,7 +14,7 @@ Operands::Operands(const Operation& operation, std::string node, std::vector<Fac
       assumed_(facts_.size(), false),
       asked_at_calls_(facts_.size(), false) {}
 
-// The implicit form has fewer operands, or the layout flag in place of a number.
+// Returns the form in use. The implicit form has fewer operands, or the layout flag in place of a number.
 const std::vector<Operand>& Operands::form() const {
   const auto &longer = operation_->inputs, &shorter = operation_->implicit;
   if (shorter.empty()) return longer;
@@ -51,7 +51,7 @@ void Operands::refuse(size_t i, const std::string& message) const {
   throw UnsupportedError("node '" + node_ + "': " + std::string(operation_->name) + " with " + called(i) + ", " + message);
 }
 
-// Lists imply an operand's rank. No tensor has more than kMaxRank axes.
+// Lists determine an operand's rank, so it may be too high: no tensor has more than kMaxRank axes.
 void Operands::refuse_rank(size_t i, size_t rank) const {
   throw GraphError(node_,
                    std::string(operation_->name) + ": " + called(i) + ": a rank of " + std::to_string(rank) +

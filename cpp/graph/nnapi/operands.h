@@ -36,18 +36,18 @@ class Operands {
   // Return a rank or size; none if unknown, which leaves the rules open.
   std::optional<size_t> rank(size_t i) const;
   std::optional<int64_t> size(size_t i, size_t axis) const;     // `axis` is below the rank
-  std::optional<std::vector<int64_t>> numbers(size_t i) const;  // elements of an integer operand
-  // Returns the elements of a tensor; null if unknown, which requests a check at calls that provide them.
+  std::optional<std::vector<int64_t>> numbers(size_t i) const;  // the elements of an integer operand, if known
+  // Returns the elements of a tensor. Returns null if they are unknown; the rules then run again at calls that provide them.
   const HostTensor* elements(size_t i) const;
   bool is_asked_at_calls(size_t i) const { return asked_at_calls_[i]; }
-  bool is_open() const { return is_open_; }  // a rule asked for something unknown
+  bool is_open() const { return is_open_; }  // whether a rule asked for something unknown
   void leave_open() const { is_open_ = true; }
-  // Return numbers of scalar operands; UnsupportedError if they are not constant.
-  int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` if omitted
-  size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // 0 .. rank - 1
-  std::string shape_text(size_t i) const;                          // "[?, 3]"
+  // Return the values of scalar operands. Throw UnsupportedError if an operand is not constant.
+  int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` if the operand is omitted
+  size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // normalised to 0 .. rank - 1
+  std::string shape_text(size_t i) const;                          // e.g. "[?, 3]"
 
-  // Reject an operand known to differ; unknown facts are assumed from now on.
+  // Throw GraphError if an operand is known to differ; an unknown fact is assumed to hold from now on.
   void expect_rank(size_t i, size_t rank);
   void expect_least_rank(size_t i, size_t rank) const;
   void expect_size(size_t i, size_t axis, int64_t size);
@@ -56,14 +56,14 @@ class Operands {
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }
 
-  // Throw GraphError, about operand i if given; `rule`: the broken rule in nnapi_rules(), "" for the table's general rules: counts, types,
+  // Throw GraphError, about operand i if given. `rule`: the broken rule in nnapi_rules(); "" for the general rules on counts, types and
   // ranks.
   [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(size_t i, const std::string& message) const { fail(i, "", message); }
   [[noreturn]] void fail(const std::string& message) const { fail("", message); }
-  std::string called(size_t i) const;                                    // "operand 1, 'begin'"
-  [[noreturn]] void refuse(size_t i, const std::string& message) const;  // UnsupportedError about operand i
+  std::string called(size_t i) const;                                    // e.g. "operand 1, 'begin'"
+  [[noreturn]] void refuse(size_t i, const std::string& message) const;  // throws UnsupportedError about operand i
 
  private:
   const std::vector<Operand>& form() const;
@@ -72,7 +72,7 @@ class Operands {
   const Operation* operation_;
   std::string node_;
   std::vector<Fact> facts_;
-  const std::vector<Operand>* roles_;  // of the form in use
+  const std::vector<Operand>* roles_;  // operands of the form in use
   std::vector<bool> assumed_;
   mutable std::vector<bool> asked_at_calls_;
   mutable bool is_open_ = false;

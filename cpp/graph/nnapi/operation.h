@@ -33,10 +33,10 @@ struct Operation {
   std::string_view summary;
   std::vector<Operand> inputs, outputs;
   void (*expand)(Expansion&) = nullptr;
-  std::vector<Operand> implicit = {};  // other form of the inputs: a padding scheme instead of four numbers
-  // Rules about sizes and numbers; null if the rows of its expansion check enough.
+  std::vector<Operand> implicit = {};  // the operation's other form of inputs: a padding scheme instead of four numbers
+  // Checks rules about sizes and values; null if the operators it expands to check enough.
   void (*check)(Operands&) = nullptr;
-  // Returns the operand, if any, whose elements need not be known for binding and may be on the device only.
+  // Returns the operand, if any, whose elements need not be known for binding and may be known only on the device.
   std::optional<size_t> (*unread)(const Operands&) = nullptr;
 };
 

@@ -36,7 +36,7 @@ void reverse(Expansion& e) {
 void transpose(Expansion& e) {
   const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
   if (reverses) return give_ordered(e, e.add("Transpose", {e[0]}));
-  if (!e.known(1)) {  // a permutation given at run time
+  if (!e.known(1)) {  // the permutation is given at run time
     const ValueId y = e.add("pumice::TransposeBy", {e[0], e[1]});
     if (const auto& shape = e.value(0).shape) e.refine(y, Shape(shape->size(), kUnknownSize));
     return give_ordered(e, y);

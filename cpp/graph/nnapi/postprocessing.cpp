@@ -43,7 +43,7 @@ void check_postprocessing(Operands& o) {
   for (const size_t i : {kScoreThreshold, kOverlap}) expect_real(o, i, true);
 }
 
-// Candidate detections per image, each array [images, candidates]. Unused slots come last or have score -1.
+// Candidate detections per image; each array is [images, candidates]. Unused slots come last or have a score of -1.
 struct Candidates {
   ValueId score, box, label, found;
 };
@@ -89,10 +89,10 @@ class Detector {
     return e_.add("Concat", {e_.add("Sub", {center, half}), e_.add("Add", {center, half})}, with({{"axis", int64_t{2}}}));
   }
 
-  // Box indices + 1 that NMS keeps for each row of scores [images, rows, anchors]: best first, then zeros.
+  // Returns, for each row of scores [images, rows, anchors], 1 + the indices of the boxes that NMS keeps: best first, then zeros.
   ValueId kept(ValueId scores, int64_t most) {
     const double overlap = e_.real(kOverlap);
-    // SelectBoxes drops IoU > limit, the operation IoU >= limit. With limit 0 only one box remains.
+    // SelectBoxes drops boxes with IoU > limit; the NNAPI operation drops IoU >= limit. With limit 0 only one box remains.
     const float below = std::nextafter(static_cast<float>(overlap), -1.0f);
     const ValueId count = e_.integers({overlap > 0 ? most : 1});
     const auto order = best(scores, anchors_, -1);
@@ -116,7 +116,7 @@ class Detector {
             reshaped(e_.add("Greater", {chosen, e_.scalar(0, DType::int32)}), flat)};
   }
 
-  // The best classes of each anchor that is kept by its highest class score.
+  // Returns the best classes of each anchor that NMS keeps based on its highest class score.
   Candidates of_each_anchor() {
     const auto top = e_.add("ReduceMax", {e_.transposed(scores_, {0, 2, 1}), e_.integers({1})}, with({{"keepdims", int64_t{1}}}));
     const int64_t most = e_.integer(kMost), count = kept_count(most), each = std::min(classes_, e_.integer(kMostClasses));

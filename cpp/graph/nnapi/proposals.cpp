@@ -33,7 +33,7 @@ void check_proposals(Operands& o) {
   check_boxes(o, kProposalAnchors);
 }
 
-// With 8-bit scores, anchors are int16 and image sizes uint16, in units of 1/8; otherwise all have the same type.
+// With 8-bit scores, anchors must be int16 and image sizes uint16, in units of 1/8; otherwise all have the same type.
 void expect_types(const Expansion& e) {
   const DType scores = e.dtype(kProposalScores);
   const bool bytes = contains(kQuant, scores);
@@ -125,14 +125,15 @@ class Proposals {
     return e_.reshaped(both, {images_, {1}, count});
   }
 
-  // NMS over boxes sorted by descending score: returns kept box indices + 1, [images, most].
+  // Runs NMS over boxes sorted by descending score. Returns 1 + the indices of the boxes kept, [images, most].
   ValueId kept(ValueId boxes, ValueId limit, const Length& count) {
     const double overlap = e_.real(kMostOverlap);
     const int64_t after = e_.integer(kMostAfter);
     const Length wanted = after < 0 ? count : e_.least_of({after}, count);
-    const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});  // all boxes have IoU >= 0
+    // With a limit of 0 only one box remains, since all boxes have IoU >= 0.
+    const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});
     const ValueId order = expanded(numbers_to(count, DType::int64), {images_, {1}, count});
-    // SelectBoxes drops IoU > limit, the operation IoU >= limit.
+    // SelectBoxes drops boxes with IoU > limit; the NNAPI operation drops IoU >= limit.
     const double below = std::max(static_cast<double>(std::nextafter(static_cast<float>(overlap), -1.0f)), 0.0);
     const ValueId chosen =
         e_.add("pumice::SelectBoxes", {boxes, fitting(boxes, limit, count), order, e_.sizes({most}), real(below), real(0.5)});

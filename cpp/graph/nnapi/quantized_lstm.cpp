@@ -51,7 +51,7 @@ void expect_parameters(const Expansion& e, size_t i, const Quantization& expecte
     e.fail(i, "N4.1", to_string(expected) + " expected; given " + to_string(given));
 }
 
-// Checks all scales; returns that of the biases, which is also that of the accumulators.
+// Checks all scales. Returns the scale of the biases, which is also the accumulators' scale.
 float check_scales(const Expansion& e) {
   for (const size_t i : {size_t{0}, kHidden}) expect_parameters(e, i, {{kOperandScale}, kOperandZero, {}});
   const Quantization weights = e.quantization(kWeights);

@@ -87,7 +87,7 @@ void multinomial(Expansion& e) {
   const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
   const ValueId before = e.cast(e.add("LessOrEqual", {one_more(sums, 1), one_more(wanted, 2)}), DType::int32);
   const ValueId places = e.add("ReduceSum", {before, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
-  // Rows without a finite number give class 0. Clamped, since rounding could exceed the last class.
+  // Rows without a finite number give class 0. The result is clamped, since rounding could exceed the last class.
   const ValueId classes = e.cast(e.add("Sub", {e.sizes({e.length(0, 1)}), e.integers({1})}), DType::int32);
   e.give(e.add("Where", {e.add("Greater", {whole, number(0)}), e.add("Min", {places, classes}), e.scalar(0, DType::int32)}));
 }

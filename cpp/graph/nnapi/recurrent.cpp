@@ -68,7 +68,7 @@ void check_both_rnns(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
-// Operands of a direction for the RNN row, without the direction axis.
+// Operands of a direction for the RNN operator, without the direction axis.
 struct RnnOperands {
   ValueId w, r, b;
 };
@@ -176,7 +176,7 @@ void svdf(Expansion& e) {
   const int64_t rank = e.integer(5);
   const ValueId before = e.reshaped(e[4], {batch, filters, memory});
   const auto from = [&](int64_t first, ValueId end) { return e.add("Slice", {before, e.integers({first}), end, e.integers({2})}); };
-  // Replaces the last memory slot, whatever it held, by the newest activation.
+  // Replaces the last memory slot, regardless of its content, with the newest activation.
   const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, with({{"transB", int64_t{1}}})), e.integers({2})});
   const ValueId state = e.add("Concat", {from(0, e.integers({-1})), newest}, with({{"axis", int64_t{2}}}));
   const ValueId felt = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.integers({2})}, with({{"keepdims", int64_t{0}}}));

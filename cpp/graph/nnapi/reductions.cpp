@@ -19,7 +19,7 @@ std::vector<int64_t> distinct_axes(const Expansion& e) {
   return axes;
 }
 
-// Reduces over axes computed by the program.
+// Reduces over axes that the program computes.
 ValueId reduced_by_value(Expansion& e, std::string_view op, ValueId x) {
   const bool keep = e.integer(2) != 0;
   const ValueId y = e.add(op, {x, e.axes_of(1, x)}, with({{"keepdims", int64_t{keep}}, {"noop_with_empty_axes", int64_t{1}}}));
@@ -35,7 +35,7 @@ ValueId reduced(Expansion& e, std::string_view op, ValueId x) {
   return all && !keep ? e.add("Reshape", {y, e.integers({1})}) : y;
 }
 
-// Reduces a quantized tensor on its integers, which have the same order.
+// Reduces a quantized tensor by reducing its integers, which have the same order.
 void expand_reduce(Expansion& e, std::string_view op) {
   e.give(reduced(e, op, e[0]), e.as_operand(0));
 }
@@ -48,7 +48,7 @@ void reduce(Expansion& e) {
   expand_reduce(e, op);
 }
 
-// The mean of the integers corresponds to that of the reals, so it uses their quantization.
+// Averaging commutes with affine quantization, so the output uses the input's scale and zero point.
 void mean(Expansion& e) {
   if (!e.is_quantized(0)) return e.give(reduced(e, "ReduceMean", e[0]));
   const Quantization quantization = e.as_operand(0), one{{1}, 0, {}};

@@ -21,7 +21,7 @@ double inverse_stride(const Operands& o, size_t i) {
   return static_cast<double>(1.0f / static_cast<float>(given));
 }
 
-// Corners must be inside the image, if known now or at a call. `unit`: value of one integer step.
+// Checks that corners are inside the image, if they are known now or at a call. `unit`: value of one integer step.
 void check_corners(Operands& o, size_t rows_axis, double unit) {
   const HostTensor* elements = o.elements(1);
   if (!elements) return;
@@ -90,11 +90,11 @@ void roi_align(Expansion& e) {
   e.give_reals(e.add("Mul", {y, e.scalar(scale, DType::float32)}), 0);
 }
 
-// MaxRoiPool takes boxes [image, left, top, right, bottom]; the corners are whole numbers here.
+// MaxRoiPool needs boxes [image, left, top, right, bottom]; the corners are whole numbers here.
 void roi_pooling(Expansion& e) {
   const bool planes = is_planes(e, 7);
   const ValueId corners = e.add("Floor", {e.add("Add", {corners_of(e), e.scalar(0.5, DType::float32)})});
-  const ValueId given = e.from_first(e[2], e[0], 0);  // as integers: the row takes floats
+  const ValueId given = e.from_first(e[2], e[0], 0);  // integers here; cast below, since MaxRoiPool reads floats
   const ValueId images = e.add("Unsqueeze", {e.cast(given, DType::float32), e.integers({1})});
   const ValueId boxes = e.add("Concat", {images, corners}, with({{"axis", int64_t{1}}}));
   const ValueId y =

@@ -1,4 +1,4 @@
-// Shared by recurrent operations: rules of matching sizes, activations, bidirectional sequences.
+// Helpers shared by recurrent operations: rules for matching sizes, activations, bidirectional sequences.
 #pragma once
 
 #include <initializer_list>
@@ -14,7 +14,7 @@ inline constexpr size_t kNoOperand = static_cast<size_t>(-1);
 struct Place {
   size_t operand, axis;
 };
-// Axes of operands of known rank must have the same size, which known ones imply for the others. Skips omitted operands.
+// Checks that these axes have the same size and infers unknown sizes from known ones. Skips omitted operands.
 void expect_one_size(Operands& o, std::initializer_list<Place> places, std::string_view rule);
 // Rejects a present operand with a size of 0.
 void refuse_empty(Operands& o, std::string_view rule);
@@ -28,7 +28,8 @@ ValueId cell_activated(Expansion& e, ValueId id, const std::string& activation);
 // How the auxiliary input of a bidirectional operation is used.
 enum class Linking : uint8_t { none, parallel, cross };
 
-// Result and final states of one direction. give_both() outputs both results, concatenated on the last axis if `merged`, then the states.
+// The result and final states of one direction. give_both() outputs the results of both directions, concatenated on the last axis if
+// `merged`, then the states.
 struct Layer {
   ValueId y = kAbsent;
   std::vector<ValueId> states;
@@ -37,9 +38,10 @@ void give_both(Expansion& e, const Layer& forward, const Layer& backward, bool m
 
 // Whether both directions become one node and run concurrently: they share the input and the number of units.
 bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases);
-// Stacks the operands of both directions on a new direction axis: the first, but for states after the batch axis unless time-major.
+// Stacks the operands of both directions on a new direction axis. It is the first axis, except for states that are not time-major: there it
+// follows the batch axis.
 ValueId both_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis = 0);
-// Returns such a node's results as outputs.
+// Outputs the results of such a node.
 void give_node_of_both(Expansion& e, const std::vector<ValueId>& made, bool time_major, bool merged);
 
 }  // namespace pumice::nnapi

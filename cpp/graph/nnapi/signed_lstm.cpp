@@ -74,7 +74,7 @@ ValueId sums_of(Step& s, size_t i, size_t weights) {
   return s.e.add("MatMulInteger", {s.e[i], across, zero});
 }
 
-// Inverse square root of a value in [2^27, 2^29), given a quarter of it, by Newton's method. Each step saturates to 32 bits.
+// Inverse square root of a value in [2^27, 2^29) by Newton's method, given a quarter of the value. Each step saturates to 32 bits.
 ValueId newton(Step& s, ValueId quarter) {
   const auto high = [&](ValueId a, ValueId b) { return s.f.scaled(s.mul(a, b), {1, 0}); };
   const auto held = [&](ValueId id, double factor) { return s.f.held(s.mul(id, s.whole(factor)), -2147483648.0, 2147483647.0); };
@@ -87,7 +87,7 @@ ValueId newton(Step& s, ValueId quarter) {
 }
 
 struct RootFactor {
-  ValueId mantissa, divisor;  // int64: the factor is mantissa / 2^31 / divisor, a power of two
+  ValueId mantissa, divisor;  // int64: the factor is mantissa / 2^31 / divisor, where the divisor is a power of two
 };
 
 // 1 / sqrt(variance) of 32-bit integer variances. Scales the value to [2^27, 2^29) by powers of 4, which are counted.

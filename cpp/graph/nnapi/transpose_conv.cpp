@@ -10,7 +10,7 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kOutputShape = 3;  // of the implicit form
+constexpr size_t kOutputShape = 3;  // operand index in the implicit form
 
 struct Axis {
   int64_t stride, head, tail;
@@ -36,7 +36,7 @@ Axis same_padding(int64_t wanted, int64_t stride, int64_t kernel) {
   return {stride, head, reached - wanted - head};
 }
 
-// Stride and padding of the height (0) or width (1); none if the filter size or the wanted size is unknown.
+// Stride and padding of the height (0) or width (1); nullopt if the filter size or the requested size is unknown.
 std::optional<Axis> axis_of(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
   const size_t stride_operand = numbers_of(o).strides + 1 - k;
   const int64_t stride = o.integer(stride_operand);
@@ -54,7 +54,7 @@ std::optional<Axis> axis_of(const Operands& o, size_t k, const std::optional<int
   return kernel ? std::optional(same_padding(size, stride, *kernel)) : std::nullopt;
 }
 
-// All sizes except the batch must be above 0.
+// Checks that all sizes except the batch are above 0.
 void expect_places(Operands& o) {
   for (size_t axis = 1; axis < 4; ++axis)
     if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected behind the batch; given " + o.shape_text(0));

@@ -6,8 +6,8 @@
 
 namespace pumice {
 
-// Runs after map fusion. A product whose epilogue reads another product of the same input computes that one too (gate and up projections).
-// RMSNormalization read only by such products is fused into them.
+// Runs after map fusion. If a product's epilogue reads another product of the same input (gate and up projections), one node computes both.
+// An RMSNormalization read only by such products is fused into them.
 void join_block_products(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

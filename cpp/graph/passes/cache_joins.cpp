@@ -36,7 +36,7 @@ class CacheSearch {
     return fits(whole) && can_move(whole) ? std::optional(whole) : std::nullopt;
   }
 
-  // Returns the last of the nodes in graph order: all inputs exist there.
+  // Returns the last of the nodes in graph order: at that point all inputs have been computed.
   size_t last_of(const CachedRows& rows) const {
     size_t last = 0;
     for (const ProgramNode* node : rows.all()) last = std::max(last, place_of(*node));
@@ -46,7 +46,7 @@ class CacheSearch {
  private:
   size_t place_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
-  // Whether the host reads none of the values, and all heads have the same even size.
+  // Whether the rotations and the cache updates have the same parameters, nothing is computed on the host, and the shapes match.
   bool fits(const CachedRows& rows) const {
     const auto same = [](const ProgramNode& a, const ProgramNode& b, std::initializer_list<size_t> inputs) {
       return std::ranges::all_of(inputs,
@@ -71,7 +71,8 @@ class CacheSearch {
     return is_working_float(value.dtype) && value.shape && value.shape->size() == 4;
   }
 
-  // Whether the caches match each other and the rows in heads and head size. The number of value rows is checked at binding.
+  // Whether both caches have the same known number of heads and head size, and caches and rows the same dtype. The number of value rows is
+  // checked at binding.
   bool have_one_form(const CachedRows& rows) const {
     const Shape &keys = *graph_.value(rows.keys->outputs[0]).shape, &values = *graph_.value(rows.values->outputs[0]).shape;
     const bool is_known = keys[1] != kUnknownSize && keys[3] != kUnknownSize && keys[1] == values[1] && keys[3] == values[3];
@@ -82,7 +83,7 @@ class CacheSearch {
            is_same(rows.k->inputs[kTurned]) && is_same(rows.q->inputs[kTurned]);
   }
 
-  // Whether no result is read before the last of the nodes.
+  // Whether no node reads a result before the last of the nodes.
   bool can_move(const CachedRows& rows) const {
     const size_t last = last_of(rows);
     for (const ProgramNode* node : {rows.q, rows.keys, rows.values})

@@ -10,7 +10,7 @@ namespace {
 
 using Integers = std::vector<int64_t>;
 
-// Elements cropped off an axis.
+// Number of elements cropped off each end of an axis.
 struct Border {
   int64_t begin = 0, end = 0;
 };
@@ -47,7 +47,7 @@ class CropSearch {
     return constant->as_int64();
   }
 
-  // Returns the borders that a Slice crops, by spatial axis; none if it does anything else or the cropped sizes are unknown.
+  // Returns the borders that a Slice crops, by spatial axis; nullopt if it does anything else or the cropped sizes are unknown.
   std::optional<std::vector<Border>> borders_of(const ProgramNode& slice, size_t rank) const {
     constexpr int64_t kMost = 1 << 20, kWhole = INT32_MAX;
     const auto starts = list(slice, 1, {}), ends = list(slice, 2, {});

@@ -63,7 +63,7 @@ std::set<std::string> float32_nodes_of(const Graph& graph, const std::set<std::s
 
 void keep_float32_nodes(ProgramGraph& graph) {
   if (graph.float_dtype == DType::float32) return;
-  std::map<ValueId, ValueId> copies;  // of constants, which other nodes may read in 16 bits
+  std::map<ValueId, ValueId> copies;  // float32 copies of constants, because other nodes may read the originals in 16 bits
   for (ProgramNode& node : graph.nodes) {
     ReportRow& row = graph.report[node.report];
     if (!row.is_float32) continue;

@@ -1,4 +1,4 @@
-// Nodes that the caller wants in float32 in a 16-bit program.
+// Nodes that the caller wants to compute in float32 in a 16-bit program.
 #pragma once
 
 #include "graph/description/graph.h"
@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// Expands `names` by all nodes inside the IF and WHILE nodes among them. Throws GraphError for an unknown name.
+// Adds to `names` all nodes inside the IF and WHILE nodes among them. Throws GraphError for an unknown name.
 std::set<std::string> float32_nodes_of(const Graph& graph, const std::set<std::string>& names);
 
 // Marks the nodes whose report rows ask for float32, and nodes that they were fused into: each computes in float32, with its own float32

@@ -11,8 +11,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants: each needs its own pipeline
-constexpr size_t kMostScaledMaps = 32;               // likewise, with quantization scales
+constexpr size_t kMostScaledEpilogues = 8;           // maximum number of distinct epilogues with constants: each needs its own pipeline
+constexpr size_t kMostScaledMaps = 32;               // likewise, for elementwise kernels with quantization scales
 constexpr int64_t kLargestExact = int64_t{1} << 53;  // largest integer that a literal represents exactly
 
 // Whether expressions compute in the stored type, so that fusion does not change rounding.
@@ -24,7 +24,7 @@ bool is_exact(DType dtype) {
 struct MapForm {
   Expression expression;
   std::vector<ValueId> operands;
-  std::vector<std::string> names;  // of the operands
+  std::vector<std::string> names;  // names of the operands in the expression
   bool scaled = false;             // contains a quantization scale
 };
 
@@ -121,7 +121,8 @@ class MapFusion {
     return std::ranges::any_of(types, [](const auto& one) { return one.second == ExprType::f64; });
   }
 
-  // Returns the GLSL and type of an expression that occurs `copies` times in a kernel; none if it is too expensive to compile or ill-typed.
+  // Returns the GLSL and type of an expression that occurs `copies` times in a kernel; nullopt if it is too expensive to compile or
+  // ill-typed.
   static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
                                             ExprType& type) {
     if (!FusionBudget::allows(expression, has_doubles(types), copies)) return {};
@@ -132,7 +133,7 @@ class MapFusion {
     }
   }
 
-  // Appends the consumer's expression to `chain`, which uses "x" and "residual"; none if other operands vary.
+  // Returns `chain`, which uses "x" and "residual", followed by the consumer's expression; nullopt if other operands vary.
   std::optional<Expression> continued(const MapForm& form, ValueId varying, ValueId residual, const Expression& chain, bool& scaled) const {
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k) {
@@ -148,14 +149,15 @@ class MapFusion {
     return form.expression.substitute(replacements);
   }
 
-  // Whether the producer's epilogue can read a second tensor: its weights are known and its row allows it.
+  // Whether the producer's epilogue can read a second tensor: its weights are known and its operator allows it.
   bool takes_residual(const ProgramNode& producer) const {
     if (!wanted_.has(Fusion::residual) || !producer.row->residual) return false;
     const auto& weights = value(producer.inputs[1]).constant;
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
-  // Skips a cast to float32 that passes added, for kernels that read floats of either width: returns its operand, or `id` if there is none.
+  // Skips a cast to float32 that a pass added, for kernels that read floats of either width: returns its operand, or `id` if there is no
+  // such cast.
   ValueId before_cast(ValueId id) const {
     const int32_t at = producers_[static_cast<size_t>(id)];
     if (at < 0) return id;
@@ -185,7 +187,7 @@ class MapFusion {
       const ValueId read = read_by(graph_.nodes[at], id);
       const GraphValue& other = value(read);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
-      // A skipped cast and its producers stay in place.
+      // The fusion looks through this cast, so the cast and its producers are not moved.
       const bool is_there = !is_after(at, read) || (read == id && !takes_reader(id));
       return id != made && is_there && (dtype == value(made).dtype || (takes_either && is_working_float(dtype))) && other.shape &&
              other.shape == value(made).shape && !literal_of(id, rank_of(made));
@@ -194,8 +196,8 @@ class MapFusion {
     return found == form.operands.end() ? kAbsent : *found;
   }
 
-  // Whether the chain of single-reader maps after a value fits an epilogue: none has other varying operands. A map with such operands would
-  // absorb the ones before it without intermediate rounding.
+  // Whether the chain of single-reader maps after a value fits an epilogue: none of them has other varying operands. A map with such
+  // operands would absorb the maps before it without intermediate rounding.
   bool ends_in_epilogue(ValueId made) const {
     for (int32_t next = only_consumer(made); next >= 0; next = only_consumer(made)) {
       const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];
@@ -208,14 +210,14 @@ class MapFusion {
     return true;
   }
 
-  // Whether the node is a Cast that passes added before maps only, which read floats of either width.
+  // Whether the node is a Cast that a pass added and whose only reader is elementwise, which reads floats of either width.
   bool is_before_map(const ProgramNode& node) const {
     if (!node.row->casts || !graph_.report[node.report].added) return false;
     const int32_t next = only_consumer(node.outputs[0]);
     return next >= 0 && form_of(graph_.nodes[static_cast<size_t>(next)]).has_value();
   }
 
-  // Whether the producer's kernel can store the consumer's result; `dtype`: the producer's float dtype. Other Casts from 16 bits ask for
+  // Whether the producer's kernel can store the consumer's result; `dtype`: the producer's float dtype. Other Casts from 16 bits request
   // rounding, which an epilogue would skip.
   bool can_store(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
     const DType made = value(consumer.outputs[0]).dtype;
@@ -252,7 +254,8 @@ class MapFusion {
       const int32_t next = only_consumer(made);
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
-      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;  // CastLike may use only its type
+      // CastLike may use only the dtype of this value.
+      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;
       if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
       const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
       const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
@@ -317,7 +320,7 @@ class MapFusion {
     const int32_t producer = producers_[static_cast<size_t>(operand)];
     if (producer < 0 || gone_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
     const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
-    if (is_half_width(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the rounding was asked for
+    if (is_half_width(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the cast requests the rounding
     if (!inner.shape || inner.shape != outer.shape) return {};
     return static_cast<size_t>(producer);
   }

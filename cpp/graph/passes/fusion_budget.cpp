@@ -5,10 +5,10 @@
 namespace pumice {
 namespace {
 
-// Half a second on a slow CPU with a CPU driver (lavapipe: 0.35 ms for eight copies of a unit).
+// Half a second on a slow CPU with a CPU driver: lavapipe needs 0.35 ms for eight copies of a unit.
 constexpr uint64_t kMostOfKernel = 11200;
 constexpr uint64_t kPipeline = 1200;  // fixed cost of a pipeline, as a weight
-// In a program with thousands of different maps, the first ones are fused and the rest use their operators' kernels.
+// In a program with thousands of different elementwise expressions, the first ones are fused and the rest use their operators' kernels.
 constexpr uint64_t kMostOfProgram = 40 * kMostOfKernel;
 
 }  // namespace

@@ -16,18 +16,18 @@ struct FusedKernel {
   uint64_t weight = 0;
 };
 
-// Returns how often a map's kernel contains its expression, by stored type: for each element of an invocation's vector, and four more for
-// the tail.
+// Returns how often a map's kernel contains its expression, for this stored type: once for each element of an invocation's vector, and four
+// more times for the tail.
 uint64_t map_copies(DType stored);
-inline constexpr uint64_t kEpilogueCopies = 8;  // of the tiles and rows that most kernels store
+inline constexpr uint64_t kEpilogueCopies = 8;  // copies of the expression for the tiles and rows that most kernels store
 
 class FusionBudget {
  public:
   // Whether a kernel may contain the expression `copies` times.
   static bool allows(const Expression& expression, bool has_doubles, uint64_t copies);
 
-  // Replaces a kernel (empty: none) by another; returns false and changes nothing if the program would exceed its budget. Kernels already
-  // counted cost nothing more.
+  // Replaces one kernel (empty: none) with another. Returns false and changes nothing if the program would exceed its budget. A kernel that
+  // is already counted costs nothing more.
   bool exchange(const FusedKernel& before, const FusedKernel& after);
   void remove(const FusedKernel& kernel);
 

@@ -26,7 +26,7 @@ void add_index_checks(ProgramGraph& graph);
 std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInference& shapes);
 // Throws IndexRangeError: `count` indices are out of range, the first at `position`.
 [[noreturn]] void raise_index(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text);
-// `made`: output of check k. Throws IndexRangeError for the first check that failed.
+// `made`: returns the output of check k. Throws IndexRangeError for the first check that failed.
 void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made);
 
 }  // namespace pumice

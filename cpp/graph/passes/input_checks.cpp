@@ -9,14 +9,14 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostChain = 32;  // nodes evaluated at every call
+constexpr size_t kMostChain = 32;  // maximum number of nodes evaluated at every call
 
 // Whether the node only moves or casts elements, which is cheap on the host.
 bool moves_elements(const ProgramNode& node) {
   return node.row->casts || node.row->skeleton == Skeleton::view;
 }
 
-// Finds the nodes that compute the value from inputs and constants; `moves`: allow only those that move or cast elements. Returns false if
+// Finds the nodes that compute the value from inputs and constants; `moves`: allow only nodes that move or cast elements. Returns false if
 // a node is not allowed or the host cannot evaluate it.
 bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, bool moves, InputCheck& check) {
   if (value == kAbsent || graph.value(value).constant) return true;

@@ -1,5 +1,5 @@
-// Checks on the host, at each call, of lists that binding need not know (such as Slice starts given as an input), and of indices that are
-// inputs of a call, for operators that reject out-of-range indices.
+// Host-side checks at each call, for lists that binding does not need (such as Slice starts given as an input), and for indices that are
+// inputs of a call, if their operator rejects out-of-range indices.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ std::vector<InputCheck> input_checks(const ProgramGraph& graph);
 struct CheckedInputs {
   std::vector<std::optional<TensorDesc>> descs;
   std::vector<std::optional<HostTensor>> elements;
-  IndexBounds bounds;  // of indices
+  IndexBounds bounds;  // bounds of the indices
 };
 
 CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known);
 
-// `shapes` and `values`: of the graph's inputs; lists computed from null values are skipped. Throws GraphError, or IndexRangeError for
-// indices.
+// `shapes` and `values` belong to the graph's inputs. Skips lists computed from null values. Throws GraphError if a list is invalid,
+// IndexRangeError for an index out of range.
 void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,
                  std::span<const std::byte* const> values);
 

@@ -11,10 +11,10 @@ namespace pumice {
 
 bool has_late(const Graph& graph, const GraphPart& part);
 
-[[noreturn]] void refuse_late(const GraphNode& node);  // UnsupportedError: the rank is still unknown at binding
+[[noreturn]] void refuse_late(const GraphNode& node);  // throws UnsupportedError: the rank is still unknown at binding
 
 // Rebuilds the graph for these input shapes and, where available, elements, expanding all nodes whose shapes are then known. Throws
-// GraphError, UnsupportedError.
+// GraphError if the inputs are invalid, UnsupportedError if an operation is not supported.
 std::shared_ptr<Graph> expanded(const ProgramGraph& graph, const std::vector<std::optional<Shape>>& shapes,
                                 const std::vector<std::optional<HostTensor>>& values = {});
 

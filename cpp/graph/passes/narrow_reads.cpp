@@ -21,7 +21,7 @@ bool is_exact(float number, DType dtype) {
   return std::bit_cast<uint32_t>(float_from_half(half_from_float(number))) == bits;
 }
 
-// Calls `look` on a constant's elements in chunks until it returns false; returns whether it never did.
+// Calls `look` on a constant's elements in chunks until it returns false; returns true if it never did.
 bool for_each_run(const HostTensor& constant, const std::function<bool(std::span<const float>)>& look) {
   constexpr int64_t kRun = int64_t{1} << 14;
   const int64_t count = constant.desc.elements();
@@ -41,7 +41,7 @@ bool holds(const HostTensor& constant, DType dtype) {
   });
 }
 
-// Returns the exponent for splitting a constant into fp16 hi + lo; none if its range is too large or an element is not finite. See
+// Returns the exponent for splitting a constant into fp16 hi + lo; nullopt if its range is too large or an element is not finite. See
 // shaders/include/halves.glsl.
 std::optional<int> exponent_of_halves(const HostTensor& constant) {
   constexpr uint32_t kAbsolute = 0x7fffffffu, kSpecial = 255, kBias = 127;
@@ -135,9 +135,9 @@ class NarrowReads {
   }
 
   ProgramGraph& graph_;
-  std::vector<ValueId> from_;                        // by value: operand of its cast
+  std::vector<ValueId> from_;                        // for each value: operand of the cast that produces it
   std::map<ValueId, ValueId> constants_;             // copies in the program's float dtype
-  std::map<ValueId, std::optional<int>> exponents_;  // of constants split into fp16 hi and lo
+  std::map<ValueId, std::optional<int>> exponents_;  // exponent of each constant that is split into fp16 hi and lo
 };
 
 }  // namespace

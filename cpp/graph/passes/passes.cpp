@@ -36,7 +36,7 @@ std::vector<bool> certain_shapes(const ProgramGraph& graph) {
   return certain;
 }
 
-// Returns the constant inputs; only their descriptions if the node reads no elements.
+// Returns the constant inputs; if the node reads no elements, only their descriptions.
 std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
                                                std::vector<HostTensor>& described) {
   std::vector<const HostTensor*> inputs(node.inputs.size());
@@ -162,9 +162,9 @@ bool is_wide(const ProgramGraph& graph, ValueId id) {
   return value.constant ? value.wide : value.dtype == DType::float32 && !value.owned;
 }
 
-// Returns the float dtype that a node produces: the program's, except float32 for nodes requested by the caller, for operators known to
-// overflow float16, and for nodes that mix with their results. `kept`: float32 values of caller-requested nodes, which do not make their
-// readers float32.
+// Returns the float dtype that a node produces: the program's, except float32 for nodes that the caller requested, for operators known to
+// overflow float16, for nodes that mix float widths and read such results, and for moves of such results alone. `kept`: float32 values of
+// caller-requested nodes, which do not make readers that mix widths float32.
 DType float_made(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
   const DType inside = graph.float_dtype;
   if (inside == DType::float32 || node.wide) return DType::float32;
@@ -192,7 +192,7 @@ bool is_kept(const ProgramGraph& graph, const ProgramNode& node, const std::set<
   return keeps_bits(*node.row) && std::ranges::any_of(node.read(), [&](ValueId input) { return kept.contains(input); });
 }
 
-// Converts each input that does not satisfy `fits`, once each, with nodes that `convert` adds.
+// Converts each input that does not satisfy `fits`, each value once, with nodes that `convert` adds.
 template <typename Fits, typename Convert>
 void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& made, const Convert& convert) {
   for (size_t k = 0; k < node.read().size(); ++k) {
@@ -204,7 +204,7 @@ void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits,
   }
 }
 
-// Removes border casts without readers: later nodes read the inputs directly.
+// Removes casts of inputs whose results no node reads, because the nodes read the inputs directly.
 void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
   const std::vector<uint32_t> uses = graph.uses();
   std::erase_if(casts, [&](const ProgramNode& cast) {
@@ -214,7 +214,7 @@ void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
   });
 }
 
-// Gives the internal floats one dtype, with casts where nodes or the border keep another.
+// Gives all internal floats one dtype, with casts where nodes, inputs or outputs keep another.
 class PrecisionPass {
  public:
   // scores: values that saturate when rounded to 16 bits.
@@ -266,7 +266,7 @@ class PrecisionPass {
     }
   }
 
-  // A node that reads or writes bit patterns keeps the declared dtypes, with casts around it.
+  // A node that reads or writes bit patterns keeps its declared dtypes, with casts around it.
   void keep_bits(ProgramNode& node) {
     ValueId &input = node.inputs[0], &output = node.outputs[0];
     if (const DType wanted = declared_[static_cast<size_t>(input)]; graph_.value(input).dtype != wanted) {
@@ -285,7 +285,7 @@ class PrecisionPass {
   }
 
   void convert(ProgramNode& node) {
-    const bool is_float32 = graph_.report[node.report].is_float32;  // then it reads graph inputs directly
+    const bool is_float32 = graph_.report[node.report].is_float32;  // it then reads graph inputs directly
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       ValueId& input = node.inputs[k];
       const auto found = replaced_.find(input);
@@ -339,7 +339,7 @@ class PrecisionPass {
     });
   }
 
-  // Records results that may be finite but beyond float16: those of such nodes, and float32 maps and views of them.
+  // Records results that may be finite but beyond float16: results of such nodes, and of float32 maps and views that read them.
   void note_beyond(const ProgramNode& node, DType made) {
     const auto is_beyond = [&](ValueId input) { return input != kAbsent && beyond_.contains(input); };
     if (inside_ != DType::float16 || made != DType::float32) return;
@@ -370,9 +370,9 @@ class PrecisionPass {
   ProgramGraph& graph_;
   const MixedFloats mixed_;
   const DType inside_;
-  std::vector<bool> is_border_;                    // by value: an input of the graph
-  std::vector<DType> border_;                      // by output of the graph, as declared
-  std::vector<DType> declared_;                    // by value of the graph
+  std::vector<bool> is_border_;                    // for each value: whether it is an input of the graph
+  std::vector<DType> border_;                      // declared dtype of each output of the graph
+  std::vector<DType> declared_;                    // declared dtype of each value of the graph
   std::map<ValueId, ValueId> replaced_;            // inputs of the graph -> the values used inside
   std::map<ValueId, ValueId> narrowed_, widened_;  // copies in the other dtype
   std::set<ValueId> kept_;                         // see float_made
@@ -393,7 +393,7 @@ void set_precision(ProgramGraph& graph) {
 // Removes casts at inputs and outputs whose dtypes already match. A KV cache passed in and out can then share memory, whatever the file's
 // float dtype.
 void drop_idle_casts(ProgramGraph& graph) {
-  std::map<ValueId, ValueId> same;  // by output of the cast
+  std::map<ValueId, ValueId> same;  // keyed by the output of the cast
   std::set<ValueId> outputs;
   for (const auto& [name, value] : graph.outputs) outputs.insert(value);
   const std::set<ValueId> inputs(graph.inputs.begin(), graph.inputs.end());

@@ -21,7 +21,7 @@ class Pattern {
   struct Found {
     std::map<std::string, ValueId> values;
     std::map<std::string, double> numbers;
-    size_t number_rank = 0;      // largest rank of its scalar constants
+    size_t number_rank = 0;      // largest rank of the matched scalar constants
     std::vector<uint32_t> rows;  // report rows of the matched nodes
   };
   // Matches at `root`; the pattern must be an Op.

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// Returns the windows of a plain max pooling; none for other nodes.
+// Returns the windows of a plain max pooling; nullopt for other nodes.
 std::optional<PoolWindow> windows_of(const ProgramNode& node) {
   const bool gives_more = std::ranges::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId id) { return id != kAbsent; });
   if (!node.row->largest_of || node.on_host || node.has_residual || gives_more) return {};

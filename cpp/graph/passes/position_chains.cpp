@@ -22,8 +22,8 @@ constexpr std::array<std::string_view, 3> kPeriodic = {"Sin", "Cos", "Tan"};
 constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "Round",          "Mod",    "Equal",  "Less",
                                                      "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax", "ArgMin", "TopK"};
 
-// Where the elements of a float tensor come from; a result has the maximum of its inputs. Values from another part, a branch or an earlier
-// loop iteration may be positions.
+// Where the elements of a float tensor come from; a result has the highest origin of its inputs. Values from another part, a branch or an
+// earlier loop iteration may be positions.
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
 
 bool only_moves(const ProgramNode& node) {
@@ -54,7 +54,7 @@ class PositionChains {
  private:
   bool has_floats(ValueId id) const { return id != kAbsent && is_float(graph_.value(id).dtype); }
 
-  // Whether it holds floats whose dtype the precision decides, not float64.
+  // Whether it has floats whose dtype depends on the precision, i.e. not float64.
   bool has_working_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
 
   bool has_integers(ValueId id) const { return id != kAbsent && pumice::is_integer(graph_.value(id).dtype); }
@@ -102,7 +102,7 @@ class PositionChains {
     const Origin read = read_by(node);
     if (is_among(kPeriodic, node.op())) return read == Origin::integers || read == Origin::scaled_input;
     const bool makes_integers = node.row->casts && !has_floats(node.outputs[0]) && has_floats(node.inputs[0]);
-    if (makes_integers) return read != Origin::constants && read != Origin::other;  // also ids and lengths that a model takes as floats
+    if (makes_integers) return read != Origin::constants && read != Origin::other;  // also ids and lengths that a model accepts as floats
     return read == Origin::integers && is_among(kSteps, node.op());
   }
 
@@ -121,7 +121,7 @@ class PositionChains {
     std::ranges::for_each(node.read(), [&](ValueId input) { want(input); });
   }
 
-  // The host reads scales and limits: rounding to 16 bits could change output sizes.
+  // The host reads operands such as scales and limits: rounding them to 16 bits could change output sizes.
   void keep_host_inputs(const ProgramNode& node) {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId input = node.inputs[k];
@@ -129,7 +129,7 @@ class PositionChains {
     }
   }
 
-  // Whether the node casts integers that may exceed float16, such as sums of int8 products, for a map that may scale them.
+  // Whether the node casts integers that may exceed float16, such as sums of int8 products, for an elementwise node that may scale them.
   bool casts_large_integers(const ProgramNode& node) const {
     if (!node.row->casts || !has_working_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;
@@ -147,8 +147,8 @@ class PositionChains {
 
   ProgramGraph& graph_;
   const ValueFlow flow_;
-  std::vector<Origin> origins_;  // by value
-  std::vector<bool> wanted_;     // by value: in float32
+  std::vector<Origin> origins_;  // indexed by value
+  std::vector<bool> wanted_;     // for each value: whether it must be float32
 };
 
 }  // namespace

@@ -27,8 +27,8 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   measured = options.measured;
   nodes.reserve(part.nodes.size());
   report.reserve(part.nodes.size());
-  values.reserve(std::min(graph.values().size(), 3 * part.nodes.size()));  // a part may be small in a large graph
-  std::vector<ValueId> own(graph.values().size(), kAbsent);                // by value of the graph
+  values.reserve(std::min(graph.values().size(), 3 * part.nodes.size()));  // a part may be a small piece of a large graph
+  std::vector<ValueId> own(graph.values().size(), kAbsent);                // for each value of the graph, its id here
   const auto take = [&](ValueId id) {
     if (id == kAbsent) return kAbsent;
     ValueId& known = own[static_cast<size_t>(id)];

@@ -10,12 +10,12 @@
 
 namespace pumice {
 
-// One line of a program's report: what runs a node, with what, and why.
+// One line of a program's report: the kernel and precision of a node, and the reasons.
 struct ReportRow {
   std::string node, op, kernel = {}, note = {};  // note: "fused into conv1", "view", "folded", ""
-  std::optional<Fusion> fusion = {};             // of the node it was fused into this one by
-  bool added = false;                            // added by passes: not a node of the graph
-  std::optional<DType> dtype = {};               // of its first output
+  std::optional<Fusion> fusion = {};             // the fusion that merged the node into another
+  bool added = false;                            // added by a pass: not a node of the graph
+  std::optional<DType> dtype = {};               // dtype of its first output
   std::string wide = {};                         // why the node computes in float32 in a 16-bit program; "": it does not
   std::string precision = {};                    // storage mode of float elements on this device, else the dtype
   std::string scales = {};  // how float32 scales are handled on devices with fp16 cooperative matrices; "": not applicable
@@ -25,14 +25,15 @@ struct ReportRow {
 struct ProgramNode : GraphNode {
   ProgramNode(GraphNode node, uint32_t row_index) : GraphNode(std::move(node)), report(row_index) {}
 
-  std::string epilogue = "x";            // GLSL over x, and over residual if input kResidualInput is present
-  bool exact_epilogue = false;           // uses float32-accurate functions even for 16-bit results
-  std::optional<Expression> expression;  // of a fused map, over map_input_names(); of an epilogue with a residual, over x and residual
-  int64_t concurrent = 1;                // see LowerContext
+  std::string epilogue = "x";   // GLSL over x, and over residual if input kResidualInput is present
+  bool exact_epilogue = false;  // uses float32-accurate functions even for 16-bit results
+  // Expression of a fused map, over map_input_names(), or of an epilogue with a residual, over x and residual.
+  std::optional<Expression> expression;
+  int64_t concurrent = 1;  // see LowerContext
   bool has_residual = false;
   uint32_t report;              // index of its report row
-  bool on_host = false;         // tried on the host at binding
-  bool demanded = false;        // because shapes depend on it, or the device cannot run it
+  bool on_host = false;         // whether binding tries to evaluate it on the host
+  bool demanded = false;        // must run on the host, because shapes depend on it or the device cannot run it
   bool wide = false;            // always computes in float32
   bool narrow_factors = false;  // the factors of a wide node have the program's float dtype, and its weights are packed in it
   // How the constant factor of a float32 node is split into fp16 hi and lo; none if not split.
@@ -43,25 +44,25 @@ struct ProgramNode : GraphNode {
 // Nodes of a graph that run in sequence, without IF and WHILE, and their interface to the rest.
 struct GraphPart {
   std::string name;
-  std::vector<size_t> nodes;             // in graph order
-  std::vector<ValueId> inputs, outputs;  // of the graph
-  std::vector<bool> host_outputs;        // by output: computed on the host if possible
-  std::string prefix = {};               // of its nodes' names in reports
-  // By input and output: exchanged with another part, branch or body. Empty: none.
+  std::vector<size_t> nodes;             // node indices, in graph order
+  std::vector<ValueId> inputs, outputs;  // values of the graph
+  std::vector<bool> host_outputs;        // for each output: whether the host computes it if possible
+  std::string prefix = {};               // prefix of the nodes' names in reports
+  // For each input and output: whether it is exchanged with another part, branch or body. Empty: none is.
   std::vector<bool> entering = {}, leaving = {};
 };
 GraphPart whole(const Graph& graph);
 
 // A list or indices that the host can check at each call: see input_checks.h.
 struct InputCheck {
-  GraphNode node;                // node with the requirement, or with indices; then it has its report name
+  GraphNode node;                // node with the requirement, or with indices; an indexing node has its report name
   size_t list = 0;               // input index of the list
   std::vector<GraphNode> chain;  // nodes that compute the list, in order
-  std::vector<size_t> inputs;    // graph inputs that they read
+  std::vector<size_t> inputs;    // indices of the graph inputs that they read
 };
 
 struct ProgramGraph {
-  // Copies a part of a finished graph. Outputs are named after their values; the graph's outputs keep their names.
+  // Copies a part of a finished graph. An output is named after its value; outputs of the graph keep their names.
   ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options);
 
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
@@ -85,25 +86,25 @@ struct ProgramGraph {
   std::vector<uint32_t> uses() const;
 
   std::string name;
-  DType float_dtype = DType::float32;  // of internal floats
+  DType float_dtype = DType::float32;  // dtype of internal floats
   bool deterministic = false;          // results are bit-identical in every run
   std::shared_ptr<const MeasuredVariants> measured;
   // Kernel variants of past bindings that spill; never null.
   std::shared_ptr<SpilledVariants> spilled = std::make_shared<SpilledVariants>();
   std::vector<GraphValue> values;
-  std::vector<ProgramNode> nodes;  // in execution order
+  std::vector<ProgramNode> nodes;  // nodes in execution order
   std::vector<ValueId> inputs;
   std::vector<std::pair<std::string, ValueId>> outputs;
   size_t index_checks = 0;              // number of check outputs at the end: see index_checks.h
-  std::vector<ReportRow> report;        // by node of the graph, in order
-  std::vector<bool> made_inputs;        // by input: from another part, or with assumed sizes, so its sizes may vary
-  std::vector<bool> host_outputs;       // by output; empty: none. See GraphPart
-  std::vector<bool> entering, leaving;  // by input and by output; likewise
+  std::vector<ReportRow> report;        // one row per node of the graph, in order
+  std::vector<bool> made_inputs;        // for each input: whether its sizes may vary, since it comes from another part or has assumed sizes
+  std::vector<bool> host_outputs;       // for each output; empty: none, see GraphPart
+  std::vector<bool> entering, leaving;  // for each input and output; empty: none, see GraphPart
   std::vector<bool> value_inputs;       // inputs whose elements shapes depend on: part of the bind key
-  std::vector<InputCheck> checks;       // checks at each call of elements that shapes do not depend on
+  std::vector<InputCheck> checks;       // checks, at each call, of elements that shapes do not depend on
 };
 
-// Whether elements are moved unchanged.
+// Whether the operator moves elements unchanged.
 bool keeps_bits(const OperatorRow& row);
 
 // Whether only the host reads the elements of the input.

@@ -34,11 +34,11 @@ Perm through(const Perm& axes, const Perm& perm) {
   return result;
 }
 
-// q, k or v: a value, and the axis order that gives [.., rows, size].
+// q, k or v: a value, and the order in which its axes become [.., rows, size].
 struct Side {
   ValueId value;
   Perm axes;
-  ValueId sizes = kAbsent;  // shape that its heads are repeated to
+  ValueId sizes = kAbsent;  // the shape that its heads are repeated to
 };
 
 // The factor of attention scores: a number, and scalars known at binding.
@@ -48,7 +48,7 @@ struct Scale {
 };
 
 struct Match {
-  const ProgramNode* product = nullptr;  // of the probabilities and v
+  const ProgramNode* product = nullptr;  // the product of the probabilities and v
   Side q, k, v;
   Scale scale;
   ValueId mask = kAbsent;
@@ -68,7 +68,7 @@ class AttentionSearch {
     takes_repeats_ = true;
     const auto found = match_written(softmax);
     takes_repeats_ = false;
-    // Heads of k and v must both be repeated, or neither.
+    // The heads of k and v must either both be repeated or neither.
     return found && (found->k.sizes == kAbsent) != (found->v.sizes == kAbsent) ? match_written(softmax) : found;
   }
 
@@ -123,7 +123,7 @@ class AttentionSearch {
     take(*reader);
   }
 
-  // Whether the node returns its input, at most in another float dtype.
+  // Whether the node returns its input, possibly with another float dtype.
   bool is_passed(const ProgramNode& node) const {
     if (node.row->passes == RowPasses::tensor) return node.outputs.size() == 1 || node.outputs[1] == kAbsent;
     return node.row->casts && is_working_float(value(node.inputs[0]).dtype) && is_working_float(value(node.outputs[0]).dtype);
@@ -227,7 +227,7 @@ class AttentionSearch {
     return true;
   }
 
-  // Returns the operand that a scalar multiplies or divides; none if there is no such scalar.
+  // Returns the operand that a scalar multiplies or divides; nullopt if there is no such scalar.
   std::optional<ValueId> scaled(const ProgramNode& node, Scale& scale) const {
     const bool divides = node.row->name == "Div";
     for (size_t i = 0; i < (divides ? 1u : 2u); ++i) {
@@ -295,7 +295,7 @@ class AttentionSearch {
     return perm;
   }
 
-  // Returns x if `last` ends Reshape(x, [-1, rows, size]), Transpose, Reshape to x's shape with the last two axes swapped: the way
+  // Returns x if `last` ends Reshape(x, [-1, rows, size]), Transpose, Reshape to x's shape with the last two axes swapped. This is how
   // exporters transpose batched matrices.
   ValueId swapped_in_rows(const ProgramNode& last) {
     const ProgramNode* transpose = flow_.producer(last.inputs[0], "Transpose");
@@ -399,7 +399,7 @@ void recognise_attention(ProgramGraph& graph) {
   for (bool again = std::ranges::any_of(graph.nodes, is_root); again;) {
     AttentionSearch search(graph);
     std::vector<std::pair<size_t, ProgramNode>> made;
-    std::set<ValueId> lost;  // values without a producer after this round
+    std::set<ValueId> lost;  // values that have no producer after this round
     std::vector<bool> gone(graph.nodes.size(), false);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       const ProgramNode& root = graph.nodes[i];

@@ -12,7 +12,7 @@ class Absorbed {
  public:
   explicit Absorbed(ProgramGraph& graph) : graph_(graph) {}
   void note(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
-  void remove();  // except nodes with other readers
+  void remove();  // removes the nodes, except those with other readers
 
  private:
   ProgramGraph& graph_;
@@ -21,14 +21,14 @@ class Absorbed {
 
 // Recognises Gelu, Swish, row normalisations, and the bias of a product with a constant matrix.
 void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted);
-// Recognises Conv and MatMul of DequantizeLinear with a quantised result. Must run before constant folding, which would turn their weights
-// into floats.
+// Recognises Conv and MatMul with DequantizeLinear inputs with a quantised result. Must run before constant folding, which would turn their
+// weights into floats.
 void recognise_integers(ProgramGraph& graph);
-// Recognises products with a constant block-quantised matrix; also before folding.
+// Recognises products with a constant block-quantised matrix. Must also run before constant folding.
 void recognise_blocks(ProgramGraph& graph);
 // Folds BatchNormalization into a preceding convolution with known weights.
 void recognise_norms(ProgramGraph& graph);
-// Recognises attention, softmax(scale q k^T + mask) v, whose probabilities have no other reader, with surrounding Transposes.
+// Recognises attention, softmax(scale q k^T + mask) v, if the probabilities have no other reader, with surrounding Transposes.
 void recognise_attention(ProgramGraph& graph);
 
 }  // namespace pumice

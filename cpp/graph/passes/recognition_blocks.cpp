@@ -34,7 +34,7 @@ HostTensor transposed(const HostTensor& matrix) {
   return HostTensor::copy_of(std::move(desc), made.data());
 }
 
-// Returns the common value of all elements; none if they differ.
+// Returns the common value of all elements; nullopt if they differ.
 std::optional<int64_t> common_element(const HostTensor& points) {
   const auto width = static_cast<int64_t>(bits(points.desc.dtype));
   const auto count = points.desc.elements(), whole = count * width / 8;

@@ -1,4 +1,4 @@
-// Products between DequantizeLinear and QuantizeLinear: computed on the integers.
+// Products between DequantizeLinear and QuantizeLinear, which are then computed on the integers.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -13,7 +13,7 @@ bool is_byte(DType dtype) {
   return dtype == DType::int8 || dtype == DType::uint8;
 }
 
-// Quantised integers of 8 or 32 bits and their parameters. No zero point: zero.
+// Quantised integers of 8 or 32 bits and their parameters. An absent zero point means zero.
 struct Stored {
   ValueId integers = kAbsent, scale = kAbsent, zero = kAbsent;
   int64_t axis = 0;
@@ -63,7 +63,7 @@ class IntegerSearch {
 
   static ValueId zero_of(const ProgramNode& node) { return node.inputs.size() > 2 ? node.inputs[2] : kAbsent; }
 
-  // Returns the integers and constant parameters of a DequantizeLinear result; none for other floats.
+  // Returns the integers and constant parameters of a DequantizeLinear result; nullopt for other floats.
   std::optional<Stored> stored(ValueId floats) const {
     const ProgramNode* node = flow_.producer(floats, "DequantizeLinear");
     if (!node || node->attributes.integer("block_size", 0) != 0) return {};
@@ -106,7 +106,7 @@ class IntegerSearch {
     return low && high && *low <= least + scale / 2 && *high >= most - scale / 2;
   }
 
-  // Whether the bias is int32 with the scale of the accumulators.
+  // Whether the bias is int32 and has the scale of the accumulators.
   bool is_sum(const Stored& bias, const IntegerMatch& found) const {
     constexpr double kSame = 1e-4;
     const auto& constant = value(bias.integers).constant;
@@ -159,7 +159,7 @@ void recognise_integers(ProgramGraph& graph) {
   const bool any = std::ranges::any_of(graph.nodes, [](const ProgramNode& node) { return node.row->name == "QuantizeLinear"; });
   if (!any) return;
   Absorbed absorbed(graph);
-  std::vector<std::pair<size_t, IntegerMatch>> matches;  // with the index of the product
+  std::vector<std::pair<size_t, IntegerMatch>> matches;  // each match with the index of its product
   std::set<uint32_t> gone;                               // report rows of replaced producers of the integers
   const IntegerSearch search(graph);
   for (const ProgramNode& node : graph.nodes) {

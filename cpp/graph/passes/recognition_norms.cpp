@@ -90,7 +90,7 @@ class NormSearch {
 }  // namespace
 
 void recognise_norms(ProgramGraph& graph) {
-  std::vector<std::pair<size_t, size_t>> pairs;  // of a convolution and its normalisation
+  std::vector<std::pair<size_t, size_t>> pairs;  // a convolution and its normalisation
   Absorbed absorbed(graph);
   const NormSearch search(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

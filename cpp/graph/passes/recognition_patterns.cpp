@@ -1,4 +1,4 @@
-// Nodes recognised by text patterns.
+// Recognises subgraphs by patterns written as text.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -12,12 +12,13 @@ namespace {
 
 using Found = Pattern::Found;
 
-// Patterns of a subgraph and the node that replaces it: operator, values used as inputs, numbers used as attributes.
+// Patterns of a subgraph and the node that replaces it: its operator, the values that become inputs, and the numbers that become
+// attributes.
 struct Rewriting {
   Fusion fusion;
   std::string_view op;
   std::vector<std::string> inputs;
-  std::vector<std::pair<std::string, std::string>> numbers;  // attribute, number
+  std::vector<std::pair<std::string, std::string>> numbers;  // names of attribute and number
   bool (*fits)(const ProgramGraph&, const ValueFlow&, const Found&);
   Attributes attributes = {};
   std::vector<Pattern> patterns = {};
@@ -27,8 +28,8 @@ bool always(const ProgramGraph&, const ValueFlow&, const Found&) {
   return true;
 }
 
-// Whether the subgraph has no higher rank than its operand, whose shape the replacement's result has: a scalar constant of higher rank
-// would add axes by broadcasting.
+// Whether the subgraph's result has no higher rank than its operand. The replacement's result has the operand's shape, while a scalar
+// constant of higher rank would add axes by broadcasting.
 bool keeps_axes(const ProgramGraph& graph, const Rewriting& how, const Found& found) {
   const auto& shape = graph.value(found.values.at(how.inputs[0])).shape;
   return found.number_rank <= (shape ? shape->size() : 0);
@@ -42,7 +43,7 @@ bool normalises_rows(const ProgramGraph& graph, const ValueFlow&, const Found& f
                              [&](const auto& value) { return value.first == "x" || graph.value(value.second).shape == Shape{x->back()}; });
 }
 
-// Whether w is the constant matrix of a single product with one reader, and b a constant bias per column.
+// Whether w is a constant matrix read by a single MatMul, whose result has one reader, and b a constant bias per column.
 bool adds_to_columns(const ProgramGraph& graph, const ValueFlow& flow, const Found& found) {
   const GraphValue &weights = graph.value(found.values.at("w")), &bias = graph.value(found.values.at("b"));
   if (!weights.constant || !bias.constant || !weights.shape || weights.shape->size() != 2 || bias.shape != Shape{weights.shape->back()})
@@ -56,7 +57,7 @@ bool adds_to_columns(const ProgramGraph& graph, const ValueFlow& flow, const Fou
 
 using Spellings = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
-// Expands each text by every spelling of the named parts that it contains.
+// Expands each pattern into one pattern for each spelling of the named parts that it contains.
 std::vector<Pattern> spelled(std::vector<std::string> texts, const Spellings& parts) {
   for (const auto& [name, spellings] : parts) {
     std::vector<std::string> all;

@@ -39,7 +39,7 @@ class RecurrentJoins {
     return direction_axis(node.attributes.integer("layout", 0) != 0, is_y);
   }
 
-  // Whether the node's axis attribute is `axis` of a value of `rank` axes.
+  // Whether the node's axis attribute refers to `axis` of a value with `rank` axes.
   static bool goes_along(const ProgramNode& node, size_t axis, size_t rank) {
     const int64_t given = node.attributes.integer("axis", 0);
     return given == static_cast<int64_t>(axis) || given == static_cast<int64_t>(axis) - static_cast<int64_t>(rank);
@@ -83,7 +83,7 @@ class RecurrentJoins {
     take(split, node);
   }
 
-  // Y as [steps, batch, directions, units]; the last two axes are usually merged afterwards.
+  // Makes the node write Y as [steps, batch, directions, units]; the last two axes are usually merged afterwards.
   void join_transpose(ProgramNode& node, const ProgramNode& transpose) {
     if (node.attributes.integer("layout", 0) != 0 || transpose.attributes.integers("perm") != std::vector<int64_t>{0, 2, 1, 3}) return;
     node.outputs[0] = transpose.outputs[0];

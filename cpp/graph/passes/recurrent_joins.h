@@ -1,4 +1,4 @@
-// Fuses bidirectional recurrent layers with nodes that join their states and split their results.
+// Fuses bidirectional recurrent layers with the nodes that concatenate their states and split their results.
 #pragma once
 
 #include "graph/passes/program_graph.h"

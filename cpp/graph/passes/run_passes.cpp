@@ -17,7 +17,7 @@
 namespace pumice {
 namespace {
 
-// Validation reads every node's outputs.
+// Makes every node's outputs program outputs, because validation reads them.
 void make_all_outputs(ProgramGraph& graph) {
   std::vector<bool> is_output(graph.values.size(), false);
   for (const auto& [name, value] : graph.outputs) is_output[static_cast<size_t>(value)] = true;

@@ -12,8 +12,8 @@
 namespace pumice {
 namespace {
 
-// Outputs of a part for another part also count as scores. For a row of only -inf these operators return NaN, directly or after a
-// subtraction of the maximum.
+// Operators that read scores. Outputs of a part for another part also count as scores. For a row of only -inf these operators return NaN,
+// directly or after a subtraction of the maximum.
 constexpr std::array<std::string_view, 4> kReaders = {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp"};
 constexpr std::array<std::string_view, 2> kMasks = {"attn_mask", "mask"};  // attention inputs that are added to scores
 constexpr std::array<std::string_view, 21> kScoreMaps = {
@@ -77,8 +77,8 @@ class ScoreFlow {
   }
 
   ProgramGraph& graph_;
-  std::vector<bool> given_;   // by value: may hold any number of its declared dtype
-  std::vector<bool> scores_;  // by value: used as scores
+  std::vector<bool> given_;   // for each value: whether it may hold any number of its declared dtype
+  std::vector<bool> scores_;  // for each value: whether it is used as scores
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Scores: inputs of Softmax and similar operators, to which masks of -3.4e38 or -1e9 are added.
+// Scores: inputs of Softmax and similar operators, to which models add masks of -3.4e38 or -1e9.
 #pragma once
 
 #include <set>
@@ -8,8 +8,8 @@
 namespace pumice {
 
 // Requests float32 for nodes that compute scores from graph inputs or wide integers by arithmetic or moves alone. Returns the values,
-// including graph inputs, whose finite numbers saturate when rounded to 16 bits: a row of only -inf would become NaN in Softmax. Infinities
-// from the caller are kept. Runs before keep_float32_nodes(), which uses the marks.
+// including graph inputs, that must saturate instead of becoming infinite when their finite numbers are rounded to 16 bits: a row of only
+// -inf would become NaN in Softmax. Infinities from the caller are kept. Runs before keep_float32_nodes(), which uses the marks.
 std::set<ValueId> keep_scores_finite(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr int kDeepest = 16;  // maximum depth of nodes between a number and shapes
+constexpr int kDeepest = 16;  // maximum number of nodes between a number and the shapes it depends on
 
 }  // namespace
 

@@ -25,11 +25,11 @@ class ValueFlow {
   const ProgramNode* only_reader(ValueId id) const;
   const std::vector<const ProgramNode*>& readers(ValueId id) const { return readers_[static_cast<size_t>(id)]; }
   bool is_output(ValueId id) const { return is_output_[static_cast<size_t>(id)]; }
-  // Returns the value of a constant of one element.
+  // Returns the value of a float constant with one element; nullopt for other values.
   std::optional<double> number(ValueId id) const;
   // Whether the value is a scalar that depends only on constants and shapes, and so is known at binding.
   bool is_known_number(ValueId id) const;
-  // Returns the sizes in an int64 vector, each as a number or as an axis of a value; none if undetermined.
+  // Returns the sizes in an int64 vector, each as a number or as an axis of a value; nullopt if undetermined.
   struct Size {
     int64_t number = -1;
     ValueId value = kAbsent;

@@ -14,9 +14,9 @@
 namespace pumice {
 namespace {
 
-constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // numbers up to kVanishes round to 0
-constexpr double kLeastWhole = 0x1p-14;                      // smallest normal; below it float16 loses precision
-constexpr float kBeyondHalf = 65520;                         // from here on numbers overflow float16
+constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // magnitudes up to kVanishes round to 0
+constexpr double kLeastWhole = 0x1p-14;                      // smallest normal float16 number; below it float16 loses precision
+constexpr float kBeyondHalf = 65520;                         // numbers of this magnitude and above overflow float16
 
 constexpr size_t kRun = size_t{1} << 16;  // elements of a constant read per chunk
 
@@ -24,7 +24,7 @@ bool is_beyond(double number) {
   return std::isfinite(number) && (std::abs(number) >= kBeyondHalf);
 }
 
-// Returns the first element beyond float16, or none. Positive floats and their bits have the same order.
+// Returns the first element beyond float16, or nullopt. Positive floats have the same order as their bits.
 std::optional<double> first_beyond(const HostTensor& constant) {
   const auto count = static_cast<size_t>(constant.desc.elements());
   if (constant.desc.dtype != DType::float32) {
@@ -105,8 +105,8 @@ class WideConstants {
     return value ? beyond_float16(*value) : std::nullopt;
   }
 
-  // Returns the largest element of a constant input 1 times the attribute that scales it, if float16 overflows or loses precision; for
-  // other inputs considers the attribute alone.
+  // Returns the largest element of a constant input 1, times the attribute that scales it, if this product overflows float16 or loses
+  // precision in it. If input 1 is not constant, considers the attribute alone.
   std::optional<double> scaled(const ProgramNode& node) const {
     if (node.row->scales.empty() || node.inputs.size() < 2 || node.inputs[1] == kAbsent) return {};
     const double scale = node.attributes.real(node.row->scales, 1);
@@ -145,7 +145,7 @@ class WideConstants {
   }
 
   ProgramGraph& graph_;
-  std::vector<std::optional<double>> numbers_;  // by value
+  std::vector<std::optional<double>> numbers_;  // the known number of each value
   std::vector<bool> known_;
 };
 

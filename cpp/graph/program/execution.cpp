@@ -34,7 +34,7 @@ bool is_known(const std::optional<Shape>& shape) {
   return shape && std::ranges::find(*shape, kUnknownSize) == shape->end();
 }
 
-// Returns the earlier of two times; none if neither is set.
+// Returns the earlier of two times; nullopt if neither is set.
 std::optional<double> earlier(std::optional<double> a, std::optional<double> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
@@ -167,7 +167,7 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
     if (const auto error = event->error()) std::rethrow_exception(error);
   check_fenced();
   begin();
-  if (thread_.joinable()) thread_.join();  // it has already ended
+  if (thread_.joinable()) thread_.join();  // the thread has already ended
   auto event = std::make_shared<Event>();
   const auto work = [this, event, waited = std::move(wait_for), settings, called] {
     std::exception_ptr error;

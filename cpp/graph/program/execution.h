@@ -21,7 +21,8 @@ class Event {
  public:
   bool done() const;
   std::exception_ptr error() const;  // null while running and after success
-  // Waits, and rethrows the execution's error. Throws TimeoutError on timeout; `interrupted` is called about every 50 ms and may throw.
+  // Waits for the execution and rethrows its error. Throws TimeoutError on timeout; `interrupted` is called about every 50 ms and may
+  // throw.
   void wait(std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
 
  private:
@@ -35,9 +36,9 @@ class Event {
 };
 
 struct ExecutionSettings {
-  std::optional<double> timeout_seconds;              // from the call
-  std::optional<double> duration_seconds;             // from the end of the events waited for
-  std::optional<double> loop_seconds = kLoopSeconds;  // from checked_loop_timeout()
+  std::optional<double> timeout_seconds;              // measured from the call
+  std::optional<double> duration_seconds;             // measured from the end of the events waited for
+  std::optional<double> loop_seconds = kLoopSeconds;  // as returned by checked_loop_timeout()
 };
 
 // Times of an execution in seconds: on the device, in the driver (including the device), and both counted from the end of the last event
@@ -54,35 +55,37 @@ struct OutputBuffer {
   std::shared_ptr<const void> owner;
 };
 
-// Thread-safe: calls during computation throw StateError.
+// Thread-safe: calls during a computation throw StateError.
 class Execution {
  public:
   enum class State : uint8_t { preparation, computation, completed };
 
-  // `filled`: fill memory with kFilled before each computation.
+  // `filled`: fill all memory with kFilled before each computation.
   explicit Execution(std::shared_ptr<Program> program, bool measure = false, bool filled = false);
-  ~Execution();  // stops and waits
+  ~Execution();  // stops the execution and waits for it
   Execution(const Execution&) = delete;
 
   const std::shared_ptr<Program>& program() const { return program_; }
   State state() const;
-  // Sets an input; its memory is read during computation. Throws BindingError: K4 (no such input), K5 (wrong dtype).
+  // Sets an input; its memory is read during the computation. Throws BindingError if there is no such input (K4) or the dtype is wrong
+  // (K5).
   void set_input(const std::string& name, HostTensor value);
-  // Sets the caller's memory for an output; none: allocate it. Throws BindingError as set_input() does.
+  // Sets the caller's memory for an output; nullopt: the engine allocates it. Throws BindingError as set_input() does.
   void set_output(const std::string& name, std::optional<OutputBuffer> buffer);
-  // Runs the program and waits. Throws StateError, BindingError (K3: missing input), TimeoutError, OutputSizeError, GraphError.
+  // Runs the program and waits. Throws StateError if it is already computing, BindingError if an input is missing (K3), TimeoutError,
+  // OutputSizeError if an output buffer is too small, GraphError if a shape rule is broken.
   void compute(const ExecutionSettings& settings, const std::function<void()>& interrupted = {});
   // Computes on its own thread once all events have ended. Rethrows the error of an event that has already failed; a later failure makes
   // this execution fail. Throws BindingError (K10) if an output has neither a known shape nor a buffer.
   std::shared_ptr<const Event> start(std::vector<std::shared_ptr<const Event>> wait_for, const ExecutionSettings& settings);
-  void stop();  // stops what start() began at the next step, and waits
+  void stop();  // stops the computation begun by start() at its next step, and waits
 
-  // Results of the last computation, if it succeeded; shapes also after an OutputSizeError. Throw StateError otherwise.
+  // Results of the last computation, if it succeeded; shapes are also available after an OutputSizeError. Throw StateError otherwise.
   const Shape& output_shape(size_t j) const;
   const HostTensor& output(size_t j) const;
   bool has_buffer(size_t j) const;
   RunReport report() const;
-  ExecutionTimes times() const;  // StateError if created without `measure`
+  ExecutionTimes times() const;  // throws StateError if created without `measure`
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -115,7 +118,7 @@ class Execution {
 class Burst {
  public:
   explicit Burst(std::shared_ptr<Program> program) : program_(std::move(program)) {}
-  // Computes one execution. Throws BindingError (C10) for another program's execution, and everything Execution::compute() throws.
+  // Computes one execution. Throws BindingError (C10) if it belongs to another program, and whatever Execution::compute() throws.
   void compute(Execution& execution, const ExecutionSettings& settings, const std::function<void()>& interrupted = {});
 
  private:

@@ -21,7 +21,7 @@ bool knows_all_sizes(const Graph& graph, const GraphNode& node) {
   return std::ranges::all_of(node.inputs, is_known) && std::ranges::all_of(node.outputs, is_known);
 }
 
-// Rejects IF and WHILE: a command list only runs dispatches; control flow needs a Program.
+// Rejects IF and WHILE, because a command list only runs dispatches; control flow needs a Program.
 void check_no_control(const Graph& graph) {
   std::vector<std::string> refused;
   for (const GraphNode& node : graph.nodes()) {
@@ -33,7 +33,7 @@ void check_no_control(const Graph& graph) {
   if (!refused.empty()) throw UnsupportedError(refused);
 }
 
-// Rejects nodes whose shapes depend on elements that the host would have to read first: a command list cannot wait.
+// Rejects nodes whose shapes depend on elements that the host would have to read first, because a command list cannot wait.
 void check_no_cut(const Graph& graph) {
   std::vector<std::string> refused;
   for (const Level& level : levels_of(graph, needed_values(graph, false), {}).levels)

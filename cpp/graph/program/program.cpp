@@ -41,7 +41,7 @@ struct Program::State {
     bind_known(*region, options.progress);
   }
 
-  // With all sizes known, reports unsupported nodes here instead of at the first call.
+  // If all sizes are known, reports unsupported nodes here instead of at the first call.
   static void bind_known(Region& one, const CompileProgress& progress) {
     std::vector<ShapeView> shapes;
     for (const auto& input : one.inputs())
@@ -77,7 +77,7 @@ struct Program::State {
 
   static std::string op_of(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
 
-  // Describes, for reports, who decides an IF or WHILE.
+  // Describes, for reports, what an IF or WHILE runs, and when the device decides instead of the host.
   std::string note(const RoutineStep& step) const {
     const std::string first = "'" + flow->routines[step.first].name + "'", second = "'" + flow->routines[step.second].name + "'";
     if (step.kind == RoutineStep::Kind::while_)
@@ -91,7 +91,7 @@ struct Program::State {
   std::vector<ProgramValue> inputs, outputs;
   std::shared_ptr<Region> region;
   std::shared_ptr<const FlowProgram> flow;
-  std::string first_stop;  // why one list cannot run the whole graph
+  std::string first_stop;  // reason why the graph cannot run as a single list of dispatches
   LeasePool flow_pool;
   std::atomic<bool> closed{false};
 };

@@ -32,8 +32,8 @@ class BoundProgram {
   const BufferRange& persistent() const { return persistent_; }
   // Returns the elements of output j, if known at binding.
   const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
-  const std::vector<CheckedInputs>& checked() const { return checked_; }  // by check of the graph
-  // Checks whose results are the last outputs.
+  const std::vector<CheckedInputs>& checked() const { return checked_; }  // one per check of the graph
+  // Index checks, whose results are the last outputs.
   const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
   // Leases a free recording. If all are leased, waits, or throws StateError if `wait` is false.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
@@ -46,7 +46,7 @@ class BoundProgram {
   BindInputs key_;
   std::shared_ptr<CompiledOperator> compiled_;
   BufferRange persistent_;
-  size_t inputs_;  // the graph's inputs; later slots are owned
+  size_t inputs_;  // number of the graph's inputs; later slots are owned
   uint64_t lower_bound_bytes_;
   uint32_t wave_count_;
   std::vector<std::optional<HostTensor>> output_hosts_;
@@ -55,8 +55,8 @@ class BoundProgram {
   LeasePool pool_;
 };
 
-// A CommandList with its own buffers. If the default heap is host-visible, the slots are there. Otherwise the list copies to and from it;
-// large slots are copied outside the list, except when times are measured, which must include all copies.
+// A CommandList with its own buffers. If the default heap is host-visible, the slots are in it. Otherwise the list copies to and from
+// device memory; large slots are copied outside the list, except when times are measured, which must include all copies.
 class RecordedLease : public Lease {
  public:
   RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
@@ -79,7 +79,7 @@ class RecordedLease : public Lease {
 
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
-  std::vector<std::unique_ptr<HostSlotTransfer>> uploads_, downloads_;  // by slot; null if the list copies it
+  std::vector<std::unique_ptr<HostSlotTransfer>> uploads_, downloads_;  // indexed by slot; null if the list itself copies the slot
   std::vector<IndexCheck> index_checks_;                                // their results are the last outputs
   std::shared_ptr<Buffer> arena_;
   CommandList list_;

@@ -35,7 +35,7 @@ class HostSlotPool {
   HostSlot device_slot(uint64_t bytes) const;
 
   std::shared_ptr<Context> context_;
-  std::map<std::pair<HostSlotUse, uint64_t>, std::vector<Entry>> entries_;  // by use and bytes
+  std::map<std::pair<HostSlotUse, uint64_t>, std::vector<Entry>> entries_;  // keyed by use and size in bytes
 };
 
 }  // namespace pumice

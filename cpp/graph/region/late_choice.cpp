@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// Expands a graph for its declared sizes or the actual ones; none if these do not settle all nodes.
+// Expands a graph for its declared sizes or for the actual ones; nullopt if these do not determine all nodes.
 std::optional<LateGraph> expand(const ProgramGraph& graph, const LateChoice& choice) {
   std::vector<std::optional<Shape>> shapes;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {

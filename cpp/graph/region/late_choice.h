@@ -1,4 +1,5 @@
-// Expands a region's shape-dependent operations for specific shapes. If ranks alone settle the nodes, one expansion serves all sizes.
+// Expands a region's shape-dependent operations for specific shapes. If the ranks alone determine the nodes, one expansion serves all
+// sizes.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +25,15 @@ struct LateChoice {
   bool matches(std::span<const ShapeView> given, std::span<const std::byte* const> elements) const;
 };
 
-// The expanded nodes of a region for such a key.
+// The nodes of a region, expanded for such a key.
 struct LateGraph {
   LateChoice choice;
   std::shared_ptr<const Graph> graph;
   GraphPart part;
 };
 
-// Expands the deferred nodes of a graph. `graph`: as built, with the input elements that the host reads marked. `values`: as for
-// Region::bind(). Throws GraphError, UnsupportedError.
+// Expands the deferred nodes of a graph. `graph`: the graph as built, with marks on the inputs whose elements the host reads. `values`: as
+// for Region::bind(). Throws GraphError if the inputs are invalid, UnsupportedError if an operation is not supported.
 LateGraph expand_late(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
 
 }  // namespace pumice

@@ -26,11 +26,11 @@ class Lease {
   virtual const TensorDesc& output_desc(size_t j) const = 0;
   // Returns the host memory of input i, packed row-major, to be written before start().
   virtual std::byte* input(size_t i) = 0;
-  // Fills temporary tensors, inputs and outputs with a word, before inputs are written. Results that were not computed then show, instead
-  // of being hidden by the previous execution's data.
+  // Fills temporary tensors, inputs and outputs with a word, before inputs are written. This exposes results that were not computed, which
+  // the previous execution's data would hide.
   virtual void fill_memory(uint32_t word, const Interrupted& interrupted = {}) = 0;
-  // Copies one input to its slot, large inputs on to the device. `stays`: the source is unchanged until the execution has finished, so the
-  // device may read it directly if it can access it.
+  // Copies one input to its slot, and a large one on to the device. `stays`: the source is unchanged until the execution has finished, so
+  // the device may read it directly if it can access it.
   virtual void write_input(size_t i, const std::byte* source, bool /*stays*/ = false) {
     copy_in(input(i), {source, input_desc(i).element_bytes()});
   }
@@ -40,12 +40,12 @@ class Lease {
     copy_out(output(j), {target, output_desc(j).element_bytes()});
   }
   // Starts an execution. Without control flow and host sync points it returns at once and ignores the limits; otherwise it returns when the
-  // work has finished. `targets`: by output, the later target of read_output(), so that the device may write there directly if it can
-  // access the memory; null or empty if unknown. Throws TimeoutError, GraphError.
+  // work has finished. `targets`: for each output, the target of the later read_output(), so that the device may write there directly if it
+  // can access the memory; null or empty if unknown. Throws TimeoutError, or GraphError if a rule is broken at run time.
   virtual Submission start(const RunLimits& limits, std::span<std::byte* const> targets = {}) = 0;
-  virtual uint64_t last_submission() const = 0;  // of all submissions, including transfers
-  virtual RunReport report() const = 0;          // of the last start()
-  // Returns the device time of the last start() in seconds, once it has finished; none if it was not measured.
+  virtual uint64_t last_submission() const = 0;  // id of the last submission of all, including transfers
+  virtual RunReport report() const = 0;          // report about the last start()
+  // Returns the device time of the last start() in seconds, once it has finished; nullopt if it was not measured.
   virtual std::optional<double> device_seconds() const = 0;
 
  protected:

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kPooled = 2, kMostPooled = 8;  // soft limit before waiting for one in flight; hard limit
+constexpr size_t kPooled = 2, kMostPooled = 8;  // from kPooled leases on, callers wait for one in flight; maximum
 // The pool is not notified when a lease is dropped, so waiting callers poll.
 constexpr auto kLeasePoll = std::chrono::microseconds(200);
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
@@ -43,7 +43,8 @@ std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<st
     if (auto [leased, is_busy] = try_lease(context, make); leased) {
       std::optional<double> left;
       if (timeout_seconds) left = std::max(0.0, *timeout_seconds - std::chrono::duration<double>(Clock::now() - begin).count());
-      if (is_busy) context.wait(leased->last_submission(), left, interrupted);  // not under the lock: `interrupted` may take another lease
+      // The lock is released here, because `interrupted` may take another lease.
+      if (is_busy) context.wait(leased->last_submission(), left, interrupted);
       return leased;
     }
     const std::string message = std::to_string(kMostPooled) + " executions of " + what_ + " are under way";

@@ -119,8 +119,8 @@ BufferRange ObservedRegion::range_of(const PlannedOperand& place) const {
 }
 
 void ObservedRegion::describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
-  std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // by value: the last step that writes it
-  std::map<std::string_view, std::set<std::string>> reads;             // by node
+  std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // for each value, the last step that writes it
+  std::map<std::string_view, std::set<std::string>> reads;             // keyed by node
   for (const PlannedStep& step : compiled_->plan().steps)
     for (size_t k = 0; k < step.operands.size(); ++k) {
       if (step.operands[k].value < 0) continue;

@@ -14,17 +14,17 @@
 
 namespace pumice {
 
-// A tensor as a kernel stored it. `bytes` points to its first element.
+// A tensor stored by a kernel. `bytes` points to its first element.
 struct ObservedTensor {
-  std::string name;                  // the graph's value
-  std::string node, kernel;          // that stored it last
+  std::string name;                  // name of the graph's value
+  std::string node, kernel;          // the node and kernel that stored it last
   std::vector<std::string> reads;    // values that the node's steps read
-  TensorDesc desc;                   // with the program's strides
-  int64_t additions = 0;             // of the node, see LoweredNode
+  TensorDesc desc;                   // description with the program's strides
+  int64_t additions = 0;             // additions of the node, see LoweredNode
   const std::byte* bytes = nullptr;  // null if not copied
 };
 
-// Selects what is copied.
+// Selects which tensors are copied, and when.
 struct Observed {
   const std::set<std::string>* wanted = nullptr;  // names of the values to copy; null: all
   // Stops after this many steps, with the usual order and barriers, and copies the values present then. None: runs all steps and copies
@@ -32,8 +32,8 @@ struct Observed {
   std::optional<size_t> steps;
 };
 
-// Plan, arena and kernels are the same as in normal runs; copies between steps add barriers. Fills the arena and the outputs with kFilled
-// first. Runs once. Not thread-safe.
+// The plan, arena and kernels are the same as in normal runs; the copies between steps add barriers. Fills the arena and the outputs with
+// kFilled first. Runs once. Not thread-safe.
 class ObservedRegion {
  public:
   // `compiled`, `stored`: from bind_plan() with list_values.
@@ -58,7 +58,7 @@ class ObservedRegion {
 
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<size_t> copied_;                         // indices of the stored values to copy
-  std::vector<HostSlot> inputs_, outputs_, observed_;  // observed_: by index in copied_
+  std::vector<HostSlot> inputs_, outputs_, observed_;  // observed_ is indexed like copied_
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::vector<ObservedTensor> tensors_;

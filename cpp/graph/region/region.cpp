@@ -18,8 +18,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostBound = 16;  // cached bindings
-constexpr size_t kMostLate = 8;    // cached regions of a late region: each has its own weights
+constexpr size_t kMostBound = 16;  // maximum number of cached bindings
+constexpr size_t kMostLate = 8;    // maximum number of cached regions of a late region: each has its own weights
 
 std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std::string>& names) {
   std::string text = "[";
@@ -34,7 +34,7 @@ bool same_values(const std::optional<HostTensor>& known, const std::byte* given)
   return !known || same_elements(*known, {known->desc, {}, given});
 }
 
-// Whether an input holds indices; these are checked once the size of the indexed axis is known.
+// Whether an input has indices; these are checked once the size of the indexed axis is known.
 bool is_indices(const ProgramNode& node, size_t input) {
   return node.row->indices && node.row->indices(node.attributes, {}).input == input;
 }
@@ -70,10 +70,10 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
 
 // Regions compiled on demand for a late region, by set of shapes. Thread-safe.
 struct Region::Late {
-  // `owner`: the deferred region's graph as built, with the input elements that the host reads marked. Must outlive this object.
+  // `owner`: the late region's graph as built, with marks on the inputs whose elements the host reads. It must outlive this object.
   Late(std::shared_ptr<Context> of, const ProgramGraph& owner, const ProgramOptions& compile_options, std::string names)
       : context(std::move(of)), graph(owner), options(compile_options), prefix(std::move(names)) {
-    options.progress = {};  // belongs to the finished compilation
+    options.progress = {};  // the callback belongs to the compilation that has finished
     options.memory.reset();
   }
 
@@ -93,7 +93,7 @@ struct Region::Late {
     return made.front().second;
   }
 
-  // Returns the report of the last used region; none before the first.
+  // Returns the report of the region used last; nullopt before the first use.
   std::optional<std::vector<ReportRow>> report() const {
     const std::lock_guard lock(mutex);
     return made.empty() ? std::nullopt : std::optional(made.front().second->report());

@@ -20,23 +20,23 @@ namespace pumice {
 class ObservedRegion;
 struct Observed;
 
-// Checks the input shapes of `user`. Throws BindingError (K4; K10 with the input's name).
+// Checks the input shapes of `user`. Throws BindingError if their number is wrong (K4), or naming an input with a wrong shape (K10).
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
 
 // A compiled region with its weights and bindings. Thread-safe.
 class Region {
  public:
-  // Compiles `part`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, this is
-  // done for each set of shapes.
+  // Compiles `part`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, this
+  // happens later, once for each set of shapes.
   Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options);
   Region(const Region&) = delete;
   ~Region();
 
   const ProgramGraph& graph() const { return graph_; }
   const std::vector<ProgramValue>& inputs() const { return inputs_; }
-  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without the outputs of index checks
+  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // excludes the outputs of index checks
   const BufferRange& persistent() const { return persistent_; }
-  bool is_late() const { return late_ != nullptr; }  // compiled per set of shapes
+  bool is_late() const { return late_ != nullptr; }  // whether it is compiled for each set of shapes
   // For a late region: returns the region compiled for these shapes.
   std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
   // Whether shapes depend on the elements of any input, or of input i.
@@ -45,13 +45,14 @@ class Region {
   // Whether input elements are checked when available, even if no shape depends on them.
   bool checks_values() const { return late_ || !graph_.checks.empty(); }
   // Binds on first use; evicts the least recently used binding if there are too many. `values`: the elements of the inputs; may be empty if
-  // no shapes depend on them. `progress` receives the kernels being compiled. Throws BindingError, GraphError, UnsupportedError.
+  // no shapes depend on them. `progress` is called with the kernels being compiled. Throws BindingError for wrong inputs, GraphError if a
+  // shape rule is broken, UnsupportedError.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
   // Creates a run for these shapes that copies the tensors its kernels store.
   std::shared_ptr<ObservedRegion> observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                            const Observed& what);
-  std::vector<ReportRow> report() const;  // with the kernels of the last binding
+  std::vector<ReportRow> report() const;  // lists the kernels of the last binding
   void close();                           // frees device memory that no binding holds
 
  private:
@@ -76,7 +77,7 @@ class Region {
   mutable std::recursive_mutex mutex_;              // guards the members below; recursive: a signal handler may run the model being bound
   std::list<std::shared_ptr<BoundProgram>> bound_;  // most recently used first
   std::unordered_set<const KernelVariant*> made_;   // kernels with pipelines
-  std::vector<std::string> kernels_, choices_, spills_;  // by row of the report
+  std::vector<std::string> kernels_, choices_, spills_;  // indexed by row of the report
   BindMemo memo_;
 };
 

@@ -16,7 +16,7 @@ namespace pumice {
 namespace {
 
 constexpr std::string_view kRowsShader = "attention_rows.comp", kRowQuadsShader = "attention_row_quads.comp";
-constexpr int64_t kLeastKeys = 128;  // per key split
+constexpr int64_t kLeastKeys = 128;  // minimum number of keys per split
 
 // Kernel, grid and key split of an attention.
 struct AttentionPlan {
@@ -25,11 +25,11 @@ struct AttentionPlan {
   SpecValues spec = {};
   std::shared_ptr<const StepChoice> choice = nullptr;
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
-  int64_t parts = 1, stretch = 0;  // key splits, and keys per split; 0: the kernel splits them itself
-  int64_t part_floats = 0;         // floats for the partial results of all rows, if not as in attention_parts.glsl
-  int64_t counters = 1;            // counters of finished splits for the rows of a workgroup
+  int64_t parts = 1, stretch = 0;  // number of key splits, and of keys per split; 0: the kernel splits them itself
+  int64_t part_floats = 0;         // number of floats for the partial results of all rows, if it differs from attention_parts.glsl
+  int64_t counters = 1;            // number of counters of finished splits for the rows of a workgroup
   int64_t together = 0;            // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
-  std::string name = {};           // variant name; empty: the shader's
+  std::string name = {};           // variant name; empty: name of the shader
   std::string spilled = {};        // the plan that this one replaces because its kernel spills
 };
 
@@ -94,8 +94,9 @@ AttentionPlan lanes_plan(const Attention& a) {
 // Whether the device supports a workgroup of attention_tiled.
 bool has_tiles(const NodeContext& node) {
   constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
-                    kValues = 16 * 128;                                                        // V reuses the memory of Q and K
-  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // plus scores, reductions, max and sum
+                    kValues = 16 * 128;  // tile of V, which reuses the memory of Q and K
+  constexpr int64_t kFloats =
+      std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // size of these, plus scores, reductions, maximum and sum
   return node.most_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
 }
 
@@ -142,7 +143,7 @@ AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const Ma
   return plan;
 }
 
-// Plan for cooperative matrices. None if the device has none, or heads are too long or not aligned vec8s.
+// Plan for cooperative matrices. Returns nullopt if the device has none, or if heads are too long or not aligned vec8s.
 std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
   const int64_t subgroup = node.subgroup();
   if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits_matrices(node, a)) return {};
@@ -151,16 +152,16 @@ std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attenti
   return share ? std::optional(matrix_plan(node, a, *share, is_quads)) : std::nullopt;
 }
 
-// Step kind, for measured variants.
+// Step kind used to look up measured variants.
 std::string kind_of(const Attention& a) {
   return "attention of " + std::to_string(a.q.rows()) + " rows";
 }
 
 constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // queries that share keys, and queries per head if more of them do
 
-// Plan for few queries on cooperative matrices. None if the device has none, or heads are too long or not aligned vec8s. The keys are split
-// so that the workgroups of all splits are resident at once; registers for prefetched keys leave room for two or three per multiprocessor.
-// kv_len may be known only to the device, so the kernel splits the keys.
+// Plan for few queries on cooperative matrices. Returns nullopt if the device has none, or if heads are too long or not aligned vec8s. The
+// keys are split so that the workgroups of all splits are resident at once; registers for prefetched keys leave room for two or three per
+// multiprocessor. kv_len may be known only to the device, so the kernel splits the keys.
 std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128, kLongest = 256;
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(shared_rows, kFewRows), keys = a.k.rows();
@@ -206,7 +207,7 @@ std::optional<AttentionPlan> few_rows_plan(const LowerContext& node, const Atten
 }
 
 AttentionPlan own_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kLaneBytes = 64;  // shared memory per column of V
+  constexpr int64_t kLaneBytes = 64;  // bytes of shared memory per column of V
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
   if (!node.prefers_lanes()) {
     if (shared_rows <= kFewRows || a.in_bytes()) return rows_plan(node, a);
@@ -256,7 +257,7 @@ void bind_scales(StepBuilder& step, const Attention& a, DType dtype) {
 
 constexpr double kLeastUnit = 1e-30;  // smallest scale for which scores are computed as powers of two
 
-// Sets up a kernel of include/attention.glsl with everything but its output bindings.
+// Sets up a kernel that uses include/attention.glsl, except for its output bindings.
 StepBuilder attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
   const DType dtype = node.float_dtype, stored = a.in_bytes() ? DType::int8 : dtype;
   const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
@@ -294,7 +295,7 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   return step.set("first", bounded(a.first)).set("last", bounded(a.last));
 }
 
-// Parts of an attention whose grid exceeds the device's limits. With `has_terms`, rows of a part stay contiguous.
+// Splits an attention whose grid exceeds the device's limits. With `has_terms`, the rows of a part stay contiguous.
 std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a, const AttentionPlan& plan, bool has_terms) {
   const auto passes = [&](uint64_t groups, const char* axis) {
     return groups > node.context->limit("maxComputeWorkGroupCount_" + std::string(axis));

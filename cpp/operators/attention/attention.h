@@ -1,4 +1,5 @@
-// softmax(scale q k^T + mask) v in one pass over the keys (flash attention), for the row Attention and for attention recognised in graphs.
+// softmax(scale q k^T + mask) v in one pass over the keys (flash attention), for the operator Attention and for attention recognised in
+// graphs.
 #pragma once
 
 #include <string>
@@ -19,10 +20,10 @@ void set_strides(StepBuilder& step, const std::string& name, const Heads& heads)
 // Copies a KV cache from input `from` to output `to`. No copy if the output aliases the input.
 void add_cache_copy(LowerContext& node, size_t from, size_t to);
 
-// Scores that are returned in addition to the output.
+// The scores that are returned in addition to the output.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
-// Whether attention reads int8 keys and values directly, which it does for few queries.
+// Whether attention reads int8 keys and values directly, which it does if there are few queries.
 bool reads_bytes(const LowerContext& node, const Attention& attention);
 
 // Adds the steps that compute y.

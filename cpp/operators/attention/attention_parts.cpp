@@ -27,7 +27,7 @@ AttentionPart images_of(const Attention& whole, int64_t first, int64_t count) {
   return part;
 }
 
-// `shared`: query heads per KV head (GQA).
+// `shared`: number of query heads per KV head (GQA).
 AttentionPart heads_of(const Attention& whole, int64_t first, int64_t count, int64_t shared) {
   AttentionPart part{whole, first * whole.q.rows()};
   Attention& a = part.attention;

@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// Some batch items, heads and queries of an attention. Its rows are contiguous in the whole's dense [batch, heads, queries], starting at
-// row `first`, unless the part has a subset of the queries of several heads.
+// Some batch items, heads and queries of an attention. Its rows are contiguous in the dense [batch, heads, queries] of the whole attention,
+// starting at row `first`, unless it has only some of the queries of several heads.
 struct AttentionPart {
   Attention attention;
   int64_t first = 0;

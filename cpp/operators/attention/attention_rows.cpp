@@ -1,4 +1,4 @@
-// Rows for Attention.
+// Operator rows for Attention.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -53,7 +53,7 @@ int64_t past_of(const ShapeContext& node) {
   return node.input(kPastKey).shape[2];
 }
 
-// A mask broadcasts except along its last axis; keys beyond its end are masked out.
+// A mask broadcasts except along its last axis; keys past its end are masked out.
 void check_mask(const ShapeContext& node, const Shape& scores) {
   if (!node.has(kMask)) return;
   const Shape& mask = node.input(kMask).shape;
@@ -197,7 +197,7 @@ void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t
               " is expected; without fusion that is run as it is written");
 }
 
-// Leading axes of q, k, v and the mask broadcast; with `grouped` they follow ONNX Attention.
+// Leading axes of q, k, v and the mask broadcast; with `grouped` they follow the rules of ONNX Attention.
 void shape_of_recognised(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
   const auto seen = [&](Input input, std::string_view axes) { return ordered(node.input(input).shape, axes_of(node, axes, rank)); };
@@ -365,7 +365,7 @@ Rows attention_rows() {
        .indices = indices_of_places,
        .strides = RowStrides::any_in,
        .permuted_inputs = host_bits(0)},
-      // RotaryEmbedding of queries and keys, and TensorScatter of keys and values into the KV caches.
+      // Fuses RotaryEmbedding of queries and keys with TensorScatter of keys and values into the KV caches.
       {.name = "pumice::RotaryCaches",
        .skeleton = Skeleton::index_map,
        .schema = {.inputs = {floats("q"), floats("k"), floats("v"), floats("cos_cache"), floats("sin_cache"), value("position_ids", kInt64),
@@ -378,7 +378,8 @@ Rows attention_rows() {
        .lower = lower_rotary_caches,
        .strides = RowStrides::any_in,
        .permuted_inputs = host_bits(0, 1, 2)},
-      // Attention recognised in a graph of primitive operators: axes of q, k and v in the order [.., rows, size], and those of the output.
+      // Attention recognised in a graph of primitive operators. Attributes: the axis order that gives q, k and v as [.., rows, size], and
+      // the axis order of the output.
       {.name = "pumice::Attention",
        .skeleton = Skeleton::contraction,
        .schema = {.inputs = {floats("q"),

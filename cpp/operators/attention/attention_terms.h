@@ -10,13 +10,13 @@
 
 namespace pumice {
 
-// A tensor as [batch, heads, rows, size]; elements of the last axis are contiguous.
+// A tensor viewed as [batch, heads, rows, size]; elements of the last axis are contiguous.
 struct Heads {
   Operand operand;
   std::array<int64_t, 4> sizes;
   std::array<int64_t, 3> strides;  // strides of the first three axes, in elements
-  uint64_t phase = 0;              // byte offset of its start from the last 16-byte boundary
-  int64_t first = 0;               // first element, for a part of a tensor
+  uint64_t phase = 0;              // byte distance of its start from the preceding 16-byte boundary
+  int64_t first = 0;               // index of its first element, if it is a part of a tensor
 
   int64_t batch() const { return sizes[0]; }
   int64_t heads() const { return sizes[1]; }
@@ -30,21 +30,21 @@ struct AttentionMask {
   Operand operand;
   bool is_bool = false, hides = false;                       // hides: true means masked out
   double hidden = -std::numeric_limits<double>::infinity();  // score of keys that a bool mask hides
-  std::array<int64_t, 4> strides{};                          // 0 if broadcast
-  int64_t keys = 0;                                          // keys beyond are masked out
-  int64_t first = 0;                                         // offset of its first element
+  std::array<int64_t, 4> strides{};                          // stride is 0 on broadcast axes
+  int64_t keys = 0;                                          // keys from this index on are masked out
+  int64_t first = 0;                                         // index of its first element
 };
 
 struct Attention {
-  Heads q, k, v, y;  // q has a multiple of the heads of k and v
+  Heads q, k, v, y;  // the number of q's heads is a multiple of that of k and v
   std::optional<AttentionMask> mask = {};
-  std::optional<Operand> counts = {};              // int64 kv_len per batch item; query positions then count from its end
+  std::optional<Operand> counts = {};              // int64 kv_len of each batch item; query positions then count back from its end
   int64_t first_count = 0;                         // index of the first batch item
-  double scale = 1, softcap = 0;                   // 0: none
+  double scale = 1, softcap = 0;                   // softcap 0: none
   int64_t first = -kUnbounded, last = kUnbounded;  // query i attends to keys i + first .. i + last
   // int8 keys and values, with a scale per row of a head; rows are contiguous.
   std::optional<Operand> k_scales = {}, v_scales = {};
-  bool zero_empty = true;  // a query without visible keys gives zero, otherwise NaN
+  bool zero_empty = true;  // if true, a query without visible keys produces zeros; if false, NaN
 
   bool in_bytes() const { return k_scales.has_value(); }
 

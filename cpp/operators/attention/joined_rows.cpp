@@ -46,7 +46,7 @@ void lower_joined_rows(LowerContext& node) {
   const auto in_items = [&](int64_t elements) {
     return cache.in_vectors(stored, elements) && rows.in_vectors(node.float_dtype, elements) && y.in_vectors(node.float_dtype, elements);
   };
-  const int64_t in_words = 128 / static_cast<int64_t>(bits(node.float_dtype));  // elements per 16 bytes
+  const int64_t in_words = 128 / static_cast<int64_t>(bits(node.float_dtype));  // number of elements in 16 bytes
   const bool words = !in_bytes && in_items(in_words), fours = in_bytes && in_items(4);
   const int64_t items = made.shape[3] / (words ? in_words : fours ? 4 : 1);
   const Macros macros{{"WORDS", words ? "1" : "0"}, {"VEC4", fours ? "1" : "0"}, {"INT8", in_bytes ? "1" : "0"}};

@@ -1,4 +1,4 @@
-// Lowerings and shape rules of the attention rows.
+// Lowerings and shape rules of the attention operators.
 #pragma once
 
 #include "operators/row/lowering.h"

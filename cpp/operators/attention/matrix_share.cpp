@@ -8,13 +8,13 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kLargest = 256, kLeastInPart = 128;  // elements of a head; keys
+constexpr int64_t kLargest = 256, kLeastInPart = 128;  // maximum number of elements of a head; minimum number of keys per split
 
 // A configuration on cooperative matrices with its cost, measured on an H200 with heads of 64.
 struct MatrixKind {
-  int64_t subgroups, keys, resident = 1;  // keys per iteration; resident workgroups per multiprocessor
+  int64_t subgroups, keys, resident = 1;  // number of keys per iteration; number of resident workgroups per multiprocessor
   double latency = 0, turn = 0;           // microseconds: latency of an iteration, and throughput cost of a subgroup's iteration
-  int64_t least_size = 0, most_size = 0;  // of heads
+  int64_t least_size = 0, most_size = 0;  // range of head sizes
   int64_t strips = 1, shares = 1;
 };
 // attention_matrix: K and V tiles share the same shared memory, and scores pass through it.
@@ -29,7 +29,7 @@ constexpr MatrixKind kQuads[] = {
 // Two query tiles with double buffering that fit software devices, where tests emulate fragments. Only used if requested explicitly.
 constexpr MatrixKind kSmallStrips{.subgroups = 1, .keys = 16, .strips = 2};
 
-// Shared memory of a workgroup.
+// Returns the bytes of shared memory of a workgroup.
 int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
   constexpr int64_t kOutStrip = 16 * 5;  // minimum size, in vectors, of a subgroup's output staging area
   const auto row = [](const Heads& heads) { return round_up(heads.size(), 16) / 8 + 1; };
@@ -49,8 +49,8 @@ bool fits(const LowerContext& node, const Attention& a, const MatrixShare& share
          share.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
 }
 
-// Heads per group whose workgroups are ordered by descending key count. Without causal masking, one head: concurrent workgroups then share
-// its keys. With it, as many heads as have their K and V in the cache together.
+// Returns the number of heads whose workgroups are ordered together by descending key count. Without causal masking it is one, so that
+// concurrent workgroups share its keys. With causal masking it is as many heads as fit in the cache with their K and V.
 int64_t heads_together(const Attention& a) {
   constexpr int64_t kCached = 32 << 20;  // bytes; an H200 has 50 MB of L2 cache
   const int64_t heads = a.q.batch() * a.q.heads(), group = a.q.heads() / a.k.heads();
@@ -75,9 +75,9 @@ bool suits_matrices(const LowerContext& node, const Attention& a) {
 
 namespace {
 
-// Fastest configuration; `spared`: only those whose kernels are not known to spill. A single workgroup takes its latency per iteration; on
-// a full multiprocessor the subgroups alternate, and large workgroups share more loads. Merging key splits costs a dispatch and the traffic
-// of the partial results.
+// Returns the fastest configuration; `spared`: only considers kernels that are not known to spill. A single workgroup needs its latency per
+// iteration; on a full multiprocessor the subgroups alternate, and large workgroups share more loads. Merging key splits costs a dispatch
+// and the traffic of the partial results.
 std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a, bool is_quads, bool spared) {
   constexpr int64_t kMostParts = 8;
   const int64_t multiprocessors = node.multiprocessors();

@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-// Inputs and outputs of both rows.
+// Inputs and outputs of both cache operators.
 struct CacheStore {
   enum : size_t { q, k, v, past_keys, past_values, past_key_scales, past_value_scales, firsts, cosines, sines, places };
   enum : size_t { turned, keys, values, key_scales, value_scales };
@@ -23,7 +23,7 @@ struct CacheRead {
   enum : size_t { q, k, v, k_scales, v_scales, counts };
 };
 
-constexpr int64_t kBytesInWord = 4;  // int8 elements per word
+constexpr int64_t kBytesInWord = 4;  // number of int8 elements per word
 
 void check_quantized(const ShapeContext& node, size_t keys, size_t values, size_t key_scales, size_t value_scales) {
   const Shape& shape = node.input(keys).shape;
@@ -48,7 +48,7 @@ void check_tables(const ShapeContext& node) {
               to_string(node.input(CacheStore::places).shape));
 }
 
-// Invocations that share a row, and vec4s per invocation.
+// Number of invocations that share a row, and of vec4s per invocation.
 struct RowTeam {
   int64_t members, held;
   Macros macros;
@@ -183,7 +183,7 @@ Rows quantized_cache_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
   const auto bytes = [](std::string_view name) { return value(name, set_of(DType::int8)); };
-  return {// RotaryEmbedding of queries and keys, if there are tables, and quantisation of keys and values into int8 caches.
+  return {// applies RotaryEmbedding to queries and keys, if there are tables, and quantises keys and values into int8 caches
           {.name = "pumice::QuantizedCaches",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {floats("q"), floats("k"), floats("v"), bytes("past_keys"), bytes("past_values"), floats("past_key_scales"),
@@ -212,7 +212,7 @@ Rows quantized_cache_rows() {
            .flop = [](const LowerContext& node) { return attention_flop(node, node.input(1).shape[2]); },
            .strides = RowStrides::any_in,
            .epilogue = true},
-          // Concat of zeros, the first `past` rows of a cache and new rows, with the cache's capacity in total.
+          // Concatenates zeros, the first `past` rows of a cache and the new rows; the result has the cache's capacity.
           {.name = "pumice::JoinedRows",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("cache", kFloats | set_of(DType::int8)), floats("rows"), value("past", kInt64),

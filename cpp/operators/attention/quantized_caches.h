@@ -1,5 +1,5 @@
-// int8 KV caches and their readers: the rows "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", which also
-// accept float caches.
+// int8 KV caches and their readers: the operators "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", which
+// also accept float caches.
 #pragma once
 
 #include "operators/attention/attention_terms.h"
@@ -12,7 +12,7 @@ namespace pumice {
 // capacity].
 void check_bytes(const ShapeContext& node, size_t cache);
 void check_scales(const ShapeContext& node, size_t cache, size_t scales);
-// int8 keys or values, starting at a 16-byte boundary.
+// Returns int8 keys or values, which start at a 16-byte boundary.
 Heads cache_bytes(LowerContext& node, size_t i);
 
 void shape_of_quantized_caches(ShapeContext& node);

@@ -1,4 +1,4 @@
-// RoPE of queries and keys fused with the KV cache update: the row "pumice::RotaryCaches".
+// RoPE of queries and keys, fused with the KV cache update: the operator "pumice::RotaryCaches".
 #include <array>
 #include <optional>
 
@@ -24,8 +24,8 @@ void add_cache_copy(LowerContext& node, size_t from, size_t to) {
   node.add(copy.threads(static_cast<uint64_t>((words + 3) / 4)).build());
 }
 
-// Inputs: queries, keys and values [batch, heads, seq, size], cos and sin tables, position_ids, both caches, and the cache row per batch
-// item to write first. Outputs: the rotated queries and the updated caches.
+// Inputs: queries, keys and values [batch, heads, seq, size], cos and sin tables, position_ids, both caches, and, for each batch item, the
+// first cache row to write. Outputs: the rotated queries and the updated caches.
 void lower_rotary_caches(LowerContext& node) {
   if (node.output(kKeys).elements() == 0) return;
   add_cache_copy(node, kPastKeys, kKeys);

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kWordsPerInvocation = 4;  // words copied by an invocation of copy_words.comp
+constexpr uint64_t kWordsPerInvocation = 4;  // number of words that an invocation of copy_words.comp copies
 constexpr uint64_t kCopyAlignment = 256;
 constexpr uint64_t kVectorBytes = 16;
 constexpr uint64_t kMostWritten = 1 << 16;  // largest size in bytes that the host writes directly to device memory
@@ -37,7 +37,7 @@ const BufferRange& base_of(const PlannedOperand& operand, const BoundRanges& ran
   }
 }
 
-// Adds the binding's slack to the push constant `<binding>_offset`, in elements.
+// Adds the distance between binding start and operand to the push constant `<binding>_offset`, in elements.
 void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits,
                 std::vector<std::byte>& push) {
   const auto* member = step.kernel->interface().find_push_constant(binding.name + "_offset");

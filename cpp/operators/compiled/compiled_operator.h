@@ -21,31 +21,31 @@ struct PlannedOperand {
   Place place = Place::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
-  uint64_t bytes = 0;          // from byte_offset on
+  uint64_t bytes = 0;          // number of bytes from byte_offset on
   uint32_t element_bits = 32;  // element size of the tensor, the unit of `<binding>_offset` regardless of the kernel's array type
-  Lane lane;                   // its origin is a byte offset of the memory
-  int32_t value = -1;          // graph value for reports; -1: scratch memory, or no graph
-  uint64_t touched = 0;        // bytes that the step accesses; 0: unknown. More is bound only if the device allows it
+  Lane lane;                   // lane.origin is a byte offset in the memory
+  int32_t value = -1;          // value of the graph, for reports; -1: scratch memory, or no graph
+  uint64_t touched = 0;        // number of bytes that the step accesses; 0: unknown. More is bound only if the device allows it
   bool is_exact = false;       // bind at most `touched` bytes
 };
 
 // A dispatch whose memory is known except for the bindings of a table.
 struct PlannedStep {
   std::shared_ptr<const KernelVariant> kernel;
-  std::vector<PlannedOperand> operands;  // by position in kernel->interface().bindings
+  std::vector<PlannedOperand> operands;  // indexed like kernel->interface().bindings
   std::vector<std::byte> push;
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::string label;      // node name
   uint32_t wave = 0;      // steps of the same wave are independent
-  int64_t additions = 0;  // of its node, see LoweredNode
-  uint64_t flop = 0;      // of its node, see LoweredNode
+  int64_t additions = 0;  // additions of its node, see LoweredNode
+  uint64_t flop = 0;      // operations of its node, see LoweredNode
   std::shared_ptr<const StepChoice> choice = nullptr;
   std::string variant = {};  // see Step
 };
 
 // Steps that fill the persistent resource. They are independent of data shapes and shared by all plans of a program.
 struct InitializationPlan {
-  std::vector<PlannedStep> steps;  // owned inputs and constants -> persistent
+  std::vector<PlannedStep> steps;  // read owned inputs and constants, write the persistent resource
   uint64_t temporary_bytes = 0, persistent_bytes = 0;
 };
 
@@ -56,10 +56,11 @@ struct Plan {
   std::shared_ptr<const InitializationPlan> initialization;  // never null in use
   std::vector<PlannedStep> steps;
   uint64_t temporary_bytes = 0;
-  std::vector<std::byte> host_values;                  // computed on the host at bind time, read by the device: Place::host
-  std::vector<std::byte> constants;                    // read by initialisation steps at Place::host; released once on the device
-  const Schema* in_place = nullptr;                    // which outputs may alias inputs; null: only `updates` decides
-  std::vector<std::pair<uint32_t, uint32_t>> updates;  // inputs copied to outputs before these change; no other readers
+  std::vector<std::byte> host_values;  // values computed on the host at bind time that the device reads: Place::host
+  std::vector<std::byte> constants;    // constants read by initialisation steps at Place::host; released once they are on the device
+  const Schema* in_place = nullptr;    // schema that says which outputs may alias inputs; null: only `updates` decides
+  std::vector<std::pair<uint32_t, uint32_t>>
+      updates;  // inputs that are copied to outputs before the outputs change, and have no other readers
   bool descriptors_volatile = false;
 };
 
@@ -85,10 +86,10 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
   // Returns the dispatches that execute the plan. Throws UnsupportedError with both sizes if a range exceeds the largest binding.
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;
   void check_persistent(const BufferRange& range) const override;  // no-op before initialisation
-  void begin_execution(const BoundRanges& ranges) const override;  // I5, P5
+  void begin_execution(const BoundRanges& ranges) const override;  // checks rules I5 and P5
   const Plan& plan() const { return plan_; }
   const std::shared_ptr<InitializationState>& state() const { return state_; }
-  BufferRange constants() const;  // read by the initialisation; empty afterwards
+  BufferRange constants() const;  // constants that the initialisation reads; empty afterwards
 
  private:
   std::shared_ptr<Context> context_;
@@ -125,7 +126,7 @@ class Initializer : public Dispatchable {
   std::vector<Slot> inputs_, outputs_;
   void revoke(size_t count) const;
 
-  mutable std::atomic<uint64_t> busy_until_{0};  // id on the timeline
+  mutable std::atomic<uint64_t> busy_until_{0};  // timeline id of the last initialisation
   std::atomic<uint64_t> generation_{0};
 };
 
@@ -134,18 +135,18 @@ struct ExecutionOptions {
   std::optional<std::string> precision = {};  // "fp32", "fp16" or "bf16"; none: floats keep their declared dtypes inside
   bool descriptors_volatile = false;          // bindings may change between recording and executing a command list
   bool deterministic = false;                 // results are bitwise reproducible across runs
-  std::optional<Expression> epilogue = {};    // over "x", applied before rounding and storing; for rows with epilogues
+  std::optional<Expression> epilogue = {};    // expression over "x", applied before rounding and storing; only for operators with epilogues
 };
 
 // Returns options for a precision ("fp32", "fp16" or "bf16") and names of execution flags. ALLOW_HALF_PRECISION_COMPUTATION turns fp32 or
-// no precision into fp16. DISABLE_META_COMMANDS has no effect, because there are no vendor kernels. The others are DESCRIPTORS_VOLATILE and
-// DETERMINISTIC. Throws UnsupportedError for an unknown name or precision.
+// no precision into fp16. DISABLE_META_COMMANDS has no effect, because there are no vendor kernels. The other flags are
+// DESCRIPTORS_VOLATILE and DETERMINISTIC. Throws UnsupportedError for an unknown name or precision.
 ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags);
 
 // An operator described by its ONNX name, tensors and attributes. Has no GPU state.
 class Operator {
  public:
-  // `constants`: values, by input, of the inputs that the row reads on the host; their slots have no bindings (C4). Throws UnsupportedError
+  // `constants`: for each input that the operator reads on the host, its value; such inputs have no binding (C4). Throws UnsupportedError,
   // or GraphError (O1, R4 .. R9).
   Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
            const Attributes& attributes, std::vector<std::optional<HostTensor>> constants = {});
@@ -155,13 +156,13 @@ class Operator {
   // UnsupportedError listing the supported activations, or GraphError for invalid attributes.
   void set_activation(std::string_view name, const Attributes& attributes);
   // Binding sizes depend only on the descriptions. The precision changes the arithmetic and the contents of the temporary and persistent
-  // resources. Throws UnsupportedError if no kernel of the row supports the activation.
+  // resources. Throws UnsupportedError if no kernel of the operator supports the activation.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, const ExecutionOptions& options = {}) const;
   const OperatorRow& row() const { return *row_; }
-  const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }  // those that are bound
+  const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }  // only the inputs that are bound
   const std::vector<std::optional<TensorDesc>>& outputs() const { return outputs_; }
-  std::vector<const HostTensor*> constants() const;  // by input; null if bound or absent
-  std::vector<const TensorDesc*> operands() const;   // by input, bound or constant; null if absent
+  std::vector<const HostTensor*> constants() const;  // indexed by input; null if bound or absent
+  std::vector<const TensorDesc*> operands() const;   // indexed by input, bound or constant; null if absent
   const Expression* expression() const { return expression_ ? &*expression_ : nullptr; }
 
  private:
@@ -173,18 +174,18 @@ class Operator {
   std::vector<std::optional<HostTensor>> constants_;
   Attributes attributes_;
   std::optional<Expression> expression_;
-  std::optional<Expression> activation_;  // over "x"
+  std::optional<Expression> activation_;  // expression over "x"
 };
 
-// Name of input or output `i` of a row: its role, numbered if the role is variadic ("X", "inputs2").
+// Name of input or output `i` of an operator: its role, numbered if the role is variadic ("X", "inputs2").
 std::string role_name(const std::vector<ValueRole>& roles, size_t i);
 
 // Appends steps that copy `bytes` (a multiple of 4), split at the device's largest binding.
 void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
                         std::string_view label, std::vector<PlannedStep>& steps);
 
-// A step from append_word_copies() or from a row that copies its first operand to its second. It is skipped if both are bound to the same
-// range.
+// A step from append_word_copies(), or from an operator that copies its first operand to its second. It is skipped if both are bound to the
+// same range.
 bool is_copy(const PlannedStep& step);
 // Appends the dispatches of `steps` on bound ranges. `host_values`: the plan's host values, if any.
 void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,

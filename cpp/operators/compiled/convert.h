@@ -1,4 +1,4 @@
-// Device-side copies and dtype conversions of whole tensors, as users request them.
+// Device-side copies and dtype conversions of whole tensors, as requested by users.
 #pragma once
 
 #include "device/tensor.h"

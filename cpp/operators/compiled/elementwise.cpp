@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// Expressions over "a", or "a" and "b", per kind of type; empty if NumPy has no such loop.
+// Expressions over "a", or "a" and "b", for each kind of type; empty if NumPy has no such loop.
 struct Loops {
   std::string_view name;
   std::string_view boolean, signed_, unsigned_, real;
@@ -23,7 +23,7 @@ constexpr std::array kLoops{
     Loops{"multiply", "a && b", "a * b", "a * b", "a * b"},
     Loops{"divide", "", "", "", "a / b"},
     Loops{"floor_divide", "", "floor_divide(a, b)", "floor_divide(a, b)", "floor_divide(a, b)"},
-    // GLSL leaves undefined a remainder by 0, and of the smallest integer by -1.
+    // In GLSL the remainder by 0, and of the smallest integer by -1, is undefined.
     Loops{"remainder", "", "b == 0 || b == -1 ? 0 : mod(a, b == 0 || b == -1 ? 1 : b)", "b == 0 ? 0 : mod(a, b == 0 ? 1 : b)", "mod(a, b)"},
     Loops{"power", "", "pow(a, b)", "pow(a, b)", "pow(a, b)"},
     Loops{"bitwise_and", "a && b", "a & b", "a & b", ""},
@@ -84,7 +84,7 @@ std::string_view loop_text(std::string_view operation, const std::vector<DType>&
   throw UnsupportedError("elementwise '" + std::string(operation) + "' of " + given);
 }
 
-// An operand, by its name in the kernel, cast to the computation type.
+// Returns an operand, by its name in the kernel, cast to the computation type.
 Expression operand_as(const std::string& called, DType given, DType type) {
   constexpr std::string_view casts[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
   if (expr_type(given) == expr_type(type)) return Expression::name(called);
@@ -96,7 +96,7 @@ bool is_exact(DType given, DType type) {
   return !is_half_width(type) || given == type || bits(given) <= 8;
 }
 
-// Minimum or maximum over the elements as bool.
+// Returns the minimum or maximum over the elements as bool.
 bool reduced(std::string_view op, const Tensor& tensor, const Interrupted& interrupted) {
   const Tensor truth = aligned(tensor.desc().dtype == DType::bool_ ? tensor : converted(tensor, DType::bool_, interrupted), interrupted);
   const Tensor bytes = truth.reinterpret(DType::uint8), result = Tensor::empty(tensor.buffer()->context(), DType::uint8, {});

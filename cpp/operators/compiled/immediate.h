@@ -1,4 +1,4 @@
-// Runs operators on whole tensors immediately: compiles unless the plan is cached, records and waits.
+// Runs operators on whole tensors immediately: compiles them unless a plan is cached, records and waits.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace pumice {
 void run_at_once(const std::string& key, const std::function<Operator()>& describe, const std::vector<Tensor>& inputs, const Tensor& output,
                  const Interrupted& interrupted);
 
-// Returns the tensor, or a copy if an operator cannot read it at its offset.
+// Returns the tensor, or a copy if operators cannot read it at its offset.
 Tensor aligned(const Tensor& source, const Interrupted& interrupted);
 
 }  // namespace pumice

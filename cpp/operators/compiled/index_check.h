@@ -7,17 +7,18 @@
 
 namespace pumice {
 
-// Row of a check node, which has the inputs and attributes of the node with indices, and kCheckedOperator, the name of that node's
-// operator. Its output is int32[4]: the bitwise complement of the position of the first out-of-range index (0 if none), the number of such
-// indices, and the low and high word of the first (the float32 bits if it is a float).
+// Operator row of a check node. The node has the inputs and attributes of the node with indices, and the attribute kCheckedOperator, the
+// name of that node's operator. Its output is int32[4]: the bitwise complement of the position of the first out-of-range index (0 if none),
+// the number of such indices, and the low and high word of the first (the float32 bits if it is a float).
 const OperatorRow& index_check_row();
 inline constexpr std::string_view kCheckedOperator = "checked";
 
 // Decoded output of a check node.
 struct FoundIndices {
   uint64_t count = 0;
-  int64_t position = 0, index = 0;  // of the first one; a float is truncated, NaN gives the smallest int64
-  std::string text;                 // its value as text
+  int64_t position = 0,
+          index = 0;  // position and value of the first out-of-range index; a float is truncated, NaN gives the smallest int64
+  std::string text;   // the index as text
 };
 // `is_real`: the indices are floats.
 FoundIndices found_indices(const std::byte* made, bool is_real);

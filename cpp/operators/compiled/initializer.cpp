@@ -98,7 +98,7 @@ void Initializer::submitted(uint64_t id) const {
   busy_until_ = id;
   for (const auto& one : operators_) {
     const std::lock_guard lock(one->state()->mutex);
-    one->state()->constants.reset();  // the command list that reads them keeps them alive
+    one->state()->constants.reset();  // the command list that reads the constants keeps them alive
   }
 }
 

@@ -23,7 +23,7 @@ DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, cons
   return DType::float32;
 }
 
-// Rows usable as activations: one float input, one float output and a scalar expression.
+// Whether the operator can be used as an activation: one float input, one float output and a scalar expression.
 bool is_activation(const OperatorRow& row) {
   const auto &inputs = row.schema.inputs, &outputs = row.schema.outputs;
   return !row.expression.empty() && inputs.size() == 1 && !inputs[0].variadic && contains(inputs[0].dtypes, DType::float32) &&
@@ -91,7 +91,8 @@ class OperatorPlanner {
     bool owned = false;
   };
 
-  // TensorDesc of an owned tensor in the persistent resource if its row does not pack it. Other tensors keep their description.
+  // Returns the TensorDesc of an owned tensor in the persistent resource, if its operator does not pack it. Other tensors keep their
+  // description.
   TensorDesc held_as(const TensorDesc& desc) const {
     const bool converted = desc.owned && inside_ && is_working_float(desc.dtype) && desc.dtype != *inside_;
     return converted ? TensorDesc(*inside_, desc.shape, {}, true) : desc;
@@ -170,7 +171,7 @@ class OperatorPlanner {
     }
   }
 
-  // Maps a step's operands. `execution`: owned inputs are already in the persistent resource.
+  // Maps a step's operands. `execution`: the step runs at execution, when owned inputs are in the persistent resource.
   PlannedStep planned(Step step, bool execution) const {
     PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
     for (size_t i = 0; i < step.operands.size(); ++i)
@@ -211,11 +212,11 @@ class OperatorPlanner {
   }
 
   const Operator& op_;
-  std::optional<DType> inside_;  // none: floats keep their declared dtypes
+  std::optional<DType> inside_;  // nullopt: floats keep their declared dtypes
   std::shared_ptr<KernelLibrary> library_;
   LowerContext node_;
-  std::vector<Persistent> persistent_;  // by input
-  std::vector<uint64_t> temporaries_;   // offsets
+  std::vector<Persistent> persistent_;  // indexed by input
+  std::vector<uint64_t> temporaries_;   // offsets of the temporaries
   std::vector<uint64_t> blocks_;        // offsets of host blocks
 };
 

@@ -13,7 +13,7 @@
 namespace pumice {
 namespace {
 
-// Inputs of the row. kResidualInput is between the scales and the zero points.
+// Inputs of the operator. kResidualInput is between the scales and the zero points.
 enum BlockInput : size_t { kX, kW, kScale, kZero = kResidualInput + 1, kGateW, kGateScale, kGateZero, kGain };
 
 bool is_gated(const LowerContext& node) {
@@ -27,7 +27,7 @@ bool has_points(const NodeContext& node) {
 // K elements of a chunk in block_pack.comp's layout, and columns of a tile.
 constexpr int64_t kChunk = 128, kTileColumns = 16;
 
-// Scales of a column per chunk.
+// Number of scales of a column per chunk.
 int64_t scales_of(const NodeContext& node) {
   return std::max<int64_t>(kChunk / node.attributes->integer("block_size"), 1);
 }
@@ -61,15 +61,18 @@ bool is_in_fragments(const LowerContext& node) {
   return is_packed_at_load(node, kW);
 }
 
-// An input in fragment order, if the codes are. Throws Error if it is not, because the kernel would read it in the wrong layout.
+// Returns an input in fragment order, if the codes are in that order. Throws Error if it is not, because the kernel would read it in the
+// wrong layout.
 Operand fragments_of(LowerContext& node, size_t input) {
   if (!is_packed_at_load(node, input))
     throw Error("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is not packed as input 1 is");
   return node.in(input);
 }
 
-constexpr int64_t kMostRows = 16, kMostRowsOnSoftware = 128;  // larger M: dequantise the whole matrix first
-constexpr int64_t kMostWordRows = 4;                          // the same for kernels that read the matrix word by word
+constexpr int64_t kMostRows = 16,
+                  kMostRowsOnSoftware =
+                      128;  // maximum M of the kernels that read the quantised matrix; for larger M the whole matrix is dequantised first
+constexpr int64_t kMostWordRows = 4;  // the same for kernels that read the matrix word by word
 
 // Tile and compile-time parameters of a kernel.
 struct BlockTiling {
@@ -110,13 +113,13 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
 }
 
 // Devices with fragments use block_quads. K is split over enough subgroups for several per multiprocessor: at least four, at most one per
-// chunk, half as many with a gate (two matrices). With fused normalisation, which every workgroup repeats, at most eight. A workgroup has
-// two tiles, prefetched together, if there are many tiles per multiprocessor. WHOLE: a single row needs no bounds checks, because all
-// subgroups have equally many full chunks. TURNS: the maximum number of subgroups leaves registers for double buffering if each has one
-// chunk. SPARED: with two tiles, nothing is prefetched past the end (docs/tuning.md).
+// chunk, and half as many with a gate (two matrices). With fused normalisation, which every workgroup repeats, at most eight subgroups are
+// used. A workgroup has two tiles, prefetched together, if there are many tiles per multiprocessor. WHOLE: a single row needs no bounds
+// checks, because all subgroups have equally many full chunks. TURNS: the maximum number of subgroups leaves registers for double buffering
+// if each has one chunk. SPARED: with two tiles, nothing is prefetched past the end (docs/tuning.md).
 BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kFewestSubgroups = 4, kMostSubgroups = 16, kMostOfNorm = 8, kTilesOfCore = 48;
-  constexpr int64_t kMostParts = 8;  // vec8s of a row that an invocation can keep in registers while normalising
+  constexpr int64_t kMostParts = 8;  // maximum number of vec8s of a row that an invocation keeps in registers while normalising
   const int64_t chunks = ceil_div(depth, kChunk), tiles = ceil_div(columns, kTileColumns), sets = is_gated(node) ? 2 : 1;
   const int64_t wanted = std::max(ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles * sets), kFewestSubgroups);
   const int64_t in_group = sets == 1 && tiles >= node.multiprocessors() * kTilesOfCore ? 2 : 1;
@@ -139,7 +142,7 @@ BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns
   return {"block_quads.comp", each, in_group * kTileColumns, spec, macros, true, has_norm};
 }
 
-// Tile of the kernel that reads the quantised matrix directly; none if no kernel can.
+// Returns the tile of the kernel that reads the quantised matrix directly; nullopt if no kernel can.
 std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand& x, int64_t rows, int64_t block) {
   const TensorDesc& w = node.input(1);
   const int64_t columns = w.shape[0], depth = w.shape[1], in_word = 32 / bits(w.dtype), piece = 4 * in_word;
@@ -152,7 +155,7 @@ std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand&
   return {};
 }
 
-// Inputs of one of the row's matrices.
+// Inputs for one of the operator's matrices.
 struct BlockMatrix {
   size_t w, scale, zero;
 };
@@ -166,12 +169,12 @@ Macros block_macros(const NodeContext& node, const TensorDesc& w) {
           {"POINT", std::to_string(node.attributes->integer("zero_point", 0)) + ".0"}};
 }
 
-// Quantised matrix or zero points in the layout of the selected kernel.
+// Returns the quantised matrix or the zero points in the layout of the selected kernel.
 Operand codes(LowerContext& node, size_t input) {
   return is_in_fragments(node) ? fragments_of(node, input) : node.in(input);
 }
 
-// Scales of a matrix in that layout.
+// Returns the scales of a matrix in that layout.
 Operand scales(LowerContext& node, size_t input) {
   return is_in_fragments(node) ? fragments_of(node, input) : node.packed(input);
 }
@@ -220,16 +223,16 @@ void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduc
   node.add(std::move(made));
 }
 
-constexpr int64_t kFloatColumns = 8;  // columns per invocation of block_floats when it writes [K, N]
+constexpr int64_t kFloatColumns = 8;  // number of columns per invocation of block_floats when it writes [K, N]
 
-// Whether the GEMM reads [K, N] unpacked. Writing [N, K] and packing it took half of the time of a long prefill.
+// Whether the GEMM reads [K, N] unpacked. Writing [N, K] and then packing it took half of the time of a long prefill.
 bool takes_rows(const NodeContext& node, int64_t columns) {
   return !node.prefers_lanes() && columns % kFloatColumns == 0;
 }
 
-// The dequantised matrix, [K, N] if the GEMM reads that directly, else [N, K].
+// Returns the dequantised matrix: [K, N] if the GEMM reads that directly, else [N, K].
 Piece floats_of(LowerContext& node, Composition& parts, const BlockMatrix& matrix, DType dtype) {
-  constexpr int64_t kSteps = 32;  // K elements of four invocations that write [K, N]; the same for each with fragments
+  constexpr int64_t kSteps = 32;  // number of K elements of four invocations that write [K, N]; with fragments, of each invocation
   const int64_t columns = node.input(kW).shape[0], depth = node.input(kW).shape[1];
   const bool fragments = is_in_fragments(node), transposed = takes_rows(node, columns);
   const Piece floats = parts.scratch(dtype, transposed ? Shape{depth, columns} : Shape{columns, depth});
@@ -260,7 +263,7 @@ void add_float_product(LowerContext& node, Composition& parts, const BlockProduc
   parts.map(whole, {made, {result.desc, *product.residual}}, result);
 }
 
-// x, copied if needed to a 16-byte boundary for block_quads.
+// Returns x, copied if needed, so that it starts at a 16-byte boundary for block_quads.
 Piece at_boundary(LowerContext& node, const Piece& x) {
   if (phase_of(node, x.operand) == 0) return x;
   Piece copy = x;
@@ -277,7 +280,7 @@ void add_product(LowerContext& node, Composition& parts, const BlockProduct& pro
   add_kernel(node, *tiling, aligned);
 }
 
-// The rows to multiply, after RMSNormalization if the node has one.
+// Returns the rows to multiply, after RMSNormalization if the node has one.
 Piece normalised(LowerContext& node, Composition& parts) {
   const Piece x = parts.input(kX);
   if (!node.has_input(kGain)) return x;
@@ -289,8 +292,8 @@ Piece normalised(LowerContext& node, Composition& parts) {
   return made;
 }
 
-// RMSNormalization is fused into the kernel or runs before it. With fragments, a separate kernel is faster above kMostNormedRows, because
-// every workgroup would normalise all rows. A measured variant overrides the choice (docs/tuning.md).
+// RMSNormalization is fused into the kernel or runs before it. With fragments, a separate kernel is faster for more than kMostNormedRows
+// rows, because every workgroup would normalise all rows. A measured variant overrides the choice (docs/tuning.md).
 constexpr std::string_view kInside = "normalised inside", kBefore = "normalised before";
 constexpr int64_t kMostNormedRows = 1;
 
@@ -303,8 +306,8 @@ void choose_norm(const LowerContext& node, int64_t rows, BlockProduct& product) 
 
 }  // namespace
 
-// Inputs: a [.., K], w [N, K], scale [N, blocks], zero points [N, blocks]; the same for the gate's matrix; the gain [K] of a's
-// normalisation.
+// Inputs: a [.., K], w [N, K], scale [N, blocks], zero points [N, blocks]; the same three for the gate's matrix; the gain [K] of the
+// normalisation of a.
 void shape_of_block_matmul(ShapeContext& node) {
   const TensorDesc &a = node.input(kX), &w = node.input(kW);
   const int64_t block = node.attributes().integer("block_size");

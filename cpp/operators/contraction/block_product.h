@@ -1,4 +1,4 @@
-// GEMM with a constant block-quantised matrix: the row "pumice::BlockMatMul".
+// GEMM with a constant block-quantised matrix: the operator "pumice::BlockMatMul".
 #pragma once
 
 #include "operators/row/operator_table.h"

@@ -16,7 +16,7 @@ int64_t most_groups(const NodeContext& node, const char* axis) {
   return static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_" + std::string(axis)), INT32_MAX));
 }
 
-// Columns per dispatch for a matrix not packed in blocks; 0 if it is.
+// Number of columns per dispatch for a matrix that is not packed in blocks; 0 if it is.
 int64_t columns_of_dispatch(const NodeContext& node, const Contraction& c) {
   if (c.order == WeightOrder::strides) return most_groups(node, "1") * kLaneChannels;
   if (c.order == WeightOrder::fragments)
@@ -35,7 +35,7 @@ void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   if (!all) step.set("kernel_taps", c.weights.taps);
 }
 
-// Float dtype of an operand: of the node's tensor, or else the internal dtype.
+// Returns the float dtype of an operand: the dtype of the node's tensor, or else the internal dtype.
 DType floats_of(const LowerContext& node, const Operand& operand) {
   const bool is_input = operand.place == Place::input, is_output = operand.place == Place::output;
   if (!is_input && !is_output) return node.float_dtype;

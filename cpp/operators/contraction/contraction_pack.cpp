@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Packing reads the source row by row.
+// Checks that the source is row-major, because packing reads it row by row.
 static void check_packed(const PackContext& node, size_t input) {
   if (!node.input(input).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is repacked and has strides, " +
@@ -18,18 +18,18 @@ static void check_packed(const PackContext& node, size_t input) {
 
 namespace {
 
-// Layout written by conv_pack: rows padded to a multiple of 8; steps of input channels for conv_lanes; or fragments for product_quads or
-// product_halves, with a K of one step.
+// Layout that conv_pack writes: rows padded to a multiple of 8, steps of input channels for conv_lanes, or fragments (with the K of one
+// step) for product_quads or product_halves.
 struct PackForm {
   enum class Kind : uint8_t { rows, lanes, fragments, halves } kind;
   int64_t step;
-  int64_t spread = 0;  // for fragments: x taps folded into N; 0: none
+  int64_t spread = 0;  // number of x taps of fragments that are folded into N; 0: none
 
   bool has_rows() const { return kind == Kind::rows; }
   bool has_lanes() const { return kind == Kind::lanes; }
   bool has_halves() const { return kind == Kind::halves; }
 
-  // Elements of one group of `weights`.
+  // Number of elements of one group of `weights`.
   int64_t group(const WeightView& weights) const {
     if (spread > 0) return spread_elements(weights, spread);
     if (kind == Kind::fragments || has_halves()) return fragment_elements(weights) * (has_halves() ? 2 : 1);
@@ -41,14 +41,14 @@ struct PackForm {
     if (kind == Kind::fragments || has_halves()) return fragments;
     return {{"LANES", has_lanes() ? "1" : "0"}, {"KV", std::to_string(step)}, {"RUN", std::to_string(kRun)}};
   }
-  // vec4s of all groups of `weights`, before the split into two fp16 values each.
+  // Number of vec4s of all groups of `weights`, before each element is split into two fp16 values.
   int64_t fours_of(const WeightView& weights) const { return group(weights) * weights.groups / (has_halves() ? 8 : 4); }
   int64_t invocations(const WeightView& weights) const {
     const int64_t fours = fours_of(weights), steps = std::max<int64_t>(ceil_div(weights.channels_in, step), 1);
     return has_lanes() ? fours / steps * ceil_div(steps, kRun) : fours;
   }
 
-  static constexpr int64_t kRun = 8;  // steps per invocation
+  static constexpr int64_t kRun = 8;  // number of steps per invocation
 };
 
 PackForm form_of(const NodeContext& node, const WeightView& weights) {
@@ -99,7 +99,7 @@ struct Packing {
   PackForm form;
   DType source, made;
   std::optional<double> scale;  // scale factor for floats
-  int64_t block;                // channels packed together
+  int64_t block;                // number of channels packed together
   int64_t room;                 // maximum bytes of a binding
   std::shared_ptr<const KernelVariant> kernel;
 
@@ -114,8 +114,8 @@ int64_t source_span(const WeightView& part) {
          last(part.taps, part.stride_tap) + 1;
 }
 
-// A part of the weights: some output channels, and a range of input channels from `first_in` on, out of the target's `all_in`. With first
-// elements in source and target.
+// A part of the weights: some output channels, and input channels from `first_in` on out of the target's `all_in`. Has the first elements
+// in source and target.
 struct PackPart {
   WeightView weights;
   int64_t first_in, all_in, source_first, target_first;
@@ -144,7 +144,7 @@ bool has_rows(const Packing& packing) {
   return packing.form.has_rows() && packing.weights.taps == 1;
 }
 
-// Input channels of `block` whose source and target fit into bindings: whole steps, or all of them if they fit.
+// Number of input channels of `block` whose source and target fit into bindings: whole steps, or all channels if they fit.
 int64_t channels_at_once(const Packing& packing, const WeightView& block) {
   WeightView one = block;
   one.channels_in = 1;
@@ -185,7 +185,7 @@ void add_pack_steps(std::vector<Step>& steps, const Packing& packing, const Oper
     }
 }
 
-// Scale for floats (none for integers), and channels per block.
+// Scale for floats (none for integers), and number of channels per block.
 struct PackBlocks {
   std::optional<double> scale;
   int64_t channels;
@@ -206,7 +206,7 @@ void pack(const NodeContext& node, DType source, const WeightView& weights, cons
 void pack_floats_as(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, int64_t block,
                     PackedWeight& packed) {
   const PackForm form = form_of(node, weights);
-  const bool fits = form.group(weights) * weights.groups * 2 <= largest_range(*node.context);  // elements of 16 bits
+  const bool fits = form.group(weights) * weights.groups * 2 <= largest_range(*node.context);  // elements have 16 bits
   if (block < weights.channels_out || !fits || !keeps_rows(node, source_desc, weights, scale))
     return pack(node, source_desc.dtype, weights, form, {scale, block}, packed);
   packed.desc = TensorDesc(node.float_dtype, {form.group(weights) * weights.groups});

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// Elements of one packed group.
+// Number of elements of one packed group.
 int64_t ordered_group(const NodeContext& node, const WeightView& weights, WeightOrder order) {
   if (order == WeightOrder::columns) return weights.channels_out * weights.channels_in;
   if (order == WeightOrder::halves) return 2 * fragment_elements(weights);
@@ -25,7 +25,7 @@ int64_t last_of(int64_t count, int64_t stride) {
   return std::max<int64_t>(count - 1, 0) * stride;
 }
 
-// Advances a part's operands to a group.
+// Advances the operands of a part to a group.
 void skip_groups(PlacedContraction& part, int64_t first, int64_t count) {
   Contraction& c = part.c;
   c.x_first += first * c.x_stride_group;
@@ -51,7 +51,7 @@ void skip_channels(const NodeContext& node, PlacedContraction& part, int64_t fir
     before.channels_out = first;
     c.w_first += ordered_group(node, before, c.order);
   }
-  c.fragments = c.spread = 0;  // only kernels that process all channels read them
+  c.fragments = c.spread = 0;  // only kernels that process all channels read these copies
   c.y_first += c.y.grouped ? first / 8 * c.y.sc : first * c.y.sc;
   if (part.bias.kind == ContractionBias::Kind::channels) part.bias.first += first;
   skip_bias(part.bias, first * part.bias.stride_column);
@@ -119,7 +119,7 @@ Parts cut(const PlacedContraction& whole, const OutputAxis& axis, int64_t each) 
   return parts;
 }
 
-// Bytes of the larger tensor, for the whole contraction and for a single output.
+// Size in bytes of the larger tensor, for the whole contraction and for a single output.
 struct TensorBytes {
   int64_t whole, least;
 };

@@ -1,4 +1,4 @@
-// Splits a contraction that exceeds a dispatch: more workgroups than the grid allows, or a tensor larger than a binding.
+// Splits a contraction that is too large for one dispatch: it has more workgroups than the grid allows, or a tensor larger than a binding.
 #pragma once
 
 #include <functional>
@@ -26,13 +26,13 @@ int64_t w_span(const NodeContext& node, const Contraction& c);
 // Limits of one dispatch.
 struct DispatchRoom {
   int64_t pixels, groups;
-  int64_t bytes;  // of a tensor
+  int64_t bytes;  // maximum size of a tensor
 };
 
 using Parts = std::vector<PlacedContraction>;
 
-// Splits into blocks of channels, one group each; empty if no split is needed. `columns`: channels per dispatch for a matrix not packed in
-// blocks, else 0.
+// Splits a contraction into blocks of channels, each of a single group; empty if no split is needed. `columns`: channels per dispatch for a
+// matrix that is not packed in blocks, else 0.
 Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int64_t columns);
 // Splits by batch, groups, rows or pixels; empty if the whole fits or no split makes a tensor small enough. Parts may need further splits.
 Parts pixel_parts(const PlacedContraction& whole, const DispatchRoom& room);

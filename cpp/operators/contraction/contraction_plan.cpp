@@ -74,7 +74,7 @@ ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Mac
           "gemv_columns"};
 }
 
-// Plan for GEMM with few rows.
+// Plan for GEMM with few rows (small M).
 ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64_t depth) {
   return {"gemv.comp", y_vectors,
           specialized({{"INVOCATIONS", skinny.invocations},
@@ -82,7 +82,7 @@ ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64
                        {"AHEAD", kSkinnyAhead},
                        {"WHOLE", depth % (skinny.invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
           kMostSkinny, kSkinnyChannels,
-          // Rows of w read by one invocation, their eight sums, and the final reduction.
+          // Rows of w that an invocation reads, their eight sums, and the final reduction.
           ceil_div(depth, skinny.invocations / 4) + 8 + skinny.invocations / kSkinnyChannels + kBiases, skinny.iterations(depth),
           "gemv " + std::to_string(skinny.invocations * skinny.rows)};
 }
@@ -110,7 +110,7 @@ bool has_narrow_rows(const Contraction& c) {
 }
 
 ContractionPlan lanes_plan(const Contraction& c, bool unrolled, Macros macros, int64_t depth) {
-  constexpr int64_t kLanePixels = 16;  // per subgroup
+  constexpr int64_t kLanePixels = 16;  // pixels per subgroup
   macros.emplace_back("KV", std::to_string(step_channels(c.weights.channels_in)));
   macros.emplace_back("ROW_TAPS", std::to_string(unrolled ? c.taps_w : 0));
   return {"conv_lanes.comp",
@@ -198,9 +198,9 @@ ContractionPlan taps_plan(const LowerContext& node, const TapsTiling& tiling, co
           tiling.workgroups(node, c)};
 }
 
-constexpr int64_t kMostVariantLaneRows = 16;  // maximum pixels of gemv_lanes as a measured variant
+constexpr int64_t kMostVariantLaneRows = 16;  // maximum number of pixels of gemv_lanes as a measured variant
 
-// All plans for this contraction, in addition to the engine's own choice.
+// Returns all plans for this contraction, in addition to the engine's own choice.
 std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   std::vector<ContractionPlan> found;
   const int64_t depth = depth_of(c);
@@ -246,7 +246,7 @@ bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
 }
 
 // Chooses the kernel: first the kernels for few rows, then cooperative matrices. CPU drivers use gemv_lanes or conv_lanes, which have no
-// barriers; there a barrier costs a switch of every invocation. All others use patches or tiles in shared memory.
+// barriers, because a barrier makes a CPU driver switch between all invocations. All others use patches or tiles in shared memory.
 ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = depth_of(c);
   if (pools(c)) return patch_plan(patch_tiling_of(node, c).value(), c, vector_macros(node, c, false).both);
@@ -286,7 +286,7 @@ double as_real(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
-// Distance of two plans of the same kernel, in doublings of tile sizes, register tiles and splits. The number of invocations follows from
+// Distance of two plans for the same kernel, in doublings of tile sizes, register tiles and splits. The number of invocations follows from
 // these.
 double distance(const ContractionPlan& a, const ContractionPlan& b) {
   const auto doublings = [](double x, double y) { return x == y ? 0.0 : x > 0 && y > 0 ? std::abs(std::log2(x / y)) : 1.0; };
@@ -338,14 +338,14 @@ Contraction with_order(const Contraction& c, WeightOrder order) {
   return other;
 }
 
-// The node for weights in this order. Split weights are computed in fp16, regardless of the node's dtype.
+// Returns the node for weights in this order. Split weights are computed in fp16, regardless of the node's dtype.
 LowerContext as_ordered(const LowerContext& node, WeightOrder order) {
   LowerContext other = node;
   if (node.halves) other.float_dtype = order == WeightOrder::halves ? DType::float16 : DType::float32;
   return other;
 }
 
-// Names of all variants, including those with a differently packed matrix.
+// Returns the names of all variants, including those with a differently packed matrix.
 std::vector<std::string> names_of_variants(const LowerContext& node, const Contraction& c, int64_t pixels) {
   std::vector<std::string> names;
   for (const WeightOrder order : c.orders.empty() ? std::vector{c.order} : c.orders)
@@ -362,7 +362,7 @@ std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, i
 }
 
 bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  // An extra dispatch with its barrier costs a GPU about two microseconds. This many multiply-adds take less, with any tile.
+  // An extra dispatch with its barrier costs a GPU about two microseconds. This many multiply-adds take less than that with any tile.
   constexpr int64_t kTermsOfDispatch = 10'000'000;
   if (!patch_tiling_of(node, c)) return false;
   if (pixels * c.weights.groups * c.weights.channels_out * depth_of(c) <= kTermsOfDispatch) return true;

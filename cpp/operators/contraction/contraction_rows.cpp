@@ -1,4 +1,4 @@
-// Rows for convolutions, GEMM and determinants.
+// Operator rows for convolutions, GEMM and determinants.
 #include "operators/contraction/contraction_rows.h"
 
 #include "core/error.h"
@@ -23,19 +23,19 @@ void shape_of_conv(ShapeContext& node) {
   node.output(0, node.input(0).dtype, shape);
 }
 
-// A scalar for all output channels, or one value per channel.
+// Checks that an input is a scalar for all output channels or has one value per channel.
 void check_channels(const ShapeContext& node, size_t input, int64_t channels, std::string_view what) {
   if (node.has(input) && element_count(node.input(input).shape) != 1) check_vector(node, input, channels, what);
 }
 
-// A scalar.
+// Checks that an input is a scalar.
 void check_number(const ShapeContext& node, size_t input, std::string_view what) {
   if (node.has(input) && element_count(node.input(input).shape) != 1)
     node.fail(std::string(what) + ": one number expected; given " + to_string(node.input(input).shape));
 }
 
-// Channels in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..]: the input as given, the output grouped if its channels are a multiple
-// of 8.
+// Channels are in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..]. The input may have either form; the output is grouped if its
+// channels are a multiple of 8.
 void shape_of_grouped_conv(ShapeContext& node) {
   constexpr int64_t kGroup = 8;
   Shape x = node.input(0).shape;
@@ -136,7 +136,7 @@ void shape_of_matmul(ShapeContext& node) {
   node.output(0, node.input(0).dtype, product_shape(node, 1).result());
 }
 
-// Scales or zero points per row, or per column with `columns`.
+// Checks scales or zero points per row or, with `columns`, per column.
 void check_quantities(const ShapeContext& node, size_t input, const ProductShape& product, bool columns, std::string_view what) {
   if (!node.has(input) || quantity_strides(node.input(input), product.matrices, columns)) return;
   node.fail(std::string(what) + ": one number or one for each " + (columns ? "column" : "row") + " of " + to_string(product.matrices) +
@@ -202,13 +202,13 @@ void cut_matrix_products(const LowerContext& node, std::vector<CutAxis>& axes) {
   }
 }
 
-// A gate adds a second GEMM.
+// The gate is a second GEMM.
 uint64_t block_product_flop(const LowerContext& node) {
   constexpr size_t kGate = 5;
   return product_flop(node) * (node.has_input(kGate) ? 2 : 1);
 }
 
-// Elimination: one multiply-add per pivot, row below it and column right of it.
+// Elimination needs one multiply-add for each pivot, row below it and column right of it.
 uint64_t determinant_flop(const LowerContext& node) {
   const Shape& x = node.input(0).shape;
   return 2 * static_cast<uint64_t>(node.input(0).elements()) * static_cast<uint64_t>(x.back()) / 3;
@@ -227,7 +227,7 @@ bool matmul_takes_residual(const Attributes&, const TensorDesc& weights) {
   return weights.rank() == 2;
 }
 
-// The row reserves an input for the residual.
+// The operator reserves an input for the residual.
 bool always_takes_residual(const Attributes&, const TensorDesc&) {
   return true;
 }

@@ -1,4 +1,4 @@
-// Attributes, shape rules and checks shared by the convolution and GEMM rows.
+// Attributes, shape rules and checks shared by the convolution and GEMM operators.
 #pragma once
 
 #include "operators/row/row_parts.h"
@@ -8,7 +8,7 @@ namespace pumice {
 std::vector<AttributeSchema> conv_attributes();
 
 Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial);
-// Output shape for input 0 and the weights in input `weights`. Throws GraphError if they do not match.
+// Returns the output shape for input 0 and the weights in input `weights`. Throws GraphError if they do not match.
 Shape conv_shape(ShapeContext& node, size_t weights);
 // Checks that `channels` is divisible by the number of groups.
 void check_groups(const ShapeContext& node, int64_t channels, std::string_view what);

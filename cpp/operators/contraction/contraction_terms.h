@@ -12,14 +12,14 @@
 
 namespace pumice {
 
-// Weights as [groups][out][in][taps], with element strides of the source.
+// Weights viewed as [groups][out][in][taps], with element strides of the source.
 struct WeightView {
   int64_t groups, channels_out, channels_in, taps;
   int64_t stride_group, stride_out, stride_in, stride_tap;
 };
 
-// int32 zero points subtracted from 8-bit integers. Matrices have one per row of x and per column of w, found by `first` and the strides. A
-// convolution has a single one for x, and for w one per channel of all groups, starting at `first`.
+// int32 zero points subtracted from 8-bit integers. Matrices have one per row of x and one per column of w, addressed by `first` and the
+// strides. A convolution has a single zero point for x, and for w one per channel of all groups, starting at `first`.
 struct ZeroPoints {
   Operand operand;
   int64_t first = 0, stride = 0, stride_group = 0;
@@ -31,8 +31,8 @@ struct IntegerTerms {
   std::optional<ZeroPoints> x_zero = {}, w_zero = {};
 };
 
-// Layout of the weights: blocks from pack_weights(); for matrices also column-major, fragments from pack_fragments(), the same split into
-// two fp16 values each, or arbitrary strides of the WeightView.
+// Layout of the weights: blocks from pack_weights(). Matrices may also be column-major, in fragments from pack_fragments(), in fragments of
+// elements split into two fp16 values, or have the arbitrary strides of the WeightView.
 enum class WeightOrder : uint8_t { blocks, columns, fragments, halves, strides };
 
 // Whether kernels for this order read x in vec8s.
@@ -51,15 +51,15 @@ struct Contraction {
   int64_t x_first = 0, w_first = 0, y_first = 0;  // first element of this dispatch in each tensor
   bool matrix = false;                            // GEMM: no taps
   std::optional<IntegerTerms> integers = {};      // none: floats
-  WeightOrder order = WeightOrder::blocks;        // of the weights
+  WeightOrder order = WeightOrder::blocks;        // order of the weights
   std::vector<WeightOrder> orders = {};           // possible orders of a constant matrix, preferred first; empty: only `order`
   bool padded = false;                            // the channels of x are zero-padded to a multiple of 8
   bool split = false;                             // rows of x are sums of two fp16 values, from split_rows.comp
   int64_t fragments = 0;                          // offset of a second copy of the weights, packed by pack_fragments(); 0: none
-  int64_t spread = 0;                             // the same for pack_spread()
+  int64_t spread = 0;                             // offset of a copy packed with the x taps folded into N; 0: none
   // Max-pooling windows fused into a convolution: y holds their maxima. Only conv_patch supports this.
   PoolWindow pool = {};
-  // Float dtypes of x and y; the weights have the node's. See float_arrays().
+  // Float dtypes of x and y; the weights have the node's float dtype. See float_arrays().
   DType x_dtype = DType::float32, y_dtype = DType::float32;
 };
 
@@ -67,7 +67,7 @@ inline bool pools(const Contraction& c) {
   return c.pool != PoolWindow{};
 }
 
-// A bias packed per channel (int32 for integers), starting at element `first`, or a matrix that is added.
+// A bias packed per channel (int32 for integers), starting at element `first`, or a matrix to add.
 struct ContractionBias {
   enum class Kind { none, channels, matrix } kind = Kind::none;
   Operand operand;

@@ -18,7 +18,7 @@ static bool fits_device(const NodeContext& node, const Tiling& tiling) {
          tiling.shared_bytes() <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
 }
 
-// Whether K can be split this often. Splits stay within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared memory
+// Whether K can be split this many times. Splits stay within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared memory
 // occupies a whole multiprocessor.
 static bool can_split(const NodeContext& node, const Tiling& wider, int64_t depth) {
   constexpr int64_t kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576;
@@ -45,8 +45,8 @@ static int64_t tiles_in(const Tiling& tiling, int64_t pixels, int64_t channels) 
   return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels);
 }
 
-// Tile without split-K. Register tiles have eight pixels, and eight channels if they fill the tile, if enough tiles for two per
-// multiprocessor of a large device remain.
+// Tile without split-K. Register tiles have eight pixels, and eight channels if they fill the tile, if this leaves at least two tiles per
+// multiprocessor of a large device.
 static Tiling whole_tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
   constexpr int64_t kFewTiles = 16, kManyTiles = 128, kTwiceTiles = 256;
   constexpr Tiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
@@ -87,7 +87,7 @@ constexpr int64_t kNarrowTile = 16;
 constexpr MatrixTiling kMatrixTilings[] = {
     {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
     {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
-// For GEMM (docs/tuning.md). kFew and kFewest have a K large enough for split-K over subgroups with few rows.
+// For GEMM (docs/tuning.md). kFew and kFewest have K tiles large enough for split-K over subgroups if there are few rows.
 constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
 // Used for up to kMostShared tiles, one wave of the GPU; subgroups split the K of a tile.
 constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
@@ -240,8 +240,8 @@ std::optional<QuadTiling> in_place_tiling(const NodeContext& node, int64_t rows,
   return is_whole && node.has_fragments() && fits_device(node, kInPlace) ? std::optional(kInPlace) : std::nullopt;
 }
 
-// Tile for a GEMM with very many outputs, if it is faster than shared memory. Operands that exceed the cache are read from memory, whose
-// latency one prefetched chunk does not hide.
+// Returns the tile for a GEMM with very many outputs, if it is faster than kernels with shared memory. Operands that exceed the cache are
+// read from memory, and one prefetched chunk does not hide that latency.
 static std::optional<QuadTiling> large_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has 50 MB of L2 cache
   if ((rows + columns) * depth * 2 > kCached) return {};
@@ -285,7 +285,7 @@ bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t
 }
 
 bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  // Splitting rows costs an extra dispatch, which only pays off for larger GEMMs.
+  // Splitting rows costs an extra dispatch, which is only worthwhile for larger GEMMs.
   constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kLeastSplit = 1 << 27;
   if (!fits_halves(node, rows, columns, depth) || depth < kLeastDepth || columns < kLeastColumns) return false;
   return node.halves->exact_left || rows * columns * depth >= kLeastSplit;
@@ -307,7 +307,7 @@ QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t colum
   const auto suits = [&](const QuadTiling& one, int64_t least) {
     return tiles_of(one) >= least && fits_device(node, one) && depth >= 32 * one.split;
   };
-  // Low-first order reads fp16 rows twice, which pays off for large K; split rows would be read three times.
+  // The low-first order reads fp16 rows twice, which is worthwhile for large K; split rows would be read three times.
   if (depth > kDeepest && node.halves->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;
   if (suits(kWhole, 2 * cores)) return kWhole;
   if (suits(kLarge, cores)) return kLarge;
@@ -316,7 +316,7 @@ QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t colum
 }
 
 std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared memory per invocation
+  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // minimum K; bytes of shared memory per invocation
   if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};
   const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), most = node.most_invocations();
   std::vector<Skinny> found;

@@ -30,7 +30,7 @@ WeightView transposed_weights(const TensorDesc& desc, int64_t groups) {
   return {groups, out, in, taps, in * out * taps, taps, out * taps, 1};
 }
 
-// Values of the last two spatial axes; a single axis is a width.
+// Values for the last two spatial axes; a single axis is the width.
 struct Axes {
   int64_t h, w;
 };
@@ -98,8 +98,8 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
 }
 
 // Whether a second copy of the weights in fragment order follows the packed weights, for conv_halo and product_quads: if such a kernel is
-// the fastest, the input shape is unknown, or variants are being measured or such a variant was measured fastest. Used by packing and
-// lowering, which must agree.
+// the fastest, if the input shape is unknown, if variants are being measured, or if such a variant was measured to be the fastest. Used by
+// packing and lowering, which must agree.
 static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !can_hold_fragments(node, conv_weights(w, groups_of(node)))) return false;
   const auto reads_them = [](const auto& one) { return one.second.starts_with("conv_halo") || one.second.starts_with("conv_quads"); };
@@ -169,7 +169,7 @@ static void add_patches(LowerContext& node) {
   add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
 
-// A 1D or 2D convolution as a contraction.
+// Describes a 1D or 2D convolution as a contraction.
 static Contraction conv_contraction(const LowerContext& node, const WindowGeometry& window, const Planes& x, const Planes& y,
                                     const TensorDesc& w) {
   Contraction c{x, y, conv_weights(w, groups_of(node)), 0, 0};
@@ -202,14 +202,14 @@ Attributes pooling_of(const Attributes& attributes) {
   return made;
 }
 
-// A convolution followed by max pooling, in a fused kernel or with a separate pooling.
+// Lowers a convolution followed by max pooling, with a fused kernel or a separate pooling.
 void lower_pooled_conv(LowerContext& node) {
   const TensorDesc &x = node.input(0), &w = node.input(1), &y = node.output(0);
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, x.shape, w.shape);
   const auto sizes = node.attributes->integers("pool_shape");
   Contraction c = conv_contraction(node, window, planes_of(node, x), planes_of(node, y), w);
   c.pool = {sizes[0], sizes[1]};
-  c.out_h *= c.pool.rows, c.out_w *= c.pool.columns;  // only the pooled area
+  c.out_h *= c.pool.rows, c.out_w *= c.pool.columns;  // computes only the pooled area
   const Operand weights = node.packed(1);
   const ContractionBias bias = bias_of(node);
   if (add_pooled_contraction(node, c, node.in(0), weights, bias, node.out(0))) return;
@@ -222,7 +222,7 @@ void lower_pooled_conv(LowerContext& node) {
                         node.attributes->text("pool_epilogue", "x"));
 }
 
-// Planes of a tensor with channels blocked by 8, [N, C/8, 8, ..], or plain, [N, C, ..].
+// Returns the planes of a tensor with channels blocked by 8, [N, C/8, 8, ..], or plain, [N, C, ..].
 static Planes grouped_planes(const LowerContext& node, const TensorDesc& desc) {
   if (desc.rank() == 4) return planes_of(node, desc);
   const auto &shape = desc.shape, &strides = desc.strides;
@@ -240,7 +240,7 @@ void lower_grouped_conv(LowerContext& node) {
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }
 
-// Inputs of a row's integer convolution other than x, which is input 0; 0 if absent.
+// Inputs of an integer convolution other than x, which is input 0; 0 if absent.
 struct ConvInputs {
   size_t w, x_zero, w_zero, bias;
 };

@@ -24,7 +24,7 @@ bool has_vector_rows(const LowerContext& node, const Planes& y) {
 }  // namespace
 
 bool is_depthwise(const Attributes& attributes, const TensorDesc& w) {
-  constexpr int64_t kMostTaps = 49, kMostSpan = 24;  // unrolled taps; elements of an input row in registers
+  constexpr int64_t kMostTaps = 49, kMostSpan = 24;  // maximum number of unrolled taps; maximum number of input row elements in registers
   if (w.rank() < 3 || w.rank() > 4 || w.shape[1] != 1 || !w.is_packed() || w.shape[0] < 2) return false;
   if (attributes.integer("group", 1) != w.shape[0]) return false;
   const int64_t height = w.rank() == 4 ? w.shape[2] : 1, width = w.shape.back();

@@ -14,7 +14,7 @@ void lower_determinant(LowerContext& node) {
   if (matrices == 0) return;
   node.check_arithmetic(x.dtype);
   const int64_t members = size <= kMostAlone ? 1 : 64;
-  // Loop iterations of one invocation in the last workgroup: per pivot, the column and the rows below it, and each of their columns.
+  // Loop iterations of one invocation in the last workgroup: for each pivot, the column and the rows below it, and each of their columns.
   node.check_loops(ceil_div(size * size, members) + size * (members + 2 * ceil_div(size, members) * (size + 2)));
   const std::string type = x.dtype == DType::float64 ? "double" : "float";
   Macros macros = {{"TYPE", type}, {"ALONE", members == 1 ? "1" : "0"}};

@@ -51,7 +51,7 @@ ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c
 
 // Plan for convolutions with weights in fragment order.
 ContractionPlan quad_convolution_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
-  constexpr int64_t kStep = 32;  // of K
+  constexpr int64_t kStep = 32;  // K elements per chunk
   const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
   for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
@@ -62,7 +62,7 @@ ContractionPlan quad_convolution_plan(const LowerContext& node, const Contractio
 }
 
 ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
-  // Error of numbers split into two fp16 values, and of the omitted product of the remainders: see include/halves.glsl.
+  // Roundings caused by splitting numbers into two fp16 values and by omitting the product of the remainders: see include/halves.glsl.
   constexpr int64_t kRoundingsOfHalves = 16, kRoundingsOfLow = 4;
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
   plan.shader = "product_halves.comp";

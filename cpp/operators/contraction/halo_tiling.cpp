@@ -9,8 +9,8 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kPlane = 32;           // input channels per plane
-constexpr int64_t kSpreadColumns = 32;   // maximum x taps times output channels
-constexpr int64_t kNarrowChannels = 16;  // output channels of a matrix
+constexpr int64_t kSpreadColumns = 32;   // maximum number of x taps times output channels
+constexpr int64_t kNarrowChannels = 16;  // output channels of one matrix
 
 // Whether kernels with weights in fragment order support the convolution: one group, several taps, and aligned fp16 vec8s of channels.
 bool takes_fragments(const LowerContext& node, const Contraction& c) {
@@ -49,7 +49,7 @@ int64_t HaloTiling::shared_bytes(const Contraction& c) const {
 }
 
 int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
-  constexpr int64_t kLine = 32;  // to load a row of a matrix
+  constexpr int64_t kLine = 32;  // loop iterations to load or store one matrix
   const int64_t matrices = sub_pixels / 16 + sub_channels / 16, products = sub_pixels / 16 * (sub_channels / 16);
   const int64_t fetching = ceil_div(c.weights.channels_in, kPlane) * (4 + 3 * ceil_div(area(c) * 4, invocations()));
   const int64_t results = spread ? ceil_div(rows * columns, invocations()) * (c.weights.channels_out + 4) * (c.taps_w + 2) : 0;
@@ -62,7 +62,8 @@ std::optional<HaloTiling> quick_halo(const MadeImages& made) {
   const HaloTiling& tiling = made.channels <= kNarrowChannels ? kNarrowTile : made.channels <= 32 ? kMiddle : kWide;
   const int64_t tiles = made.count * ceil_div(made.rows, tiling.rows) * ceil_div(made.columns, tiling.columns);
   if (made.channels_in < kLeastDepth || tiles * ceil_div(made.channels, tiling.channels) < kBusyTiles) return {};
-  const bool is_filled = made.count * made.rows * made.columns * 2 >= tiles * tiling.rows * tiling.columns;  // at least half
+  const bool is_filled =
+      made.count * made.rows * made.columns * 2 >= tiles * tiling.rows * tiling.columns;  // tiles are at least half filled
   return is_filled ? std::optional(tiling) : std::nullopt;
 }
 
@@ -73,7 +74,7 @@ std::optional<QuadTiling> quick_quads(const NodeContext& node, const MadeImages&
 }
 
 bool can_hold_fragments(const NodeContext& node, const WeightView& weights) {
-  constexpr int64_t kMostBytes = 1 << 23;  // of the second copy of the weights
+  constexpr int64_t kMostBytes = 1 << 23;  // maximum size of the second copy of the weights
   return node.has_fragments() && weights.groups == 1 && weights.taps > 1 && weights.channels_in % 8 == 0 && weights.channels_in > 0 &&
          weights.channels_out > 0 && fragment_elements(weights) * 2 <= std::min(kMostBytes, largest_range(*node.context));
 }
@@ -88,7 +89,7 @@ int64_t first_fragment(const NodeContext& node, const WeightView& weights) {
 
 namespace {
 
-// Tiles with the x taps folded into N; none if there are too many taps, or strides.
+// Returns tiles with the x taps folded into N; empty if there are too many taps, or strides.
 std::vector<HaloTiling> spread_shapes(const Contraction& c) {
   std::vector<HaloTiling> found;
   if (c.spread == 0 || c.in_step_h != 1 || c.in_step_w != 1) return found;
@@ -100,8 +101,9 @@ std::vector<HaloTiling> spread_shapes(const Contraction& c) {
   return found;
 }
 
-// Tiles for small images, with split-K over subgroups and as many planes as fit. The unit of K is a kernel row of one plane, so there must
-// be at least as many as subgroups. Emulation involves all invocations, so that all subgroups need equally many.
+// Returns tiles for small images, with split-K over subgroups and as many planes as fit. The unit of K is a kernel row of one plane, so
+// there must be at least as many units as subgroups. With emulation, all invocations multiply together, so all subgroups need equally many
+// units.
 std::vector<HaloTiling> split_shapes(const LowerContext& node, const Contraction& c) {
   constexpr HaloTiling kShapes[] = {{8, 8, 16, 64, 16}, {8, 8, 32, 64, 32}, {8, 8, 32, 32, 32}};
   const int64_t all = ceil_div(c.weights.channels_in, kPlane);

@@ -23,12 +23,12 @@ struct HaloTiling {
   int64_t invocations() const { return subgroups() * 32; }
   int64_t made_columns(const Contraction& c) const { return spread ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
   int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, made_columns(c)); }
-  int64_t area(const Contraction& c) const;          // pixels read by all taps
-  int64_t shared_bytes(const Contraction& c) const;  // for these, or for the reduction of partial sums
-  // K, and the number of additions in the final reduction.
+  int64_t area(const Contraction& c) const;          // number of pixels that all taps of a tile read
+  int64_t shared_bytes(const Contraction& c) const;  // bytes for the patch, or for the reduction of partial sums
+  // depth(): K. meeting(): number of partial sums that the final reduction adds.
   int64_t depth(const Contraction& c) const { return c.taps_h * (spread ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
   int64_t meeting(const Contraction& c) const { return spread ? c.taps_w : split; }
-  // Maximum loop iterations of an invocation with emulated fragments.
+  // Maximum number of loop iterations per invocation with emulated fragments.
   int64_t emulated_iterations(const Contraction& c) const;
 };
 
@@ -37,10 +37,10 @@ struct MadeImages {
   int64_t count, rows, columns, channels_in, channels;
 };
 
-// Tile for convolutions that conv_halo computes fastest; none for others.
+// Returns the tile for a convolution that conv_halo computes fastest; nullopt for others.
 std::optional<HaloTiling> quick_halo(const MadeImages& made);
 
-// Tile of product_quads for a convolution with this many taps; none if another kernel is faster.
+// Returns the tile of product_quads for a convolution with this many taps; nullopt if another kernel is faster.
 std::optional<QuadTiling> quick_quads(const NodeContext& node, const MadeImages& made, int64_t taps);
 
 // Whether the device has fragments and the weights are small enough for a second copy in fragment order.
@@ -51,13 +51,13 @@ constexpr int64_t kFragmentsBoundary = static_cast<int64_t>(kBindingBoundary) / 
 // Offset of the fragments in the packed weights.
 int64_t first_fragment(const NodeContext& node, const WeightView& weights);
 
-// Tiles that the device supports; empty unless the contraction is a convolution with several taps on cooperative matrices.
+// Returns the tiles that the device supports; empty unless the contraction is a convolution with several taps on cooperative matrices.
 std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c);
 
-// The tile to use; none if another kernel is faster.
+// Returns the tile to use; nullopt if another kernel is faster.
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c);
 
-// Tiles of product_quads for this convolution, and the one to use if it is the fastest kernel.
+// Return the tiles of product_quads for this convolution, and the one to use if it is the fastest kernel.
 std::vector<QuadTiling> quad_convolutions(const LowerContext& node, const Contraction& c, int64_t pixels);
 std::optional<QuadTiling> quad_convolution_of(const LowerContext& node, const Contraction& c);
 

@@ -1,4 +1,4 @@
-// Fused rows: convolution with max pooling, GEMM with Softmax.
+// Fused operators: convolution with max pooling, GEMM with Softmax.
 #include "operators/contraction/contraction_rows.h"
 #include "operators/contraction/depthwise.h"
 #include "operators/contraction/lowerings.h"
@@ -42,7 +42,7 @@ Shape conv_shape(ShapeContext& node, size_t weights) {
 
 // Fused pooling supports convolutions with few channels and several taps, and small windows that fit entirely into a tile.
 bool conv_takes_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool) {
-  constexpr int64_t kMostChannels = 512, kMostSize = 8;  // input channels times output channels; side of a window
+  constexpr int64_t kMostChannels = 512, kMostSize = 8;  // maximum of input channels times output channels; maximum side of a window
   if (weights.rank() != 4 || weights.shape[2] * weights.shape[3] < 2) return false;
   // Depthwise convolutions have their own kernel with unpacked weights.
   if (is_depthwise(attributes, weights)) return false;
@@ -81,7 +81,7 @@ void shape_of_pooled_conv(ShapeContext& node) {
               image_shape(made[0], made[1], pool_geometry(pooling_of(node.attributes()), node.node(), made).output));
 }
 
-// Along the batch and both spatial axes: the input area of a pooled element is a window too.
+// Can be split along the batch and both spatial axes: the input area of a pooled element is a window too.
 void cut_pooled_convolutions(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_images(node, axes);
   WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape);
@@ -93,7 +93,7 @@ void cut_pooled_convolutions(const LowerContext& node, std::vector<CutAxis>& axe
   cut_windows(node, window, axes);
 }
 
-// One value per column; leading axes must have size 1.
+// Checks that an input has one value per column; leading axes must have size 1.
 void check_vector_last(const ShapeContext& node, size_t input, int64_t columns) {
   if (!node.has(input)) return;
   const Shape& shape = node.input(input).shape;

@@ -1,4 +1,4 @@
-// Lowerings, packing functions and host evaluations of the GEMM and convolution rows.
+// Lowerings, packing functions and host evaluations of the GEMM and convolution operators.
 #pragma once
 
 #include "operators/row/lowering.h"
@@ -18,7 +18,7 @@ void lower_qlinear_matmul(LowerContext& node);
 void lower_qlinear_conv(LowerContext& node);
 void lower_einsum(LowerContext& node);
 void lower_determinant(LowerContext& node);
-// Attributes of the max pooling fused in pumice::PooledConv.
+// Attributes of the max pooling that is fused in pumice::PooledConv.
 Attributes pooling_of(const Attributes& attributes);
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& packed);

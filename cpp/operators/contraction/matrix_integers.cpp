@@ -14,7 +14,7 @@ int64_t padded(int64_t depth) {
   return round_up(depth, kPiece);
 }
 
-// Flipping the highest bit converts unsigned to signed. Padding is zero after the conversion.
+// Whether unsigned bytes are converted to signed by flipping the highest bit. Padding is zero after the conversion.
 bool flips(DType dtype) {
   return dtype == DType::uint8;
 }
@@ -24,7 +24,7 @@ std::string unit_of_x(bool is_input) {
   return std::to_string(is_input ? kPiece : kPiece / 4) + "u";
 }
 
-// Kernel that copies a matrix with strides `x_row` and `x_depth` into rows padded to 16 bytes.
+// Returns the kernel that copies a matrix with strides `x_row` and `x_depth` into rows padded to 16 bytes.
 std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType dtype, int64_t x_depth) {
   if (x_depth == 1) return row_pieces_kernel(node, dtype, flips(dtype) ? "0x80808080u" : "0u");
   return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}});
@@ -81,13 +81,13 @@ IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) 
   return kLeast;
 }
 
-// Bytes of the packed columns, padded so that the sums start at a boundary. No device requires a larger alignment.
+// Returns the bytes of the packed columns, padded so that the sums start at a boundary. No device requires a larger alignment.
 int64_t columns_bytes(const TensorDesc& b) {
   constexpr int64_t kLargestBoundary = 256;
   return round_up(b.shape[1] * padded(b.shape[0]), kLargestBoundary);
 }
 
-// Row sums are multiplied by the other side's zero point or sign flip.
+// Whether row sums are needed: they are multiplied by the other side's zero point or sign flip.
 bool needs_row_sums(const IntegerTerms& terms) {
   return terms.w_zero || flips(terms.w);
 }

@@ -28,7 +28,7 @@ struct IntegerColumns {
   Operand packed;
 };
 
-// Adds one product of a range of rows with the packed columns; y is int32 [all rows, N].
+// Adds a product of a range of rows with the packed columns; y is int32 [all rows, N].
 void add_integer_product(LowerContext& node, const IntegerRows& left, const RowRange& range, const IntegerColumns& right,
                          const IntegerTerms& terms, const Operand& y);
 

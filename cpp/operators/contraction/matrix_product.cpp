@@ -15,7 +15,7 @@
 
 namespace pumice {
 
-// B [.., K, N] (or [.., N, K] if `transposed`) as weights of a 1x1 convolution, with the batch as groups.
+// Views B [.., K, N] (or [.., N, K] if `transposed`) as weights of a 1x1 convolution, with the batch as groups.
 static WeightView matrix_weights(const TensorDesc& b, bool transposed) {
   const size_t rank = b.shape.size();
   const int64_t k = b.shape[rank - (transposed ? 1 : 2)], n = b.shape[rank - (transposed ? 2 : 1)];
@@ -35,14 +35,14 @@ static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const Wei
          weights.channels_out % 8 == 0 && block_channels(node, weights, node.float_dtype) >= weights.channels_out;
 }
 
-// M, if it is known at compile time; none if input 0 is transposed.
+// Returns M, if it is known at compile time; nullopt if input 0 is transposed.
 static std::optional<int64_t> known_rows(const NodeContext& node) {
   if (node.shapes.empty() || !node.shapes[0] || node.shapes[0]->size() < 2 || node.attributes->integer("transA", 0) != 0) return {};
   return element_count({node.shapes[0]->begin(), node.shapes[0]->end() - 1});
 }
 
-// Possible orders of a constant B, preferred first: fragments if product_quads is fastest for this size, columns for other GEMMs with few
-// rows, and two fp16 values per element if an fp32 GEMM can use them.
+// Returns the possible orders of a constant B, preferred first: fragments if product_quads is fastest for this size, columns for other
+// GEMMs with few rows, and two fp16 values per element if an fp32 GEMM can use them.
 static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
   const std::optional<int64_t> rows = known_rows(node);
   if (!rows || b.rank() != 2 || !b.is_packed()) return {WeightOrder::blocks};
@@ -56,7 +56,7 @@ static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorD
   constexpr int64_t kLeastOnEach = 16;
   const bool has_few_columns = has_columns && weights.channels_out < kLeastOnEach * node.multiprocessors();
   const bool has_fragments = quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in).has_value();
-  // Emulated fragments are for tests, which select a tile explicitly.
+  // Emulated fragments are for tests, and tests select a tile explicitly.
   const bool prefers_fragments = has_fragments && node.has_quads() && !has_few_columns;
   std::vector<WeightOrder> orders;
   if (prefers_fragments) orders.push_back(WeightOrder::fragments);
@@ -66,7 +66,7 @@ static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorD
   return orders;
 }
 
-// Selected order of a constant B. Used by packing and lowering, which must agree.
+// Returns the selected order of a constant B. Used by packing and lowering, which must agree.
 static WeightOrder order_of(const NodeContext& node, const std::vector<WeightOrder>& orders, const WeightView& weights) {
   if (!node.measured || orders.size() < 2) return orders[0];
   const auto found = node.measured->taken.find(product_kind(node, *known_rows(node), weights.channels_in, weights.channels_out));
@@ -75,8 +75,8 @@ static WeightOrder order_of(const NodeContext& node, const std::vector<WeightOrd
   return std::ranges::find(orders, wanted) == orders.end() ? orders[0] : wanted;
 }
 
-// Possible orders of input 1; empty if it is not constant. With measured variants this includes unpacked weights, because the measured
-// order may be B's own.
+// Returns the possible orders of input 1; empty if it is not constant. With measured variants this includes unpacked weights, because the
+// measured order may be B's own.
 static std::vector<WeightOrder> packed_orders(const LowerContext& node, const WeightView& weights) {
   const std::vector<bool>& constant = node.measured ? node.constant : node.constant_packed;
   const bool is_constant = constant.size() > 1 && constant[1];
@@ -110,7 +110,8 @@ static bool pack_matrix(const PackContext& node, const WeightView& weights, doub
   return true;
 }
 
-// Input 1 as GEMM weights; sets their order in `c`. A matrix with the packed layout that does not start at a boundary is copied to one.
+// Returns input 1 as GEMM weights; sets their order in `c`. A matrix with the packed layout that does not start at a boundary is copied to
+// one.
 static Operand matrix_operand(LowerContext& node, Contraction& c, int64_t rows, double scale) {
   const WeightView& weights = c.weights;
   if (reads_unpacked(node, node.input(1), rows, scale)) {
@@ -151,7 +152,8 @@ static TensorDesc transposed(const TensorDesc& matrix, bool is_transposed) {
   return TensorDesc(matrix.dtype, {matrix.shape[1], matrix.shape[0]}, Strides{matrix.strides[1], matrix.strides[0]});
 }
 
-// Cooperative matrices need aligned rows padded to multiples of 8. Other rows are copied first if the GEMM is large enough to amortise it.
+// Cooperative matrices need aligned rows padded to multiples of 8. Other rows are copied first if the GEMM is large enough to amortise the
+// copy.
 Operand matrix_rows(LowerContext& node, Contraction& c) {
   constexpr int64_t kEight = 8, kLeast = 64;
   const int64_t rows = c.x.w, depth = c.weights.channels_in;
@@ -167,7 +169,7 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
   return target;
 }
 
-// The fp32 rows of input 0 as sums of two fp16 values.
+// Returns the fp32 rows of input 0 as sums of two fp16 values.
 static Operand split_rows(LowerContext& node, Contraction& c) {
   const int64_t rows = c.x.w, depth = c.weights.channels_in, made = split_elements(depth);
   const bool has_fours = node.input_phase(0) == 0 && c.x.sc == 1 && c.x.sw % 4 == 0;
@@ -181,7 +183,7 @@ static Operand split_rows(LowerContext& node, Contraction& c) {
   return target;
 }
 
-// The rows of input 0 in the layout required by the weights' order. With split weights, the node computes in fp16 from here on.
+// Returns the rows of input 0 in the layout required by the weights' order. With split weights, the node computes in fp16 from here on.
 static Operand ordered_rows(LowerContext& node, Contraction& c) {
   if (c.order != WeightOrder::halves) return matrix_rows(node, c);
   node.float_dtype = DType::float16;
@@ -215,7 +217,7 @@ void lower_gemm(LowerContext& node) {
   add_contraction(node, c, left, weights, bias, node.out(0));
 }
 
-// A MatMul operand as matrices: a vector is a row on the left, a column on the right.
+// Views a MatMul operand as matrices: a vector is a row on the left, a column on the right.
 static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
   if (desc.rank() != 1) return desc;
   const int64_t size = desc.shape[0], stride = desc.strides[0];
@@ -232,7 +234,7 @@ bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
   return pack_matrix(node, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
 }
 
-// Batch axes of both operands and the result as one index space, in units of matrices.
+// Returns the batch axes of both operands and the result as one index space, in units of matrices.
 static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
   const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
   const Shape a_batch = batch_of(a), b_batch = batch_of(b), batch = broadcast_shape(a_batch, b_batch);
@@ -264,7 +266,7 @@ void lower_matmul(LowerContext& node) {
   if (node.has_input(2) && (is_strided || b.rank() != 2))
     throw UnsupportedError("node '" + std::string(node.node) + "': a bias of a product of strided tensors or of several matrices");
   if (!is_working_float(y.dtype) || (is_strided && !b_packed)) {
-    TensorDesc matrices = y;  // with the axes that are dropped for vectors
+    TensorDesc matrices = y;  // includes the axes that are dropped for vectors
     const auto insert = [&](size_t back) {
       matrices.shape.insert(matrices.shape.end() - static_cast<std::ptrdiff_t>(back), 1);
       matrices.strides.insert(matrices.strides.end() - static_cast<std::ptrdiff_t>(back), 0);
@@ -276,7 +278,7 @@ void lower_matmul(LowerContext& node) {
   if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
   const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
   const int64_t k = all.channels_in, n = all.channels_out;
-  if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
+  if (all.groups == 1) {  // all matrices share one B: the batch of A becomes more rows
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
     Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
     c.orders = packed_orders(node, all);
@@ -299,7 +301,7 @@ void lower_matmul(LowerContext& node) {
   }
 }
 
-// Inputs of a row's integer GEMM other than a, which is input 0.
+// Inputs of an integer GEMM other than a, which is input 0.
 struct ProductInputs {
   size_t b, a_zero, b_zero;
 };

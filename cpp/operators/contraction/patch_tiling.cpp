@@ -9,18 +9,19 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kFewestInvocations = 32;  // per workgroup
+constexpr int64_t kFewestInvocations = 32;  // minimum per workgroup
 
 // Whether the kernel supports the convolution: few channels, several taps, and a row that fits into registers.
 bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kMostChannels = 512, kMostSpan = 32;  // input channels times output channels; elements of a row in registers
+  constexpr int64_t kMostChannels = 512,
+                    kMostSpan = 32;  // maximum of input channels times output channels; maximum number of row elements in registers
   const bool has_terms = !c.matrix && !c.integers && c.order == WeightOrder::blocks && c.weights.channels_in > 0;
   if (!has_terms || node.prefers_lanes() || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
   if (c.weights.channels_in * c.weights.channels_out > kMostChannels) return false;
   return has_near_taps(c) && span_of_taps(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
 }
 
-// The tiling with the most channels that fit into shared memory; none if a single one per split does not fit.
+// The tiling with the most channels that fit into shared memory; nullopt if not even one per split fits, or the kernel does not apply.
 std::optional<PatchTiling> fitted(const NodeContext& node, const Contraction& c, PatchTiling tiling) {
   constexpr int64_t kSharedBytes = 24576, kMostLoads = 16, kMostInvocations = 512;
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
@@ -43,7 +44,7 @@ PatchTiling with_windows(PatchTiling tiling, const PoolWindow& pool) {
   return tiling;
 }
 
-// Channels per tile: all, limited to `most`.
+// Returns the channels per tile: all, limited to `most`.
 int64_t tile_channels(const Contraction& c, int64_t most) {
   return std::min(round_up(c.weights.channels_out, 4), most);
 }
@@ -67,7 +68,8 @@ int64_t PatchTiling::shared_bytes(const Contraction& c) const {
 std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contraction& c) {
   constexpr PatchTiling kShapes[] = {{4, 16, 0, 4}, {8, 16, 0, 4}, {8, 32, 0, 4}, {8, 32, 0, 8}, {16, 32, 0, 8}};
   std::vector<PatchTiling> found;
-  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16), tile_channels(c, 32)};  // 9 channels: also one tile of 12
+  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16),
+                                   tile_channels(c, 32)};  // for 9 channels, also tries one tile of 12
   for (PatchTiling one : kShapes)
     for (const int64_t of_tile : channels)
       for (one.channels = of_tile, one.split = 1; one.split <= 8; one.split *= 2)
@@ -77,7 +79,7 @@ std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contractio
 
 namespace {
 
-// Tile shape for convolutions where this kernel is fastest.
+// Returns the tile shape for a convolution where this kernel is fastest.
 std::optional<PatchTiling> quick_shape(const NodeContext& node, const Contraction& c) {
   constexpr int64_t kManyTaps = 25, kSomeTaps = 9, kFewIn = 8, kFewOut = 8, kNarrowOut = 12, kWideOut = 64, kManyPixels = 1 << 14;
   const int64_t taps = c.taps_h * c.taps_w, pixels = c.x.n * c.out_h * c.out_w, out = c.weights.channels_out;
@@ -94,7 +96,7 @@ std::optional<PatchTiling> quick_shape(const NodeContext& node, const Contractio
   return tiling;
 }
 
-// Tile for a convolution with fused pooling: whole windows, and at least one subgroup of invocations.
+// Returns the tile for a convolution with fused pooling: whole windows, and at least one subgroup of invocations.
 PatchTiling pooled_shape(const NodeContext& node, const Contraction& c) {
   const PatchTiling usual{4, 16, tile_channels(c, 8), 4};
   PatchTiling tiling = with_windows(quick_shape(node, c).value_or(usual), c.pool);

@@ -1,4 +1,4 @@
-// Plan of a contraction, and terms shared by the plans of all kernels.
+// The plan of a contraction, and constants shared by the plans of all kernels.
 #pragma once
 
 #include <initializer_list>
@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-// Kernel of a contraction with its macros and constants, workgroup tile, and maximum loop iterations of an invocation.
+// The kernel of a contraction with its macros and constants, workgroup tile, and maximum number of loop iterations per invocation.
 struct ContractionPlan {
   std::string_view shader;
   Macros macros;
@@ -23,8 +23,8 @@ struct ContractionPlan {
   std::string variant;       // name of this kernel variant
   std::string spilled = {};  // the variant that this one replaces because its kernel spills
   std::shared_ptr<const StepChoice> choice = nullptr;
-  int64_t tiles = 0;                             // workgroups for all pixels, if tiles are not runs of tile_pixels
-  int64_t weights_first = 0, weights_count = 0;  // range of the weights that the kernel reads, if not all
+  int64_t tiles = 0;                             // number of workgroups for all pixels, if tiles are not runs of tile_pixels
+  int64_t weights_first = 0, weights_count = 0;  // range of the weights that the kernel reads, if it does not read all
 };
 
 inline SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
@@ -56,7 +56,7 @@ inline std::string sides(int64_t pixels, int64_t channels) {
 }
 
 constexpr int64_t kBiases = 2;  // additions after a sum
-// An addition in a cooperative matrix counts as two: it may truncate, with an error of up to two roundings.
+// An addition in a cooperative matrix counts as two, because it may truncate, with an error of up to two roundings.
 constexpr int64_t kCutting = 2;
 
 }  // namespace pumice

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kSoftmaxGroup = 256;  // invocations
+constexpr int64_t kSoftmaxGroup = 256;  // invocations per workgroup
 enum ProductInput : size_t { kLeft, kRight, kAdded };
 enum ProductOutput : size_t { kProbabilities, kProduct };
 
@@ -29,7 +29,7 @@ WeightView few_columns(const NodeContext& node, const TensorDesc& b) {
 // Whether to use the fused kernel: barriers are cheap, and re-reading the matrix in the workgroup of each row costs less than the saved
 // dispatch.
 bool is_at_once(const LowerContext& node) {
-  constexpr int64_t kMostRead = 1 << 22;  // matrix elements read by all workgroups together
+  constexpr int64_t kMostRead = 1 << 22;  // maximum number of matrix elements that all workgroups together read
   const int64_t read = node.input(kLeft).shape[0] * node.input(kRight).elements();
   return !node.prefers_lanes() && node.most_invocations() >= kSoftmaxGroup && read <= kMostRead;
 }

@@ -17,20 +17,20 @@ struct TapsTiling {
 
   int64_t invocations() const { return kLanes * kShares * (channels / sub_channels); }
   int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
-  // Persistent workgroups on the first grid axis; their tile counts differ by at most one.
+  // Number of persistent workgroups on the first grid axis; their tile counts differ by at most one.
   int64_t workgroups(const NodeContext& node, const Contraction& c) const;
   int64_t pitch(const Contraction& c) const;     // row pitch of the patch, in elements
-  int64_t elements(const Contraction& c) const;  // of the patch
+  int64_t elements(const Contraction& c) const;  // elements of the patch
   int64_t loads(const Contraction& c) const;     // global loads of one invocation per tile
 };
 
 // K of such a convolution, rounded up to whole matrix steps.
 int64_t taps_depth(const Contraction& c);
 
-// Tiles that the device supports; empty unless the contraction is an fp16 convolution with few channels and several taps.
+// Returns the tiles that the device supports; empty unless the contraction is an fp16 convolution with few channels and several taps.
 std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction& c);
 
-// Tile for convolutions where this kernel is fastest.
+// Returns the tile for a convolution where this kernel is fastest.
 std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contraction& c);
 
 // Whether an invocation stores its sums as fp16 vec8s.

@@ -1,4 +1,4 @@
-// Windows over up to three spatial axes, for the untiled kernels.
+// Windows over up to three spatial axes, for the kernels without tiling.
 #pragma once
 
 #include "operators/contraction/contraction.h"
@@ -12,7 +12,7 @@ SpecValues volume_constants(const WindowGeometry& window);
 std::vector<int64_t> volume_axes(const std::vector<int64_t>& values, int64_t missing);
 // Strides of batch, channels and three spatial axes.
 std::vector<int64_t> volume_strides(const TensorDesc& desc);
-// Throws UnsupportedError for more than three spatial axes.
+// Throws UnsupportedError if there are more than three spatial axes.
 void check_volume(const LowerContext& node);
 
 // A 3D convolution, plain or transposed, with weights in ONNX layout.

@@ -38,7 +38,7 @@ ExprPtr simplify_logic(const ExprNode& node) {
   return nullptr;
 }
 
-// The remaining operand of a min, max or sum whose other operand is absent.
+// Returns the remaining operand of a min, max or sum whose other operand is absent.
 ExprPtr without_absent(const ExprNode& node) {
   if (node.text != "min" && node.text != "max" && node.text != "+") return nullptr;
   if (node.children[0]->kind == ExprKind::absent) return node.children[1];
@@ -72,7 +72,7 @@ void collect_names(const ExprNode& node, std::unordered_set<const ExprNode*>& se
 
 using Rebuilt = std::unordered_map<const ExprNode*, ExprPtr>;
 
-// The tree with names replaced; each shared node is rebuilt once.
+// Returns the tree with names replaced; each shared node is rebuilt once.
 ExprPtr rebuild(const ExprPtr& node, const std::map<std::string, ExprPtr>& replacements, Rebuilt& rebuilt) {
   if (const auto found = rebuilt.find(node.get()); found != rebuilt.end()) return found->second;
   ExprPtr result = node;

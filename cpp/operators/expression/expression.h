@@ -1,4 +1,4 @@
-// Typed scalar expression trees, parsed from an operator row. The same tree is used for GLSL, host evaluation and fusion.
+// Typed scalar expression trees, parsed from the operator table. The same tree is used for GLSL, host evaluation and fusion.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct ExprNode;
 
 // An immutable expression over named parameters. Grammar: C's ?: || && | ^ & == != < <= > >= << >> + - * / % unary - ! ~, calls (abs, sqrt,
 // exp, log, tanh, erf, floor, ceil, round_even, sign, min, max, pow, floor_divide, isnan, isinf, ...; casts i32() .. f64(), bool()),
-// literals, true, false, inf, nan, names, and 'text' compared with == and !=. An integer literal takes the type of the other operand, and
-// so does any literal if a parameter is a double; all other types must match. min, max and forms like x < 0 ? 0 : x propagate NaN like
-// NumPy: they are emitted as comparisons with selects. Conditions on literals are folded at construction.
+// literals, true, false, inf, nan, names, and 'text' compared with == and !=. An integer literal is converted to the type of the other
+// operand, and so is any literal if a parameter is a double; all other types must match. min, max and forms like x < 0 ? 0 : x propagate
+// NaN like NumPy: they are emitted as comparisons with selects. Conditions on literals are folded at construction.
 class Expression {
  public:
   // Throws Error with the position of a syntax error.
@@ -32,23 +32,23 @@ class Expression {
   static Expression literal(double value);
   static Expression name(std::string_view name);
   static Expression text(std::string_view text);
-  // An omitted operand: min, max and + return their other operand; elsewhere glsl() and evaluate() throw Error.
+  // An omitted operand: min, max and + return their other operand; in any other position, glsl() and evaluate() throw Error.
   static Expression absent();
 
   const std::vector<std::string>& names() const { return names_; }  // free names, in order of first use
-  // Replaces names by expressions: attributes by literals, a producer by its tree (fusion). Shared subtrees stay shared.
+  // Replaces names with expressions: attributes with literals, a producer with its tree (fusion). Shared subtrees stay shared.
   Expression substitute(const std::map<std::string, Expression>& replacements) const;
 
   // Returns GLSL for the given parameter types; `type` receives the result type. Throws Error on a type mismatch. Calls functions of
   // include/math.glsl. Shared subtrees are repeated.
   std::string glsl(const std::map<std::string, ExprType>& types, ExprType* type = nullptr) const;
 
-  // Estimated compile cost of the GLSL: roughly the number of instructions after inlining. Shared subtrees count every time. `has_doubles`:
-  // use fp64 functions.
+  // Estimated compile cost of the GLSL: roughly the number of instructions after inlining. A shared subtree counts each time it occurs.
+  // `has_doubles`: use fp64 functions.
   uint64_t weight(bool has_doubles = false) const;
 
-  // Evaluates one element on the host. Integers are exact; bool is 0 or 1. Throws Error for an unbound name, integer division by zero, and
-  // real functions in the integer overload.
+  // Evaluates one element on the host. Integers are exact; bool is 0 or 1. Throws Error for an unbound name and for integer division by
+  // zero; the integer overload also for real functions.
   double evaluate(const std::map<std::string, double>& values, bool single = false) const;
   int64_t evaluate(const std::map<std::string, int64_t>& values) const;
 

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxText = 65536;  // characters of one GLSL expression
+constexpr size_t kMaxText = 65536;  // maximum number of characters of a GLSL expression
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> choices) {
   for (const std::string_view choice : choices)
@@ -81,7 +81,7 @@ ExprType cast_type(std::string_view name) {
   return static_cast<ExprType>(i);
 }
 
-// Type of a node; none for a literal, which takes the type of the other operand.
+// Type of a node; nullopt for a literal, which adopts the type of the other operand.
 using Inferred = std::optional<ExprType>;
 
 // Type inference with a cache per node.
@@ -100,7 +100,7 @@ class Types {
 
   ExprType or_float(const ExprNode& node) { return of(node).value_or(ExprType::f32); }
 
-  // Common type of both operands.
+  // Returns the common type of both operands.
   Inferred common(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
     const Inferred left = of(a), right = of(b);
     if (left && right && *left != *right)
@@ -191,7 +191,7 @@ class Types {
   }
 
   const std::map<std::string, ExprType>& names_;
-  bool has_doubles_;  // if so, a non-integer literal may be f32 or f64
+  bool has_doubles_;  // if true, a non-integer literal may be f32 or f64
   std::unordered_map<const ExprNode*, Inferred> known_;
 };
 
@@ -204,7 +204,7 @@ class Emitter {
   std::string root(const ExprNode& node) { return text(node, type(node)); }
 
  private:
-  // `type`: the node's type, or the type that a literal takes here.
+  // `type`: the node's type, or the type that a literal has here.
   std::string text(const ExprNode& node, ExprType type) {
     std::string made = node.kind == ExprKind::literal ? literal_text(node, type) : operation(node, type);
     if (made.size() > kMaxText) throw Error("an expression of over " + std::to_string(kMaxText) + " characters");
@@ -235,7 +235,8 @@ class Emitter {
     return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_settled" + chosen : chosen;
   }
 
-  // Operand of an arithmetic operation. Hides literal zeros from the driver: some (lavapipe) simplify x + 0 to x, and x * 0 and x / 0 to 0.
+  // Emits an operand of an arithmetic operation. Hides literal zeros from the driver, because some drivers (lavapipe) simplify x + 0 to x,
+  // and x * 0 and x / 0 to 0.
   std::string operand(const ExprNode& node, ExprType type) {
     const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
     const ExprNode& number = negated ? *node.children[0] : node;
@@ -257,7 +258,7 @@ class Emitter {
     return "(" + text(a, type) + " " + symbol + " " + text(b, type) + ")";
   }
 
-  // Type of an operation on literals only: float, or int if the operator needs integers.
+  // Returns the type of an operation on literals only: float, or int if the operator needs integers.
   ExprType common(const ExprNode& node) {
     const Inferred type = types_.common(node, *node.children[0], *node.children[1]);
     const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;
@@ -283,7 +284,7 @@ class Emitter {
     return result + ")";
   }
 
-  // The overloads of pm_pow for integers take a float exponent as well.
+  // The integer overloads of pm_pow also accept a float exponent.
   std::string power(const ExprNode& node, ExprType base) {
     const ExprType exponent = types_.of(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
     std::string value = text(*node.children[1], exponent);

@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// literal: a number (`real`: written with a fraction, so a float); truth: true or false; unary, binary: `text` is the operator; call:
+// literal: a number (`real`: written with a fraction, so it is a float); truth: true or false; unary, binary: `text` is the operator; call:
 // `text` is the function.
 enum class ExprKind : uint8_t { literal, truth, text, name, absent, unary, binary, conditional, call };
 
@@ -55,7 +55,7 @@ ExprPtr parse_expression(std::string_view text);
 // Text of a tree for messages; truncated if long.
 std::string describe(const ExprNode& node);
 
-// Evaluates a comparison operator; none if the symbol is not one.
+// Evaluates a comparison operator; nullopt if the symbol is not one.
 template <typename T>
 std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
   if (symbol == "==") return a == b;

@@ -9,8 +9,8 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kOperation = 4;  // an operator: one instruction, plus parsing
-constexpr uint64_t kBranch = 8;     // added for a condition: CPU drivers execute both sides under masks
+constexpr uint64_t kOperation = 4;  // weight of an operator: one instruction, plus parsing
+constexpr uint64_t kBranch = 8;     // extra weight of a condition: CPU drivers execute both sides under masks
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max() / 8;
 
 // Whether pow has a constant exponent of 0, 1 or 2, so that pm_pow folds to a multiplication.

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-// Size of an axis, which may be negative. Unknown if the tensor has no such axis; the shape rule rejects that.
+// Size of an axis, which may be negative. Unknown if the tensor has no such axis: the shape rule rejects that.
 int64_t size_of(const Shape& shape, int64_t axis) {
   const auto rank = static_cast<int64_t>(shape.size());
   if (axis < 0) axis += rank;

@@ -22,13 +22,14 @@ std::vector<size_t> resized_axes(std::string_view node, const Attributes& attrib
   return axes;
 }
 
-// Coordinate in x of an output index, in elements. Divides only once, so that coordinates on an element or halfway between two are exact.
+// Returns the coordinate in x of an output index, in elements. Divides only once, so that coordinates on an element or halfway between two
+// elements are exact.
 double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index) {
   const double num = axis.scale_num, den = axis.scale_den;
   const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = num * x_size / den;
   if (mode == "align_corners") return exact_size == 1 ? 0 : y * (x_size - 1) / (exact_size - 1);
   if (mode == "asymmetric") return y * den / num;
-  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) * den / num;  // a mode of opsets 11 and 12
+  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) * den / num;  // a mode that only opsets 11 and 12 have
   if (mode == "tf_crop_and_resize") {
     const double length = axis.roi_end - axis.roi_start;
     return (exact_size == 1 ? length * (x_size - 1) / 2 : y * length * (x_size - 1) / (exact_size - 1)) + axis.roi_start * (x_size - 1);
@@ -53,13 +54,14 @@ int64_t nearest(double place, const std::string& mode) {
 
 }  // namespace
 
-// Computes in fp32, as ONNX shape inference and ONNX Runtime do: exporters compute a scale such as 7 / 5 in fp32, where it may be slightly
+// Computes in fp32, like ONNX shape inference and ONNX Runtime: exporters compute a scale such as 7 / 5 in fp32, where it may be slightly
 // below the ratio.
 static int64_t scaled_size(int64_t size, double scale) {
   return scale == 1 ? size : static_cast<int64_t>(static_cast<float>(scale) * static_cast<float>(size));
 }
 
-// Sets the scale: the given one, or the ratio of the sizes without one (0). A float below the ratio of the sizes is treated as that ratio.
+// Sets the scale to the given one, or to the ratio of the sizes if none is given (0). A float below the ratio of the sizes is treated as
+// that ratio.
 static void set_scale(ResizeAxis& axis, double given) {
   const auto size = static_cast<double>(axis.size), x_size = static_cast<double>(axis.x_size);
   const bool is_ratio = axis.x_size > 0 && (given == 0 || size > given * x_size);

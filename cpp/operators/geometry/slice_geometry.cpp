@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// Number of elements from start to end, both within the axis or one before it.
+// Returns the number of elements from start to end; both are within the axis or one before it.
 int64_t count(int64_t start, int64_t end, int64_t step) {
   const int64_t distance = step > 0 ? end - start : start - end;
   if (distance <= 0) return 0;

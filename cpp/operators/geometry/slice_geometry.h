@@ -14,11 +14,11 @@ struct SliceAxis {
 };
 
 // One entry per axis of `shape`. Empty `axes` means the first axes, empty `steps` means 1. Negative bounds count from the end; bounds are
-// clamped. Throws GraphError naming `node` for step 0, an unknown or repeated axis, and lists of different lengths.
+// clamped. Throws GraphError naming `node` for a step of 0, an unknown or repeated axis, or lists of different lengths.
 std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
                                       const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
 
-// Sizes of a Split without explicit sizes. The last ones are smaller if `count` does not divide `size`.
+// Sizes of a Split without explicit sizes. The last parts are smaller if `count` does not divide `size`.
 std::vector<int64_t> equal_parts(int64_t size, size_t count);
 
 }  // namespace pumice

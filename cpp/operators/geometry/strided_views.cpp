@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-// Strides of x viewed with another shape, if each axis of x, or each run of contiguous axes, maps to axes of the result.
+// Returns strides that view x with another shape, if each axis of x, or each run of contiguous axes, maps to axes of the result.
 std::optional<Strides> reshaped(const TensorDesc& x, const Shape& shape) {
   Strides strides(shape.size(), 1);
   size_t out = shape.size();

@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Strides and first element, in the viewed tensor.
+// Strides and first element of a view, in the viewed tensor.
 struct StridedView {
   Strides strides;
   int64_t first = 0;

@@ -23,7 +23,7 @@ class Reader {
   const Integers& spatial() const { return spatial_; }
   size_t axes() const { return spatial_.size(); }
 
-  // The attribute as `count` values, each at least `least`; `fallback` repeated if it is not set.
+  // Returns the attribute as `count` values, each at least `least`; `fallback` repeated if it is not set.
   Integers integers(std::string_view name, size_t count, int64_t fallback, int64_t least) const {
     const Integers values = attributes_.integers(name);
     if (values.empty()) return Integers(count, fallback);
@@ -42,7 +42,7 @@ class Reader {
     fail("'auto_pad' is NOTSET, VALID, SAME_UPPER or SAME_LOWER; given '" + text + "'");
   }
 
-  // Kernel, strides, dilations and, unless `auto_pad` determines them, pads.
+  // Returns kernel, strides, dilations and, unless `auto_pad` determines them, pads.
   WindowGeometry window(Integers kernel) const {
     WindowGeometry window;
     if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; }))
@@ -64,7 +64,7 @@ class Reader {
   Integers spatial_;
 };
 
-// Input elements from the first to the last that a window covers.
+// Number of input elements from the first to the last that a window covers.
 int64_t extent(const WindowGeometry& window, size_t i) {
   return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel");
 }
@@ -84,7 +84,7 @@ int64_t ceil_quotient(int64_t a, int64_t b) {
   return -floor_quotient(-a, b);
 }
 
-// Number of windows on a padded axis. `ceil` adds one that exceeds the end, if it starts inside the input or its front padding.
+// Number of windows on a padded axis. `ceil` adds a window that exceeds the end, if it starts inside the input or its front padding.
 int64_t window_count(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
   const int64_t from_front = checked_add(size, window.pads_begin[i], "pads"), stride = window.strides[i];
   const int64_t room = checked_add(from_front, window.pads_end[i], "pads") - extent(window, i);
@@ -111,7 +111,7 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
   }
 }
 
-// Kernel sizes: the trailing sizes of the weights, which 'kernel_shape' only repeats.
+// Returns the kernel sizes: the trailing sizes of the weights, which 'kernel_shape' only repeats.
 Integers kernel_of(const Reader& reader, const Shape& w) {
   if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
   const Integers kernel(w.begin() + 2, w.end()), given = reader.integers("kernel_shape", reader.axes(), 0, 1);

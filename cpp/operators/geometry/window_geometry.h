@@ -16,12 +16,12 @@ struct WindowGeometry {
 };
 
 // Windows of a node. `x`: [N, C, spatial..]; `w`: shape of the weights, whose trailing sizes are the kernel's. Throw GraphError naming
-// `node`.
+// `node` if an attribute or a shape is invalid.
 WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
-// Returns in `output` the spatial sizes before the pooling that produced `x`.
+// Returns, in `output`, the spatial sizes before the pooling that produced `x`.
 WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
-void check_pooled(std::string_view node, const Shape& x);  // rejects images without pixels, unless the batch is empty
+void check_pooled(std::string_view node, const Shape& x);  // throws GraphError for images without elements, unless the batch is empty
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice

@@ -11,14 +11,14 @@ namespace {
 
 using Inputs = std::span<const HostTensor* const>;
 
-// The host computes in int64.
+// Whether the tensor has values that int64 cannot represent; the host computes in int64.
 bool is_beyond_int64(const HostTensor& tensor) {
   if (tensor.desc.dtype != DType::uint64) return false;
   const auto values = tensor.as_int64();
   return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
 }
 
-// Number of outputs: the row's required ones, or the parts of a Split; 0 if unspecified.
+// Returns the number of outputs: the operator's required ones, or the parts of a Split; 0 if unspecified.
 size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
   const auto& roles = row.schema.outputs;
   if (!roles.back().variadic)
@@ -27,7 +27,7 @@ size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs
   return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("num_outputs", 0), 0, inputs[0]->desc.elements()));
 }
 
-// Output descriptions from the row's shape rule.
+// Returns the output descriptions from the operator's shape rule.
 std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs,
                                      size_t count) {
   std::vector<const TensorDesc*> descs;
@@ -60,7 +60,7 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
   } catch (const GraphError&) {
     throw;
   } catch (const Error&) {
-    return {};  // undefined, such as an integer divided by zero
+    return {};  // undefined result, such as an integer divided by zero
   }
 }
 

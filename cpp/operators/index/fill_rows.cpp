@@ -1,4 +1,4 @@
-// Operators that create tensors from a shape, or mask or mirror parts of a tensor in place: lowerings and rows.
+// Operators that create tensors from a shape, or mask or mirror parts of a tensor in place: lowerings and operator rows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -82,7 +82,7 @@ void cut_one_hots(const LowerContext& node, std::vector<CutAxis>& axes) {
   }
 }
 
-// max(ceil((limit - start) / delta), 0) elements.
+// The size is max(ceil((limit - start) / delta), 0).
 void shape_of_range(ShapeContext& node) {
   for (size_t i = 0; i < 3; ++i)
     if (node.input(i).elements() != 1)

@@ -1,4 +1,4 @@
-// Rows that move elements: one strided copy, or one per part.
+// Operators that move elements: one strided copy, or one copy per part.
 #include <algorithm>
 #include <map>
 
@@ -34,7 +34,7 @@ std::vector<int64_t> host_integers(const LowerContext& node, size_t i) {
   return host->as_int64();
 }
 
-constexpr size_t kAxesTiled = 3;  // tiled axes per copy: each needs two axes of the copy, plus one before and one after
+constexpr size_t kAxesTiled = 3;  // axes tiled per copy: each needs two axes of the copy, plus one before and one after
 
 }  // namespace
 
@@ -91,7 +91,7 @@ void lower_tile(LowerContext& node) {
   if (y.elements() == 0) return;
   TensorDesc source = x;
   Operand from = node.in(0);
-  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // else strided axes need two copy axes each
+  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // otherwise strided axes need two copy axes each
   for (size_t end = x.shape.size(); end > 0;) {
     const size_t first = end > kAxesTiled ? end - kAxesTiled : 0;
     Shape made = source.shape;
@@ -166,7 +166,7 @@ struct PadAxis {
   bool is_padded() const { return before != 0 || size != x_size; }
 };
 
-// Axes sorted by decreasing stride in the output.
+// Returns the axes sorted by decreasing stride in the output.
 static std::vector<PadAxis> pad_axes(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const auto pads = host_integers(node, 1);
@@ -196,7 +196,7 @@ static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   return merged;
 }
 
-// Bits of the padding value in the stored dtype, repeated to 64 bits.
+// Returns the bits of the padding value in the stored dtype, repeated to 64 bits.
 static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
   if (!node.has_input(2)) return {};
   const HostTensor* host = node.host(2);
@@ -215,10 +215,10 @@ static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
   }
 }
 
-constexpr size_t kPadRank = 5;  // maximum axes of the kernel
+constexpr size_t kPadRank = 5;  // maximum number of axes in the kernel
 constexpr size_t kPadRanks[] = {2, 3, kPadRank};
 
-// Number of adjacent elements that can be moved as one of up to 128 bits, so that each group is entirely source or entirely padding.
+// Number of adjacent elements that can be moved as one of up to 128 bits, such that each group is entirely source or entirely padding.
 static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
   const int64_t element_bits = bits(node.input(0).dtype);
   const PadAxis& inner = axes.back();
@@ -284,8 +284,8 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   node.add(step.threads(moving_threads(ceil_div(elements, lanes), piece_bits)).build());
 }
 
-// A packed tensor for one side of the axes: the operand itself if packed, else scratch memory. `space`: the copy from the source, which is
-// added, or to the destination, which is left to the caller.
+// Returns a packed tensor for one side of the axes: the operand itself if packed, else scratch memory. `space`: the copy from the source,
+// which this function adds, or the copy to the destination, which the caller has to add.
 static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source, IndexSpace& space) {
   int64_t PadAxis::* const size = is_source ? &PadAxis::x_size : &PadAxis::size;
   int64_t PadAxis::* const stride = is_source ? &PadAxis::x_stride : &PadAxis::y_stride;

@@ -146,7 +146,7 @@ void shape_of_tile(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// All axes without padding.
+// Can be split along all axes without padding.
 void cut_pads(const LowerContext& node, std::vector<CutAxis>& axes) {
   const int rank = node.input(kData).rank();
   if (node.has_input(3) || !node.host(1)) return;

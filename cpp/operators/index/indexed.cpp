@@ -1,4 +1,4 @@
-// Gather and scatter with indices known only to the device.
+// Gather and scatter with indices known only on the device.
 #include <algorithm>
 #include <map>
 
@@ -24,10 +24,10 @@ std::string number(size_t value) {
 
 // Addressing parameters of include/indexed.glsl for a dense tensor.
 struct Addresses {
-  int64_t elements = 0;                           // elements to gather or scatter
-  std::vector<int64_t> index_size, index_stride;  // per index of an index tuple
+  int64_t elements = 0;                           // number of elements to gather or scatter
+  std::vector<int64_t> index_size, index_stride;  // one per index of an index tuple
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
-  std::optional<IndexSpace> space;  // for one index per element: the position on the other axes
+  std::optional<IndexSpace> space;  // if there is one index per element: its position on the other axes
 
   bool has_outer() const { return !space && elements > outer_rows * inner; }
 
@@ -88,9 +88,9 @@ int64_t neighbours(const LowerContext& node, const Addresses& addresses, const O
   return 1;
 }
 
-// Elements of `element_bits` per binding, rounded down to its alignment.
+// Number of elements of `element_bits` bits per binding, rounded down to a multiple of the binding alignment.
 int64_t elements_at_once(const LowerContext& node, int64_t element_bits) {
-  constexpr int64_t kBoundary = 256 * 8;  // bits
+  constexpr int64_t kBoundary = 256 * 8;  // in bits
   return largest_range(*node.context) * 8 / kBoundary * kBoundary / element_bits;
 }
 
@@ -170,8 +170,8 @@ Macros reduction_macros(const LowerContext& node, DType dtype) {
   return macros;
 }
 
-// Adds scatter updates deterministically: sorts them by destination, then combines those of each destination in order, or keeps the last.
-// The number per dispatch is limited by the loop limit, because all may have the same destination.
+// Adds scatter updates deterministically: sorts them by destination, then combines the updates of each destination in order, or keeps the
+// last one. The loop limit also limits the number of updates per dispatch, because all may have the same destination.
 void add_ordered_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
   const DType dtype = node.input(0).dtype;
   const int64_t count = addresses.elements;
@@ -201,7 +201,7 @@ void add_ordered_updates(LowerContext& node, const Addresses& addresses, const O
   }
 }
 
-// Whether updates must be applied in order. The result of several updates to one element depends on their order, except for combined
+// Whether updates must be applied in order. The result of several updates to one element depends on their order, unless they combine
 // integers. 64-bit integers use atomics, or sorting if the device lacks them.
 bool needs_order(const LowerContext& node) {
   const DType dtype = node.input(0).dtype;

@@ -19,7 +19,7 @@ int64_t checked_index(const HostNode& node, int64_t given, int64_t size) {
   return index;
 }
 
-// Element offsets named by the indices, in row-major order.
+// Element offsets selected by the indices, in row-major order.
 using Places = std::vector<int64_t>;
 
 Places places_of_elements(const HostNode& node) {
@@ -37,7 +37,7 @@ Places places_of_elements(const HostNode& node) {
   return places;
 }
 
-// First element of the slice named by each index tuple, and the length of the slices.
+// Returns the first element of the slice selected by each index tuple, and the length of the slices.
 std::pair<Places, int64_t> places_of_rows(const HostNode& node, size_t batch) {
   const Shape &shape = node.input(0).desc.shape, &given = node.input(1).desc.shape;
   const auto length = static_cast<size_t>(given.back());
@@ -172,7 +172,8 @@ HostResults evaluate_non_zero(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const auto elements = node.input(0).as_double();
   const int64_t count = node.outputs[0].shape[1];
-  if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count) return {};  // the count is of other elements
+  if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count)
+    return {};  // the count belongs to other elements
   const Strides strides = packed_strides(shape);
   HostWriter writer(node.outputs[0]);
   int64_t column = 0;
@@ -211,7 +212,7 @@ HostResults evaluate_compress(const HostNode& node) {
   for (int64_t i = 0; i < node.input(0).desc.elements() / std::max<int64_t>(size * inner, 1); ++i)
     for (size_t k = 0; k < kept.size(); ++k)
       if (kept[k] != 0) places.push_back((i * size + static_cast<int64_t>(k)) * inner);
-  if (static_cast<int64_t>(places.size()) * inner != node.outputs[0].elements()) return {};  // the count is of another condition
+  if (static_cast<int64_t>(places.size()) * inner != node.outputs[0].elements()) return {};  // the count belongs to another condition
   return gathered(node, places, inner);
 }
 

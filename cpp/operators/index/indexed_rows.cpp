@@ -46,7 +46,7 @@ void shape_of_scatter_elements(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// Output shape of a lookup with index tuples in the last axis of input 1: the index shape, then the axes that a tuple leaves unselected.
+// Output shape of a lookup with index tuples in the last axis of input 1: the index shape, then the axes that a tuple does not index.
 Shape addressed_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
@@ -73,7 +73,7 @@ void shape_of_gather_nd(ShapeContext& node) {
   node.output(0, node.input(0).dtype, addressed_shape(node, static_cast<size_t>(batch)));
 }
 
-// An axis of size 1 has only row 0; out-of-range indices also refer to it.
+// An axis of size 1 only has row 0, which out-of-range indices also refer to.
 bool keeps_axis(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
   const int64_t axis = attributes.integer("axis", 0);
   return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
@@ -123,7 +123,7 @@ void shape_of_count_non_zero(ShapeContext& node) {
   if (node.output_count() > 1) node.output(1, DType::int32, {non_zero_runs(node.input(0).elements()) + 1});
 }
 
-// The count is an input, computed by the device.
+// The count is an input that the device has computed.
 void shape_of_counted_non_zero(ShapeContext& node) {
   node.output(0, DType::int64, {node.input(0).rank(), node.host_integer(1)});
 }
@@ -165,7 +165,7 @@ void cut_gathered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
     axes.push_back({x.shape[static_cast<size_t>(axis)], {axis, kWhole}, {places + axis - addressed}, {}});
 }
 
-// Axes on which the updates are as long as the destination.
+// Can be split along axes on which the updates are as long as the destination.
 void cut_scattered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc &x = node.input(kData), &indices = node.input(1);
   const int bound = counted_axis(node.attributes->integer("axis", 0), x.rank());
@@ -174,7 +174,7 @@ void cut_scattered_elements(const LowerContext& node, std::vector<CutAxis>& axes
   for (CutAxis& cut : axes) cut.inputs[1] = cut.inputs[2] = cut.inputs[kData];
 }
 
-// Axes that an index tuple leaves unselected.
+// Can be split along axes that an index tuple does not index.
 void cut_scattered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc& indices = node.input(1);
   const int addressed = static_cast<int>(indices.shape.back()), places = indices.rank() - 1;

@@ -1,4 +1,4 @@
-// Lowerings and host evaluations of the rows that move, gather, scatter or fill elements.
+// Lowerings and host evaluations of the operators that move, gather, scatter or fill elements.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -26,7 +26,7 @@ void lower_tile(LowerContext& node);
 void lower_tensor_scatter(LowerContext& node);
 void lower_bit_cast(LowerContext& node);
 void lower_expand(LowerContext& node);
-void lower_copy(LowerContext& node);  // also for `view` rows whose output cannot alias its input
+void lower_copy(LowerContext& node);  // also for operators with `views` whose output cannot alias the input
 
 // Host evaluations. Throw GraphError naming the node for indices out of range.
 HostResults evaluate_range(const HostNode& node);

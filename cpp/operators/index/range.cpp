@@ -1,4 +1,4 @@
-// Range: an arithmetic sequence from host values.
+// Range: an arithmetic sequence from values known on the host.
 #include <algorithm>
 #include <bit>
 
@@ -20,7 +20,7 @@ NumberText number_text(DType dtype) {
   return {"int", "int(v[0])", "int(i)"};
 }
 
-// Bits of the number as two words.
+// Returns the bits of the number as two words.
 std::vector<int64_t> words_of(const HostTensor& number, DType dtype) {
   const bool wide = dtype == DType::float64;
   const uint64_t bits = wide              ? std::bit_cast<uint64_t>(number.as_double()[0])
@@ -42,7 +42,7 @@ void lower_range(LowerContext& node) {
   Macros macros = element_macros("y", y.dtype);
   macros.insert(macros.end(), {{"VALUE(v)", text.value}, {"COUNT(i)", text.count}, {"NUMBER", text.type}});
   const auto kernel = node.kernel("range.comp", y.dtype, macros);
-  constexpr int64_t kGrain = 256;  // elements; multiples of it can be bound on any device
+  constexpr int64_t kGrain = 256;  // number of elements whose multiples can be bound on any device
   const int64_t element_bits = bits(y.dtype), most = largest_range(*node.context) * 8 / element_bits / kGrain * kGrain;
   for (int64_t begin = 0; begin < y.elements(); begin += most) {
     const int64_t count = std::min(most, y.elements() - begin);

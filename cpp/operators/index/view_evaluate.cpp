@@ -17,7 +17,7 @@ HostTensor integers_tensor(const TensorDesc& desc, const std::vector<int64_t>& v
   return writer.take();
 }
 
-// first + i * step as on the device: integers wrap, and for floats of up to 32 bits each operation rounds to float32.
+// Returns first + i * step as the device computes it: integers wrap, and for floats of up to 32 bits each operation rounds to float32.
 int64_t element_of_range(int64_t first, int64_t step, int64_t i, bool) {
   return static_cast<int64_t>(static_cast<uint64_t>(first) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step));
 }
@@ -26,7 +26,7 @@ double element_of_range(double first, double step, int64_t i, bool single) {
   return rounded(first + rounded(static_cast<double>(i) * step));
 }
 
-// At load, shapes of models with unknown sizes are tried with up to a thousand elements, so each element must be cheap.
+// At load, models with unknown sizes are tried with shapes of up to a thousand elements, so each element must be cheap.
 template <typename T>
 HostTensor range_elements(const HostNode& node) {
   const T first = elements_of<T>(node.input(0)).at(0), step = elements_of<T>(node.input(2)).at(0);

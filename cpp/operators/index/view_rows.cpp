@@ -1,4 +1,4 @@
-// Operators that only change the shape, and operators with values known only to the host.
+// Operators that only change the shape, and operators whose values only the host knows.
 #include <algorithm>
 
 #include "core/error.h"
@@ -19,7 +19,7 @@ int64_t nonzero_product(const Shape& sizes) {
   return product;
 }
 
-// Exporters also split a last axis with -1 if the batch is 0: [0, 5, 32] as [0, 5, 4, -1] becomes [0, 5, 4, 8].
+// Exporters also split a last axis with -1 when the batch is 0: [0, 5, 32] as [0, 5, 4, -1] becomes [0, 5, 4, 8].
 int64_t inferred_without_zeros(const Shape& x, const Shape& y) {
   const int64_t wanted = nonzero_product(x), known = nonzero_product(y);
   const bool same = std::count(x.begin(), x.end(), 0) == std::count(y.begin(), y.end(), 0);
@@ -155,7 +155,7 @@ std::optional<size_t> rank_of_squeezed(const Attributes& attributes, bool lists)
   return attributes.has("axes") ? std::nullopt : std::optional<size_t>(0);
 }
 
-// Adds the properties common to all rows that reshape input 0.
+// Adds the properties common to all operators that reshape input 0.
 OperatorRow view(OperatorRow row) {
   row.skeleton = Skeleton::view;
   row.lower = lower_copy;
@@ -173,7 +173,7 @@ Rows view_rows() {
                 .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
                 .shape = shape_like_input,
                 .passes = RowPasses::tensor}),
-          // Returns its first input after the program graph has checked conditions on the others. The host reads the lists.
+          // Returns its first input, after the program has checked conditions on the others. The host reads the lists.
           view({.name = "pumice::Require",
                 .schema = {.inputs = {value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices),
                                       optional_value("list2", kIndices), ValueRole{"others", kAny, true, true}},
@@ -185,7 +185,7 @@ Rows view_rows() {
           view({.name = "pumice::Unchanged",
                 .schema = {.inputs = {value("x", kAny), value("before", kAny)}, .outputs = y, .in_place = 0b1},
                 .shape = shape_of_unchanged}),
-          // Returns its first input, the begins of slices of these sizes on each axis of x, counted from 0.
+          // Returns its first input: the begins of slices of these sizes on each axis of x, counted from 0.
           view({.name = "pumice::SliceBegin",
                 .schema = {.inputs = {value("begin", kIndices), value("x", kAny)},
                            .outputs = y,
@@ -193,7 +193,7 @@ Rows view_rows() {
                            .in_place = 0b1},
                 .shape = shape_like_input,
                 .indices = indices_of_begins}),
-          // Returns its first input, indices on an axis of x that must not be negative.
+          // Returns its first input: indices on an axis of x, which must not be negative.
           view({.name = "pumice::Indices",
                 .schema = {.inputs = {value("indices", kIndices), value("x", kAny)},
                            .outputs = y,
@@ -259,7 +259,7 @@ Rows view_rows() {
            .shape = shape_of_size,
            .evaluate = evaluate_size,
            .reads_shapes_alone = true},
-          // A position in a list of that length, counted from its start. `past`: the position after the end is valid too.
+          // Returns a position in a list of that length, counted from its start. `past`: the position after the end is valid too.
           {.name = "pumice::Position",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = {value("position", kInt64), value("length", kInt64)},
@@ -268,7 +268,7 @@ Rows view_rows() {
            .shape = shape_of_position,
            .host_inputs = host_bits(0, 1),
            .evaluate = evaluate_position},
-          // Distinct axes of a tensor of that rank, normalised to non-negative.
+          // Returns distinct axes of a tensor of that rank, normalised to non-negative values.
           {.name = "pumice::DistinctAxes",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = {value("axes", kInt64), value("rank", kInt64)}, .outputs = {value("y", kInt64)}},

@@ -1,4 +1,4 @@
-// Lowerings and host evaluations of elementwise rows.
+// Lowerings and host evaluations of elementwise operators.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -9,7 +9,7 @@ namespace pumice {
 void lower_map(LowerContext& node);
 void lower_cast(LowerContext& node);
 
-// Sets the properties common to rows with a scalar expression, except the expression and host evaluation.
+// Sets the properties common to operators with a scalar expression, except the expression and host evaluation.
 void declare_elementwise(OperatorRow& row);
 
 // Host evaluations.

@@ -1,4 +1,4 @@
-// The map skeleton: rows with a scalar expression over broadcast operands.
+// Lowers elementwise operators (maps): a scalar expression over broadcast operands.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -16,9 +16,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4;    // axes of the usual kernel, with up to four inputs
-constexpr size_t kMapInputs = 8;  // maximum inputs of a kernel
-constexpr size_t kFewInputs = 3;  // inputs of a kernel with more axes
+constexpr size_t kMapRank = 4;    // number of axes of the usual kernel, which has up to four inputs
+constexpr size_t kMapInputs = 8;  // maximum number of inputs of a kernel
+constexpr size_t kFewInputs = 3;  // maximum number of inputs of a kernel with more axes
 
 std::string number(size_t i) {
   return std::to_string(i);
@@ -71,7 +71,7 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
   return sorted;
 }
 
-// Number of axes whose strides fit into 128 bytes of push constants.
+// Maximum number of axes whose strides fit into 128 bytes of push constants.
 size_t most_axes(size_t inputs) {
   constexpr size_t kPushWords = 32;
   return (kPushWords - 2 - inputs) / (inputs + 2);
@@ -83,7 +83,7 @@ size_t rank_of(const IndexSpace& space, size_t inputs) {
   return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
-// Groups of four elements per invocation of a dense result: 16 bytes.
+// Number of groups of four elements per invocation for a dense result: 16 bytes.
 int64_t quads_of(DType dtype) {
   return 32 / std::clamp(bits(dtype), 8, 32);
 }
@@ -97,7 +97,8 @@ struct MapText {
   bool native = false;  // float16 storage supported by the device
 };
 
-// Storage type of the kernel, which determines the extension's types: the result's 16-bit float type, else that of the first such operand.
+// Returns the storage type of the kernel, which determines the extension's types: the result's 16-bit float type, else the type of the
+// first such operand.
 DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
   if (is_half_width(node.output(0).dtype)) return node.output(0).dtype;
   for (const size_t i : inputs.positions)
@@ -108,8 +109,8 @@ DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
 // Index space of the kernel: see map.comp.
 struct MapShape {
   bool dense = false, whole = false;
-  size_t rank = 0;       // 0: flat
-  std::vector<Met> met;  // by operand
+  size_t rank = 0;       // 0: flat, without axes
+  std::vector<Met> met;  // one per operand
 };
 
 MapShape shape_of(const LowerContext& node, const Inputs& inputs, const IndexSpace& space) {
@@ -203,7 +204,7 @@ class MapWriter {
     }
   }
 
-  // The expression in GLSL, converted to the result's type.
+  // Returns the expression in GLSL, converted to the result's type.
   std::string result_of(const Expression& expression, DType dtype) const {
     ExprType type = ExprType::f32;
     const std::string glsl = expression.glsl(types_, &type);
@@ -281,7 +282,7 @@ void add_expanded(LowerContext& node, const Expression& expression, const Inputs
   add_strided_copy(node, y.dtype, {space.sizes, {packed_strides(space.sizes), space.strides.back()}}, {made.operand}, {node.out(0)});
 }
 
-// Cache key of the kernel: everything that can change between bindings of the node.
+// Returns the cache key of the kernel: everything that can change between bindings of the node.
 std::string memo_key(const LowerContext& node, const Inputs& inputs, const MapShape& shape) {
   std::string key{static_cast<char>(shape.rank), static_cast<char>(2 * shape.dense + shape.whole), static_cast<char>(node.output(0).dtype)};
   for (size_t k = 0; k < inputs.names.size(); ++k) {
@@ -312,7 +313,7 @@ void add_map(LowerContext& node, const MakeExpression& expression, size_t count)
   std::string key = node.memo ? memo_key(node, inputs, shape) : "";
   if (const auto* known = node.memo ? node.memo->find(key) : nullptr) {
     kernel = *known;
-    (void)node.epilogue();  // already compiled in
+    (void)node.epilogue();  // the epilogue is already compiled in
   } else {
     kernel = kernel_of(node, inputs, expression(), shape);
     if (node.memo) node.memo->add(std::move(key), kernel);
@@ -331,7 +332,7 @@ void add_map(LowerContext& node, const MakeExpression& expression, size_t count)
   node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 
-// Folds a variadic row, `most` operands at a time, with intermediate results in scratch memory.
+// Folds the operands of a variadic operator, `most` at a time, with intermediate results in scratch memory.
 void add_folds(LowerContext& node, size_t most) {
   const TensorDesc& y = node.output(0);
   const size_t count = node.inputs.size();

@@ -38,7 +38,7 @@ ElementText element_text(const NodeContext& node, DType dtype, DType storage, co
     case DType::float16:
     case DType::bfloat16:
       if (dtype == storage) return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)"};
-      return packed(dtype == DType::float16 ? "half" : "bfloat16", "");  // not the kernel's storage type: by words
+      return packed(dtype == DType::float16 ? "half" : "bfloat16", "");  // the kernel has another storage type: load and store by words
     case DType::int32:
       return direct("int");
     case DType::uint32:

@@ -1,4 +1,4 @@
-// GLSL for elements of maps: types, loads and stores.
+// GLSL for elements in elementwise kernels: types, loads and stores.
 #pragma once
 
 #include <optional>
@@ -14,22 +14,22 @@ namespace pumice {
 std::string_view glsl_type(ExprType type);
 bool is_real(ExprType type);
 
-// GLSL that declares, loads and stores elements of a dtype in a kernel of that storage; `t` is the array, `i` the element index.
+// GLSL that declares, loads and stores elements of a dtype in a kernel with that storage; `t` is the array, `i` the element index.
 struct ElementText {
   std::string declared, load, store;
 };
 ElementText element_text(const NodeContext& node, DType dtype, DType storage, const std::string& t);
 
-// GLSL for four adjacent elements from a multiple of four on: declarations for inputs and outputs, component access, scalar load and store.
-// `q`: the vector; `j`: the component; `i`: the element index. Words past the last of `count` elements are not written.
+// GLSL for four adjacent elements whose first index is a multiple of four: declarations for inputs and outputs, component access, scalar
+// load and store. `q`: the vector; `j`: the component; `i`: the element index. Words past the last of `count` elements are not written.
 struct QuadText {
   std::string declared, made, pick, read, store;
 };
-// GLSL for four elements of a dtype; none for 64-bit elements, which are loaded one at a time. `native`: the kernel's storage is float16,
-// and the device does the conversion.
+// GLSL for four elements of a dtype; nullopt for 64-bit elements, which are loaded one at a time. `native`: the kernel's storage is
+// float16, and the device does the conversion.
 std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native);
 
-// GLSL that converts a float to an integer dtype: truncated, saturated at the dtype's range, 0 for NaN.
+// GLSL that converts a float to an integer dtype: truncates, saturates at the dtype's range, and maps NaN to 0.
 std::string saturated(const std::string& value, DType dtype);
 
 }  // namespace pumice

@@ -10,12 +10,12 @@
 namespace pumice {
 namespace {
 
-// An operand of a map: its elements, and the index of the one for each output element.
+// An operand of a map: its elements, and the index of its element for each output element.
 template <typename T>
 struct MapOperand {
   std::vector<T> elements;
   std::vector<size_t> positions;
-  T* value;  // the expression's variable
+  T* value;  // variable in the expression
 };
 
 template <typename T>

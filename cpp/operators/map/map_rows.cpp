@@ -61,7 +61,7 @@ void shape_of_cast(ShapeContext& node) {
 
 using Schemas = std::vector<AttributeSchema>;
 
-// Adds the properties common to all rows with a scalar expression.
+// Adds the properties common to all operators with a scalar expression.
 OperatorRow elementwise(OperatorRow row) {
   declare_elementwise(row);
   row.evaluate = evaluate_map;

@@ -130,12 +130,12 @@ Shape own_shape(const LowerContext& node) {
   return context.take_outputs()[0]->shape;
 }
 
-// Lowers the row without its fused epilogue, into scratch memory; a map then combines the result with the residual.
+// Lowers the operator without its fused epilogue, into scratch memory; an elementwise kernel then combines the result with the residual.
 void lower_apart(LowerContext& node, Shape shape) {
   LowerContext part = node;
   part.epilogue_text = "x";
   part.expression = nullptr;
-  // An fp32 node keeps fp32 until the map rounds its result to 16 bits.
+  // An fp32 node keeps fp32 until the elementwise kernel rounds its result to 16 bits.
   const DType dtype = node.float_dtype == DType::float32 ? DType::float32 : node.output(0).dtype;
   const Piece made = Composition(node).scratch(dtype, std::move(shape));
   part.outputs[0] = made.desc;

@@ -13,7 +13,7 @@ int64_t CutWindow::extent() const {
 AxisPart CutWindow::read(const AxisPart& made) const {
   const int64_t stride = geometry.strides[spatial], padded = made.begin + geometry.pads_begin[spatial];
   if (!transposed) return {made.begin * stride - geometry.pads_begin[spatial], (made.count - 1) * stride + extent()};
-  // From the first input that reaches the part, or else the last one that starts before it.
+  // Start at the first input that reaches the part, or else at the last one that starts before it.
   const int64_t begin = padded < extent() ? 0 : std::min((padded - extent() + stride) / stride, padded / stride);
   return {begin, (padded + made.count - 1) / stride + 1 - begin};
 }

@@ -1,4 +1,4 @@
-// Axes along which a row's results are independent, used to split a node into parts.
+// Axes along which an operator's results are independent, used to split a node into parts.
 #pragma once
 
 #include <cstddef>
@@ -20,41 +20,41 @@ struct AxisPart {
   int64_t begin = 0, count = 0;
 };
 
-// Windows over a spatial axis of input 0: parts of the output overlap in the input and have their own padding.
+// Windows over a spatial axis of input 0: the input ranges of adjacent output parts overlap, and each part has its own padding.
 struct CutWindow {
   WindowGeometry geometry;
-  size_t spatial = 0;       // axis of the geometry
-  int64_t size = 0;         // of the input
+  size_t spatial = 0;       // index of the axis in the window geometry
+  int64_t size = 0;         // size of the input axis
   bool transposed = false;  // the windows are over the output
 
-  AxisPart read_inside(const AxisPart& made) const;  // clamped to the input; may be empty
-  int64_t most_read(int64_t count) const;            // by `count` outputs
+  AxisPart read_inside(const AxisPart& made) const;  // input range that a part reads, clamped to the input; may be empty
+  int64_t most_read(int64_t count) const;            // most input elements that `count` outputs read
   // Sets the part's pads and, for a transposed convolution, output_padding.
   void set_pads(const AxisPart& made, Attributes& attributes) const;
 
  private:
   int64_t extent() const;
-  AxisPart read(const AxisPart& made) const;  // may exceed the input on both sides
+  AxisPart read(const AxisPart& made) const;  // input range that a part reads; may exceed the input on both sides
 };
 
 struct CutAxis {
-  int64_t size = 0;                  // of the axis to split
-  std::vector<int> inputs, outputs;  // per operand: the axis to split, or kWhole
-  std::optional<CutWindow> window;   // how input 0 is split; none: like the others
-  int64_t unit = 1;                  // elements of the operands' axes per unit of `size`
+  int64_t size = 0;                  // size of the axis to split
+  std::vector<int> inputs, outputs;  // axis to split of each operand, or kWhole
+  std::optional<CutWindow> window;   // how input 0 is split; none: like the other operands
+  int64_t unit = 1;                  // elements on the operands' axes per unit of `size`
   std::string_view counts = {};      // attribute that contains `size`
   bool packs_vectors = false;        // split inputs are vectors, packed as float32 if constant
 };
 
-// Axes from the row's rule; empty if the results depend on all inputs, or if the row splits its tensors itself.
+// Returns the axes from the operator's rule; empty if the results depend on all inputs, or if the operator splits its tensors itself.
 std::vector<CutAxis> cut_axes(const LowerContext& node);
 
 // The axis of an operand that broadcasts to axis `axis` of a tensor of `rank` axes; kWhole if it is repeated along it.
 int broadcast_axis(const TensorDesc& operand, int axis, int rank);
 
-// Building blocks for rules of OperatorRow::cut.
+// Helpers for rules of OperatorRow::cut.
 
-// An axis of input 0 that all outputs have; other operands are read completely.
+// An axis of input 0 that all outputs have; the other operands are read completely.
 CutAxis own_axis(const LowerContext& node, int axis);
 
 // Normalises an axis to 0 .. rank - 1.
@@ -84,7 +84,7 @@ void cut_kept(const LowerContext& node, std::vector<CutAxis>& axes, const IsRedu
 // Appends the spatial axes of windows, which for a transposed convolution are over the output.
 void cut_windows(const LowerContext& node, const WindowGeometry& geometry, std::vector<CutAxis>& axes, bool transposed = false);
 
-// Rules used by several families. All axes of a map, with broadcast operands.
+// Rules used by several families. All axes of an elementwise operator, with broadcast operands.
 void cut_maps(const LowerContext& node, std::vector<CutAxis>& axes);
 // All axes except the attribute "axis" (default: the last).
 void cut_beside_axis(const LowerContext& node, std::vector<CutAxis>& axes);

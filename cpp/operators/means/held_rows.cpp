@@ -15,7 +15,7 @@ struct Team {
   int64_t team, teams, most;
 };
 constexpr Team kTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
-constexpr int64_t kShortTeam = 16, kMostShort = 512;  // invocations that share an uncached row, and its maximum size
+constexpr int64_t kShortTeam = 16, kMostShort = 512;  // number of invocations that share an uncached row, and maximum size of the row
 constexpr Team kHalvesTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
@@ -52,14 +52,14 @@ uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t ro
 
 int64_t meeting_additions(int64_t team, int64_t subgroup, bool lanes) {
   constexpr int64_t kSixteen = 16;
-  if (lanes) return 7;  // the eight lanes, one after the other
+  if (lanes) return 7;  // the eight lanes are added one after the other
   const auto halvings = [](int64_t count) { return static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(count))) - 1; };
   if (subgroup > 0) return halvings(std::min(team, subgroup)) + std::max<int64_t>(team / subgroup - 1, 0);
   return (team > kSixteen ? team / kSixteen - 1 : 0) + kSixteen - 1;
 }
 
 int64_t held_additions(const NodeContext& node, const HeldRows& how) {
-  constexpr int64_t kFour = 4;  // at most one product and three additions
+  constexpr int64_t kFour = 4;  // additions per vec4: at most one product and three additions
   return kFour + how.held + meeting_additions(how.team, node.subgroup(), false);
 }
 

@@ -7,11 +7,11 @@
 
 namespace pumice {
 
-// Whether input 0 is aligned to four of its elements, so that kernels can read vec4s.
+// Whether input 0 starts at a multiple of four of its elements, so that kernels can read vec4s.
 bool begins_in_fours(const LowerContext& node);
 
-// How invocations share the rows. held_rows() returns none on CPU drivers, for rows that are too long, and for rows whose size or start is
-// not a multiple of four elements.
+// How invocations share the rows. held_rows() returns nullopt on CPU drivers, for rows that are too long, and for rows whose size or start
+// is not a multiple of four elements.
 struct HeldRows {
   int64_t team, teams, held;  // invocations per row, rows per workgroup, vec4s per invocation
   bool halves = false;        // cached in their 16-bit format
@@ -25,9 +25,9 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool k
 bool has_short_rows(const NodeContext& node, int64_t size);
 uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows);
 
-// Additions per value in the reduction over a team: see include/team.glsl. `subgroup`: SUBGROUP; `lanes`: LANES.
+// Number of additions per value in a reduction over a team, see include/team.glsl. `subgroup`: SUBGROUP; `lanes`: LANES.
 int64_t meeting_additions(int64_t team, int64_t subgroup, bool lanes);
-// Roundings of a term when teams reduce rows of `size` elements, for held_step() (vec4s) and include/row.glsl.
+// Number of roundings of a term when teams reduce rows of `size` elements, for held_step() (vec4s) and include/row.glsl.
 int64_t held_additions(const NodeContext& node, const HeldRows& how);
 int64_t row_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size);
 

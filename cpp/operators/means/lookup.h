@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// Per axis, the indices into x, with -1 for an element outside; none for an unchanged axis.
+// For each axis, the indices into x, with -1 for an element outside; nullopt for an unchanged axis.
 using AxisTables = std::vector<std::optional<std::vector<int32_t>>>;
 
 // Computes output 0, viewed as `y`, from input 0, viewed as `x`; both dense. `outside`: the value for index -1.

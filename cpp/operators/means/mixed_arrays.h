@@ -10,11 +10,11 @@
 
 namespace pumice {
 
-// Storage type of the kernel, the 16-bit one if there is any, and macros for the arrays that are float32 instead.
+// The storage type of a kernel (the 16-bit type if any array has one), and macros for the arrays that are float32 instead.
 struct MixedArrays {
   DType storage = DType::float32;
   Macros macros = {};
-  void tell(Macros& kernel) const;  // appends them to a kernel's macros
+  void tell(Macros& kernel) const;  // appends the macros to a kernel's macros
 };
 
 // `arrays`: dtype by macro letter ("X" of X_FLOAT). Dtypes other than working floats are ignored.

@@ -19,8 +19,8 @@ struct Planes {
   }
 };
 
-// A tensor of rank 3 or 4 as planes. Axes beyond the third (none for rank 2) are folded into the width if dense. Throws UnsupportedError
-// naming the node otherwise.
+// Views a tensor of rank 3 or 4 as planes. Axes beyond the third (none for rank 2) are folded into the width if dense; otherwise throws
+// UnsupportedError naming the node.
 Planes planes_of(const NodeContext& node, const TensorDesc& desc);
 
 // Sets the push constants x_stride_n .. x_stride_c (prefix "x") of a kernel.

@@ -12,19 +12,19 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kIndexMapRanks[] = {1, 2, 3, 4, 6, 8};  // supported ranks of the kernel
+constexpr size_t kIndexMapRanks[] = {1, 2, 3, 4, 6, 8};  // ranks that the kernel supports
 constexpr size_t kPushWords = 32;
-constexpr int64_t kVectorBits = 128;  // bits that an invocation loads or stores at once
-constexpr size_t kBatchAxes = 4;      // around transposed matrices
+constexpr int64_t kVectorBits = 128;  // number of bits that an invocation loads or stores at once
+constexpr size_t kBatchAxes = 4;      // maximum number of axes around transposed matrices
 constexpr int64_t kTileSide = 16;     // smaller matrices are not tiled
 
-// A copy as its kernels see it. An element here may be several tensor elements.
+// A copy as its kernels process it. An element here may be several tensor elements.
 struct Copy {
-  IndexSpace space;  // of x and y
+  IndexSpace space;  // axes with strides of x and y
   int64_t x_first, y_first;
   uint64_t x_phase, y_phase;
   int64_t bits;
-  int64_t scale = 1;  // tensor elements per element
+  int64_t scale = 1;  // number of tensor elements per element
 
   const std::vector<int64_t>& x_strides() const { return space.strides[0]; }
   const std::vector<int64_t>& y_strides() const { return space.strides[1]; }
@@ -72,7 +72,8 @@ void widen(Copy& copy) {
   }
 }
 
-// Number of elements per axis in a group of m elements that is contiguous and aligned in the destination; empty if there is no such group.
+// Returns the number of elements per axis in a group of m elements that is contiguous and aligned in the destination; empty if there is no
+// such group.
 std::vector<int64_t> group_of(const Copy& copy, int64_t m) {
   if (copy.y_first % m != 0 || copy.y_phase % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
   const auto& sizes = copy.space.sizes;
@@ -90,7 +91,7 @@ std::vector<int64_t> group_of(const Copy& copy, int64_t m) {
   return counts;
 }
 
-// Kernel variant for at least this many axes.
+// Returns the kernel variant for at least this many axes.
 size_t rank_class(size_t rank) {
   for (const size_t one : kIndexMapRanks)
     if (rank <= one) return one;
@@ -101,7 +102,7 @@ size_t push_words(size_t rank) {
   return 5 + 3 * rank_class(rank);
 }
 
-// Lets an invocation write several adjacent destination elements, wherever their sources are. Returns the source distances of elements
+// Lets an invocation write several adjacent destination elements, whose sources may be anywhere. Returns the source distances of elements
 // whose index differs in one bit. The destination's sizes and strides then count such groups.
 std::vector<int64_t> group(Copy& copy) {
   for (int64_t m = kVectorBits / copy.bits; m > 1 && m * copy.bits >= 32; m /= 2) {
@@ -122,7 +123,7 @@ std::vector<int64_t> group(Copy& copy) {
   return {};
 }
 
-// Tiles of transpose.comp by element size (docs/tuning.md); none if not supported.
+// Tiles of transpose.comp for each element size (docs/tuning.md); empty if not supported.
 struct Tiles {
   bool in_registers;
   int64_t lanes, rows, columns;
@@ -142,7 +143,7 @@ std::optional<Tiles> tiles_of(const NodeContext& node, int64_t bits) {
   }
 }
 
-// The axis along which the source is contiguous, if it differs from the destination's and both can be tiled; else -1.
+// Returns the axis along which the source is contiguous, if it differs from the destination's and both can be tiled; else -1.
 std::ptrdiff_t transposed_axis(const Copy& copy, int64_t lanes) {
   const auto& sizes = copy.space.sizes;
   const size_t inner = sizes.size() - 1;
@@ -202,7 +203,7 @@ void add_transpose(LowerContext& node, const Copy& copy, const Tiles& tiles, siz
                .build());
 }
 
-// A tensor's range in a copy: its lowest element relative to the tensor's start, and the number of elements up to the last.
+// The range of a tensor that a copy accesses: its lowest element relative to the tensor's start, and the number of elements up to the last.
 struct Reach {
   int64_t lowest, span;
 };
@@ -217,8 +218,8 @@ Reach reach_of(const IndexSpace& space, size_t tensor, int64_t first) {
   return reach;
 }
 
-// The operand restricted to the accessed range, from the preceding boundary on. Moved only if the range from its start exceeds a binding;
-// `first` is adjusted.
+// Returns the operand restricted to the accessed range, from the preceding boundary on. It is moved only if the range from its start
+// exceeds a binding; `first` is adjusted.
 Operand reached(const LowerContext& node, Operand operand, DType dtype, const Reach& reach, int64_t& first) {
   constexpr int64_t kBoundary = 256;
   const auto element_bits = static_cast<int64_t>(bits(dtype));
@@ -230,7 +231,7 @@ Operand reached(const LowerContext& node, Operand operand, DType dtype, const Re
   return operand;
 }
 
-// The axis to halve for a tensor whose range exceeds a binding; none if all fit.
+// Returns the axis to halve for a tensor whose range exceeds a binding; nullopt if all fit.
 std::optional<size_t> axis_to_halve(const LowerContext& node, DType dtype, const IndexSpace& space) {
   const int64_t room = largest_range(*node.context) * 8 / static_cast<int64_t>(bits(dtype));
   for (size_t tensor = 0; tensor < 2; ++tensor) {
@@ -349,7 +350,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
       return add_transpose(node, copy, *tiles, static_cast<size_t>(axis), x, y);
   const std::vector<int64_t> steps = group(copy);
   const int64_t made = int64_t{1} << steps.size(), lanes = std::max<int64_t>(32 / copy.bits, 1);
-  // Sub-word elements are stored as whole words if nothing else shares them; else each is merged into its word atomically.
+  // Sub-word elements are stored as whole words if nothing else shares them; otherwise each is merged into its word atomically.
   const bool words = made * copy.bits < 32 && to.alone && is_dense(copy.space.sizes, copy.y_strides()) && copy.y_first % lanes == 0 &&
                      copy.y_phase % 4 == 0;
   const int64_t elements = copy.space.elements(), piece_bits = words ? 32 : made * copy.bits;

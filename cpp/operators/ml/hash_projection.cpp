@@ -7,7 +7,7 @@
 namespace pumice {
 
 void lower_hash_projection(LowerContext& node) {
-  constexpr int64_t kParts = 64, kBlock = 64;  // parts hashed in parallel; bytes per hash step
+  constexpr int64_t kParts = 64, kBlock = 64;  // number of parts hashed in parallel; bytes per hash step
   const TensorDesc &seeds = node.input(0), &x = node.input(1);
   if (seeds.elements() == 0) return;
   const bool is_weighted = node.has_input(2);

@@ -1,4 +1,4 @@
-// Lowerings of classifier and hash rows.
+// Lowerings of classifier and hash operators.
 #pragma once
 
 #include "operators/row/lowering.h"

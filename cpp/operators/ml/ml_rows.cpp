@@ -1,4 +1,4 @@
-// Rows of operators from which the importer composes ai.onnx.ml classifiers, and of hashes.
+// Operators from which the importer composes ai.onnx.ml classifiers, and the hash operator.
 #include "core/error.h"
 #include "operators/means/cut_axes.h"
 #include "operators/ml/lowerings.h"
@@ -11,7 +11,7 @@ void shape_of_trees(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
   const int64_t targets = node.attributes().integer("targets");
   if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
-  const int64_t words = node.input(0).dtype == DType::float64 ? 2 : 1;  // per number
+  const int64_t words = node.input(0).dtype == DType::float64 ? 2 : 1;  // words per number
   if (nodes.size() != 2 || nodes[1] != 4 + words || nodes[0] < 1)
     node.fail("nodes of " + std::to_string(4 + words) + " words expected; given " + to_string(nodes));
   if (entries.size() != 2 || entries[1] != 1 + words)

@@ -8,7 +8,7 @@
 namespace pumice {
 
 void lower_pairwise_coupling(LowerContext& node) {
-  constexpr int64_t kRounds = 100, kMostAlone = 8;  // maximum iterations; classes that a single invocation handles
+  constexpr int64_t kRounds = 100, kMostAlone = 8;  // maximum number of iterations; maximum number of classes for a single invocation
   constexpr double kEnough = 0.005;                 // convergence threshold, divided by the number of classes
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const int64_t rows = y.shape[0], classes = y.shape[1];

@@ -1,4 +1,4 @@
-// Lowerings and packings of the normalisation rows.
+// Lowerings and packing functions of the normalisation operators.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -17,9 +17,9 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kMostStretches = 256;
-constexpr int64_t kMostHeldChannels = 128;  // channels per group
-constexpr int64_t kFewestInStretch = 4096;  // elements per workgroup
-constexpr int64_t kFewestPixels = 32;       // pixels per invocation, if many run in parallel
+constexpr int64_t kMostHeldChannels = 128;  // maximum number of channels per group
+constexpr int64_t kFewestInStretch = 4096;  // minimum number of elements per workgroup
+constexpr int64_t kFewestPixels = 32;       // minimum number of pixels per invocation, if many run in parallel
 
 int64_t axis_of(const LowerContext& node, int64_t fallback) {
   const int64_t axis = node.attributes->integer("axis", fallback);
@@ -84,7 +84,7 @@ struct HeldChannels {
 };
 
 constexpr int64_t kLeastTeam = 128, kMostTeams = 4;
-constexpr int64_t kStretch = 1024;  // pixels that a team of kLeastTeam caches when it processes part of an image
+constexpr int64_t kStretch = 1024;  // number of pixels that a team of kLeastTeam caches when it processes part of an image
 
 // Whether the channels-last kernels, in which a team processes four contiguous channels, support this node: no mixed dtypes.
 bool has_teams_of_channels(const LowerContext& node, const Planes& x, const Planes& y) {
@@ -137,7 +137,7 @@ struct Stretches {
 // Adds partial statistics for channels-last images: a team processes four channels and caches a chunk's pixels in registers.
 Stretches add_channel_parts(LowerContext& node, const Planes& x) {
   const int64_t fours = x.c / 4, pixels = x.h * x.w, stretch = kStretch, count = ceil_div(pixels, stretch), units = x.n * count * fours;
-  int64_t teams = node.subgroup() > 0 ? kMostTeams : 1;  // per workgroup, sharing memory sectors
+  int64_t teams = node.subgroup() > 0 ? kMostTeams : 1;  // teams per workgroup, which share memory sectors
   while (teams > 1 && (fours % teams != 0 || units / teams < node.multiprocessors() || teams * kLeastTeam > node.most_invocations()))
     teams /= 2;
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
@@ -155,7 +155,7 @@ Stretches add_channel_parts(LowerContext& node, const Planes& x) {
 
 // Normalises channels-last images with partial statistics, which each workgroup merges for its channels.
 void add_channel_apply(LowerContext& node, const Planes& x, const Planes& y, const Stretches& stretches, double epsilon) {
-  constexpr int64_t kHeld = 4, kPixels = 64 * kHeld, kFours = 4;  // pixels and vec4s of channels per workgroup
+  constexpr int64_t kHeld = 4, kPixels = 64 * kHeld, kFours = 4;  // number of pixels and of vec4s of channels per workgroup
   Macros macros = {{"HELD", std::to_string(kHeld) + "u"}, {"SUBGROUP", std::to_string(node.subgroup())}, {"EPILOGUE(x)", node.epilogue()}};
   tell_residual(node, macros);
   StepBuilder step(node.kernel("norm_channels_apply.comp", node.input(0).dtype, macros));
@@ -183,14 +183,16 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
     StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
     bind_residual(node, step);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
-    const double plane = static_cast<double>(x.h * x.w) / 4;  // a multiple of four if there are several channels
+    const double plane = static_cast<double>(x.h * x.w) / 4;  // it is a multiple of four if there are several channels
     node.tell_additions(held_additions(node, *held));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
   if (groups == x.c && has_teams_of_channels(node, x, y)) {
-    constexpr int64_t kMostMerged = 64, kFewStretches = 8;  // chunks that every workgroup merges; chunks that a team can also process alone
+    constexpr int64_t kMostMerged = 64,
+                      kFewStretches =
+                          8;  // maximum number of chunks that every workgroup merges; number of chunks that a team can also process alone
     const bool has_few = ceil_div(x.h * x.w, kStretch) <= kMostMerged && node.most_invocations() >= 256;
-    // A few teams with large images leave most of a device idle.
+    // A few teams with large images would leave most of a device idle.
     const bool is_idle = x.h * x.w > kFewStretches * kStretch && x.n * x.c < node.multiprocessors();
     const auto held = has_few && is_idle ? std::nullopt : held_channels(node, x);
     if (held) return add_held_channels(node, x, y, *held, epsilon);
@@ -220,7 +222,7 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   }
   const auto units = static_cast<uint64_t>(x.n * stretches * groups);
   node.add((quads ? statistics.groups(units) : statistics.threads(units)).build());
-  constexpr int64_t kInGroup = 64, kTeam = 16;  // workgroup size, and the smallest team that shares chunks
+  constexpr int64_t kInGroup = 64, kTeam = 16;  // workgroup size, and size of the smallest team that shares chunks
   const int64_t team = node.prefers_lanes() || stretches <= kTeam ? 1 : stretches <= kInGroup ? kTeam : kInGroup;
   StepBuilder combine(
       node.kernel("norm_combine.comp", DType::float32, {{"TEAM", std::to_string(team)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
@@ -329,7 +331,9 @@ void lower_layer_norm(LowerContext& node) {
     node.add(step.build());
   };
   if (const auto held = held_rows(node, size, true)) {
-    constexpr int64_t kMostHeld = 8, kFewElements = 1 << 21;  // vec4s per invocation; elements below which much of the device is idle
+    constexpr int64_t kMostHeld = 8,
+                      kFewElements =
+                          1 << 21;  // maximum number of vec4s per invocation; number of elements below which much of the device is idle
     macros.emplace_back("CHANNELS", "0");
     macros.emplace_back("EARLY", flag(held->held <= kMostHeld && x.elements() <= kFewElements));
     node.tell_additions(held_additions(node, *held));

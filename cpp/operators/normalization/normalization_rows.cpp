@@ -1,4 +1,4 @@
-// Rows of Softmax and the normalisations.
+// Operator rows for Softmax and the normalisations.
 #include <algorithm>
 
 #include "core/error.h"
@@ -14,7 +14,7 @@ void shape_of_softmax(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// Inputs 1 to `count` - 1 have one value per channel.
+// Checks that inputs 1 to `count` - 1 have one value per channel.
 template <size_t count>
 void shape_of_channel_norm(ShapeContext& node) {
   if (node.input(0).rank() < 2) node.fail("input 0 has no channels: given " + to_string(node.input(0).shape));
@@ -41,7 +41,7 @@ void shape_of_layer_norm(ShapeContext& node) {
   for (size_t i = 1; i < node.output_count(); ++i) node.output(i, DType::float32, statistics);
 }
 
-// One scale and bias per channel. Nodes of opsets before 21, with one per group, are converted to this form.
+// There is one scale and bias per channel. Nodes of opsets before 21, with one per group, are converted to this form.
 void shape_of_group_norm(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t groups = node.attributes().integer("num_groups"), channels = x[1];
@@ -98,7 +98,7 @@ void cut_instance_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   follow_channels(node, axes);
 }
 
-// Splits by batch and by whole channel groups, if scale and bias have one value per channel.
+// Splits by batch and, if scale and bias have one value per channel, by whole channel groups.
 void cut_group_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_images(node, axes);
   const int64_t channels = node.input(kData).shape[1], groups = node.attributes->integer("num_groups", 1);

@@ -22,13 +22,13 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   fold.finish = "(s)";
   fold.y_type = "float";
   fold.result = "vec2";
-  // A column with an infinite maximum is NaN throughout.
+  // A column with an infinite maximum becomes NaN throughout.
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
   const bool fits = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8 <= largest_range(*node.context);
   if (inner % 4 == 0 && begins_in_fours(node) && fits) {
-    constexpr int64_t kRows = 8;  // rows per invocation
+    constexpr int64_t kRows = 8;  // number of rows per invocation
     const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", node.output(0).dtype}});
     Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
     arrays.tell(macros);

@@ -1,4 +1,4 @@
-// Lowerings of the random number rows.
+// Lowerings of the random number operators.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// Rows for random numbers, functions of a caller-provided state: a two-word key and a two-word run counter.
+// Operator rows for random numbers, which are functions of a caller-provided state: a two-word key and a two-word run counter.
 #include "core/error.h"
 #include "operators/random/lowerings.h"
 #include "operators/random/random.h"
@@ -28,7 +28,7 @@ void shape_of_random(ShapeContext& node) {
   node.output(0, stated_dtype(node, kReals), node.host_integers(1));
 }
 
-// A scalar probability, or one per element.
+// The probability is a scalar, or has one value per element.
 void shape_of_random_mask(ShapeContext& node) {
   check_state(node);
   const Shape& p = node.input(1).shape;

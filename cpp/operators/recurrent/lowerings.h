@@ -1,4 +1,4 @@
-// Lowerings and packings of recurrent layers.
+// Lowerings and packing functions of recurrent layers.
 #pragma once
 
 #include "operators/row/lowering.h"

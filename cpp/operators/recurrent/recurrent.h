@@ -1,4 +1,4 @@
-// Definitions shared by the rows of LSTM, GRU and RNN and their lowering.
+// Definitions shared by the table rows of LSTM, GRU and RNN and their lowering.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace pumice {
 
 enum RecurrentForm : uint8_t { kLstmCell, kGruCell, kRnnCell };  // OperatorRow::form for lower_recurrent()
 
-// A row's cell: number of gates, and ONNX's default activations.
+// An operator's cell: its number of gates, and ONNX's default activations.
 struct RecurrentCell {
   int64_t gates;
   std::vector<std::string> activations;
@@ -19,9 +19,9 @@ struct RecurrentCell {
 const RecurrentCell& recurrent_cell(int form);
 bool is_recurrent(const OperatorRow& row);
 
-// A pass may give a bidirectional node separate tensors per direction. Those of the backward direction follow kBackward inputs or outputs
-// later. Inputs are separate if the backward one is present, outputs if their bit is set in `apart`. With `rows_first`, Y of layout 0 is
-// [steps, batch, directions, units].
+// A pass may give a bidirectional node separate tensors per direction. A tensor of the backward direction is kBackward inputs or outputs
+// after the forward one. An input is separate if its backward tensor is present, an output if its bit is set in `apart`. With `rows_first`,
+// Y of layout 0 is [steps, batch, directions, units].
 inline constexpr size_t kBackward = 3;
 inline constexpr const char *kApart = "apart", *kRowsFirst = "rows_first";
 inline constexpr size_t kInitialStates[] = {5, 6};  // inputs of the hidden and cell states
@@ -34,8 +34,8 @@ constexpr size_t direction_axis(bool batch_first, bool is_y) {
 
 int64_t recurrent_directions(const Attributes& attributes);
 
-// GLSL of the activations over x, per direction. Throws GraphError if their number does not match the cell and directions; UnsupportedError
-// for an activation that ONNX does not define.
+// GLSL of the activations over x, per direction. Throws GraphError if their number does not match the cell and directions,
+// UnsupportedError for an activation that ONNX does not define.
 std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::string_view node, const Attributes& attributes);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Activations of LSTM, GRU and RNN; most are the operators of the same name.
+// Activations of LSTM, GRU and RNN; most are operators with the same name.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@ namespace {
 
 struct Activation {
   std::string_view expression;
-  std::optional<double> alpha, beta;  // defaults; none: no such parameter
+  std::optional<double> alpha, beta;  // defaults; nullopt: no such parameter
 };
 
 Activation activation_of(std::string_view node, const std::string& name) {
@@ -56,7 +56,8 @@ class Numbers {
 }  // namespace
 
 const RecurrentCell& recurrent_cell(int form) {
-  static const RecurrentCell cells[] = {{4, {"Sigmoid", "Tanh", "Tanh"}}, {3, {"Sigmoid", "Tanh"}}, {1, {"Tanh"}}};  // by RecurrentForm
+  static const RecurrentCell cells[] = {
+      {4, {"Sigmoid", "Tanh", "Tanh"}}, {3, {"Sigmoid", "Tanh"}}, {1, {"Tanh"}}};  // indexed by RecurrentForm
   return cells[form];
 }
 

@@ -12,14 +12,14 @@ namespace pumice {
 namespace {
 
 enum Input : size_t { kX, kW, kR, kB, kLengths, kPeepholes = 7 };
-constexpr int64_t kUnits = 16;  // units per workgroup
+constexpr int64_t kUnits = 16;  // number of units per workgroup
 
 // Sizes of a layer. ONNX tensors are time-major, or batch-major with layout 1.
 struct Layer {
   int64_t steps, batch, inputs, directions, gates, units, width;
   bool batch_first;
 
-  int64_t state() const { return directions * batch * width; }  // elements per kind of state
+  int64_t state() const { return directions * batch * width; }  // number of elements per kind of state
 };
 
 bool is_linear(const NodeContext& node) {
@@ -187,7 +187,7 @@ class StepKernel {
     const int64_t first = part == 1 ? 2 : 0, count = !two_parts_ ? layer_.gates : part == 1 ? 1 : 2;
     const int64_t blocks = std::min(at_once_, blocks_ - first_block);
     const int four_bits = 4 * bits(node_.float_dtype);
-    const int64_t fours = block_bytes_ * 8 / four_bits;  // per block
+    const int64_t fours = block_bytes_ * 8 / four_bits;  // vec4s per block
     for (int64_t gate = 0; gate < count; ++gate) {
       const int64_t block = (direction * layer_.gates + first + gate) * blocks_ + first_block;
       builder.bind(kNames[gate], weights_, block * fours, blocks * fours, static_cast<size_t>(four_bits));
@@ -215,13 +215,13 @@ class StepKernel {
 
   // Y is [steps, directions, batch, units], or [batch, steps, directions, units] with layout 1.
   void set_output_strides(StepBuilder& builder) const {
-    const int64_t units = layer_.units, row = apart_ ? units : layer_.directions * units;  // per time step of a sequence
+    const int64_t units = layer_.units, row = apart_ ? units : layer_.directions * units;  // elements per time step of a sequence
     const bool rows_first = layer_.batch_first || node_.attributes->integer(kRowsFirst, 0) != 0;
     builder.set("y_stride_t", layer_.batch_first ? row : layer_.batch * row).set("y_stride_d", rows_first ? units : layer_.batch * units);
     builder.set("y_stride_b", layer_.batch_first ? layer_.steps * row : rows_first ? row : units);
   }
 
-  // Invocations that share the dot product of a unit, each with at least kLeastFours vec4s.
+  // Number of invocations that share the dot product of a unit, each with at least kLeastFours vec4s.
   int64_t split_of() const {
     constexpr int64_t kMostSplit = 16, kLeastFours = 4;
     int64_t split = 1;
@@ -233,9 +233,9 @@ class StepKernel {
     return split;
   }
 
-  // Time steps per dispatch, for layers small enough for one workgroup to keep the state; else 0.
+  // Number of time steps per dispatch, if the layer is small enough for one workgroup to keep the state; else 0.
   int64_t held_steps() const {
-    constexpr int64_t kMostIterations = 32768;  // loop iterations per invocation, the smallest limit of any device
+    constexpr int64_t kMostIterations = 32768;  // maximum number of loop iterations per invocation, the smallest limit of any device
     const int64_t most_units = node_.prefers_lanes() ? 128 : 64;
     if (layer_.units > most_units || layer_.steps < 2) return 0;
     return kMostIterations / (layer_.width / 2 + 16);
@@ -245,11 +245,11 @@ class StepKernel {
   const Layer& layer_;
   int64_t rows_, held_steps_;
   bool two_parts_;
-  bool apart_ = false;                                         // separate outputs per direction
-  Operand weights_;                                            // recurrent weights
-  int64_t blocks_ = 0, block_bytes_ = 0;                       // blocks of units per gate
-  int64_t at_once_ = 0;                                        // blocks per dispatch
-  bool cut_ = false;                                           // a binding per gate, and dispatches per direction
+  bool apart_ = false;                    // whether each direction has its own outputs
+  Operand weights_;                       // recurrent weights
+  int64_t blocks_ = 0, block_bytes_ = 0;  // number of blocks of units per gate, and size of a block
+  int64_t at_once_ = 0;                   // number of blocks per dispatch
+  bool cut_ = false;                      // whether each gate has its own binding and each direction its own dispatches
   std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a time step
   std::vector<std::pair<std::string_view, Operand>> operands_;
 };

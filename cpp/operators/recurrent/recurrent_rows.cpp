@@ -1,4 +1,4 @@
-// Rows of recurrent layers.
+// Operator rows of recurrent layers.
 #include "operators/geometry/index_bounds.h"
 #include "operators/means/cut_axes.h"
 #include "operators/recurrent/lowerings.h"
@@ -13,7 +13,7 @@ void check_shape_of(const ShapeContext& node, size_t input, const Shape& expecte
     node.fail(std::string(what) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
 }
 
-// States of both directions, in one tensor or separate ones.
+// Checks the states of both directions, which are in one tensor or in separate ones.
 void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view what) {
   if (node.has(input + kBackward)) {
     expected[direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
@@ -68,7 +68,7 @@ void shape_of_rnn(ShapeContext& node) {
   shape_of_recurrent(node, kRnnCell, 2);
 }
 
-// GEMMs of each step's input and previous state with the weights of all gates.
+// FLOPs of the GEMMs of each step's input and previous state with the weights of all gates.
 uint64_t recurrent_flop(const LowerContext& node) {
   const Shape& x = node.input(kData).shape;
   return 2 * static_cast<uint64_t>(x[0] * x[1]) * static_cast<uint64_t>(node.input(1).elements() + node.input(2).elements());

@@ -15,7 +15,7 @@ class StateStep {
  public:
   StateStep(LowerContext& node, const StateSizes& sizes) : node_(node), sizes_(sizes) {}
 
-  // Adds an input or output of the node. Returns the GLSL index of its element, in a tensor of both directions, or of one if `apart`.
+  // Adds an input or output of the node. Returns the GLSL index of its element; the tensor has both directions, or one of them if `apart`.
   std::string add(const std::string& array, const TensorDesc& desc, const Operand& operand, bool apart) {
     const std::string binding = std::to_string(1 + bound_.size()), access = operand.place == Place::input ? "readonly " : "";
     declarations_ +=
@@ -27,7 +27,7 @@ class StateStep {
 
   bool is_empty() const { return bound_.empty(); }
 
-  // Adds the dispatch; `elements`: per kind of state. `second`: offset of the second kind, or kNone.
+  // Adds the dispatch; `elements`: number of elements per kind of state. `second`: offset of the second kind, or kNone.
   void run(std::string_view shader, const Operand& state, const std::array<std::string, 2>& texts, int64_t elements, int64_t first,
            int64_t second) {
     const auto& [directions, batch, units, width, batch_first] = sizes_;
@@ -51,7 +51,7 @@ class StateStep {
 
 constexpr std::array<std::array<const char*, 2>, 2> kArrays{{{"h", "h_back"}, {"c", "c_back"}}};
 
-// GLSL that reads an initial hidden state (kind 0) or cell state (kind 1).
+// Returns GLSL that reads an initial hidden state (kind 0) or cell state (kind 1).
 std::string given_state(LowerContext& node, StateStep& step, size_t kind) {
   const size_t input = kInitialStates[kind];
   const bool apart = node.has_input(input + kBackward);
@@ -65,7 +65,7 @@ std::string given_state(LowerContext& node, StateStep& step, size_t kind) {
   return apart ? "d == 0u ? " + forward + " : " + read(input + kBackward, kArrays[kind][1]) : forward;
 }
 
-// GLSL statement that writes a final hidden state (kind 0) or cell state (kind 1); empty if the output is unused.
+// Returns a GLSL statement that writes a final hidden state (kind 0) or cell state (kind 1); empty if the output is unused.
 std::string made_state(LowerContext& node, StateStep& step, size_t kind) {
   const size_t output = 1 + kind;
   const bool apart = is_apart(*node.attributes, output);

@@ -12,7 +12,7 @@ struct StateSizes {
   int64_t directions, batch, units, width;  // `width`: row length in the layer's memory
   bool batch_first;
 
-  int64_t elements() const { return directions * batch * width; }  // per kind of state in the layer's memory
+  int64_t elements() const { return directions * batch * width; }  // number of elements per kind of state in the layer's memory
 };
 
 // GLSL array type of a tensor, and the statement that stores `v` in element `index`, as float32 or in the kernel's storage type.
@@ -21,7 +21,8 @@ std::string stored(const TensorDesc& desc, const std::string& array, const std::
 
 // Adds the dispatch that fills `state`: hidden states at 0, and cell states at `cells` (-1: none). Omitted states are zero.
 void add_first_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells);
-// Adds the dispatch that writes the output states, from hidden states at `hidden` and cell states at `cells`. None if no output is used.
+// Adds the dispatch that writes the output states, from hidden states at `hidden` and cell states at `cells`. Adds nothing if no output is
+// used.
 void add_last_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells);
 
 }  // namespace pumice

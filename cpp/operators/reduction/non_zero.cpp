@@ -16,7 +16,7 @@ Macros run_macros(DType dtype, bool counts) {
   return {{"BITS", std::to_string(width)}, {"SIGN", sign}, {"RUN", std::to_string(kNonZeroRun) + "u"}, {"COUNTS", counts ? "1" : "0"}};
 }
 
-// Indices of the nonzero elements of input `from`, int64[rank, count], using the start of each run from the node's last input.
+// Adds the indices of the nonzero elements of input `from`, int64[rank, count], using the start of each run from the node's last input.
 void add_indices(LowerContext& node, size_t from, int64_t count, const Operand& y) {
   const TensorDesc& x = node.input(from);
   Macros macros = run_macros(x.dtype, false);

@@ -7,7 +7,7 @@
 namespace pumice {
 
 inline constexpr std::string_view kCountNonZero = "pumice::CountNonZero";
-inline constexpr int64_t kNonZeroRun = 64;  // elements
+inline constexpr int64_t kNonZeroRun = 64;  // elements per run
 
 constexpr int64_t non_zero_runs(int64_t elements) {
   return (elements + kNonZeroRun - 1) / kNonZeroRun;

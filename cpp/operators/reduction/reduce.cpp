@@ -17,13 +17,13 @@ namespace pumice {
 namespace {
 
 constexpr size_t kFoldRank = 4;
-constexpr int64_t kMostInOne = 4096;    // elements per invocation; hierarchical sums have smaller errors than one long sum
-constexpr int64_t kMostInTeam = 65536;  // elements per workgroup
+constexpr int64_t kMostInOne = 4096;  // maximum number of elements per invocation; hierarchical sums have smaller errors than one long sum
+constexpr int64_t kMostInTeam = 65536;  // maximum number of elements per workgroup
 constexpr int64_t kGroupSize = 256;     // workgroup size, if the device supports it
-constexpr int64_t kSmallTeam = 16;      // invocations that share a short row, or a column
+constexpr int64_t kSmallTeam = 16;      // number of invocations that share a short row, or a column
 constexpr int64_t kHalvesTeam = 64, kFewestInHalvesGroup = 16384;
 constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // minimum row size for a small team, and for a workgroup
-constexpr int64_t kManyInvocations = 262144;                  // enough for a large GPU
+constexpr int64_t kManyInvocations = 262144;                  // number of invocations that fill a large GPU
 
 // GLSL integer type with its minimum and maximum.
 struct IntegerText {
@@ -53,7 +53,7 @@ Fold exponentials_fold(bool wide) {
   return {accumulator, start, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"};
 }
 
-// Initial value of a fold as GLSL; `accumulator` is its type, such as "int".
+// Returns the initial value of a fold as GLSL; `accumulator` is its type, such as "int".
 std::string start_text(FoldStart start, DType dtype, const std::string& accumulator) {
   const bool lowest = start == FoldStart::lowest;
   if (start == FoldStart::zero || start == FoldStart::one) return accumulator + (start == FoldStart::one ? "(1)" : "(0)");
@@ -62,7 +62,7 @@ std::string start_text(FoldStart start, DType dtype, const std::string& accumula
   return lowest ? integer_text(dtype).lowest : integer_text(dtype).highest;
 }
 
-// The texts are macros over s, v, t and n, whose arguments are expressions, so they need parentheses.
+// The sources are macros over s, v, t and n, whose arguments are expressions, so they need parentheses.
 Fold text_of(const ReductionFold& fold, DType dtype) {
   if (fold.exponentials) return exponentials_fold(dtype == DType::float64);
   const ExprType type = expr_type(dtype == DType::bool_ ? DType::uint8 : dtype);
@@ -85,13 +85,13 @@ uint64_t accumulator_bytes(const Fold& fold) {
 
 namespace {
 
-// GLSL type of `finish`'s result.
+// Returns the GLSL type of `finish`'s result.
 std::string result_type(const Fold& fold) {
   if (!fold.result.empty()) return fold.result;
   return fold.accumulator == "vec2" ? "float" : fold.accumulator == "dvec2" ? "double" : fold.accumulator;
 }
 
-// Sort key of element v for arg-reduce, reversed if the minimum is sought.
+// Returns the sort key of element v for arg-reduce, reversed if the minimum is sought.
 std::string key_text(DType dtype, bool least) {
   if (is_float(dtype)) return "pm_key(v)";
   const bool wide = bits(dtype) == 64, is_signed = is_signed_integer(dtype) || bits(dtype) < 32;
@@ -130,7 +130,7 @@ struct WideText {
   std::string declared, load, pick;
 };
 
-// Vector loads that are possible at aligned offsets, widest first.
+// Returns the vector loads that are possible at aligned offsets, widest first.
 std::vector<WideText> wide_texts(const LowerContext& node, const Fold& fold, bool first) {
   const std::string fours = "x[(i) >> 2]", each = "(h)[j]";
   if (!first) return fold.accumulator == "float" ? std::vector<WideText>{{4, "vec4", fours, each}} : std::vector<WideText>{};
@@ -151,15 +151,15 @@ struct Stage {
   Operand x, y;
   IndexSpace kept, reduced;
   bool first = true, last = false;
-  bool aligned = true;  // x is aligned for vector loads if the node's input is
+  bool aligned = true;  // whether x is aligned for vector loads if the node's input is
   int64_t parts = 1, part_size = 1, part_stride = 1;
   int64_t group = kGroupSize;         // workgroup size
-  int64_t team = 1;                   // invocations of it that fold one result
+  int64_t team = 1;                   // invocations of the workgroup that fold one result
   bool columns = false;               // adjacent invocations compute adjacent results
-  std::optional<WideText> wide = {};  // vector load per invocation; none: scalar
+  std::optional<WideText> wide = {};  // vector load per invocation; nullopt: scalar
 
   int64_t loaded() const { return wide ? wide->elements : 1; }
-  // Additions per element: within an invocation, then within its team.
+  // Number of additions per element: within an invocation, then within its team.
   int64_t additions(const NodeContext& node) const {
     const int64_t own = columns ? 1 : loaded(), each = ceil_div(part_size, team * own) * own;
     if (team == 1) return each;
@@ -174,7 +174,7 @@ bool in_groups(const IndexSpace& space, size_t axes, int64_t count) {
   return true;
 }
 
-// Invocations that fold one of `rows` rows. For fp16, each folds more elements if the rows still occupy the device.
+// Number of invocations that fold one of `rows` rows. For fp16, each invocation folds more elements if the rows still occupy the device.
 int64_t row_team(int64_t rows, int64_t size, bool halves, int64_t group) {
   if (size < kFewestInTeam) return 1;
   if (size < kFewestInGroup) return kSmallTeam;
@@ -201,13 +201,15 @@ void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
   }
 }
 
-// Elements of a result that a team folds: all, or fewer if that gives too few or too slow teams.
+// Number of elements of a result that a team folds: all, or fewer if that gives too few or too slow teams.
 int64_t part_size_of(const Stage& stage) {
   const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
   if (stage.team > 1 && stage.team < stage.group && !stage.columns) return size;
   const bool is_group = stage.team == stage.group, is_column = stage.columns && stage.team > 1;
   const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * stage.group : 256;
-  const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.loaded() / stage.team : 64;  // results times parts
+  const int64_t wanted = is_group    ? 256
+                         : is_column ? kManyInvocations * stage.loaded() / stage.team
+                                     : 64;  // wanted number of results times parts
   if (size <= least) return std::max<int64_t>(size, 1);
   return round_up(std::clamp(size * results / wanted, least, std::min(most, size)), std::max<int64_t>(stage.loaded(), 4));
 }
@@ -234,7 +236,7 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
           {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
-  const bool searches_halves = fold.is_position && stage.first && is_half_width(x);  // which needs many registers
+  const bool searches_halves = fold.is_position && stage.first && is_half_width(x);  // searching 16-bit elements needs many registers
   const bool is_narrow = width_macros(fold.accumulator).empty();                     // 32-bit subgroup operations are supported everywhere
   append({{"ONE_AXIS", one_axis ? "1" : "0"},
           {"COLUMNS", stage.columns ? "1" : "0"},
@@ -278,7 +280,7 @@ std::vector<bool> reduced_axes(const LowerContext& node) {
   return reduced;
 }
 
-// The kept axes with strides of x and y, and the reduced axes with strides of x.
+// Returns the kept axes with strides of x and y, and the reduced axes with strides of x.
 std::pair<IndexSpace, IndexSpace> spaces_of(const TensorDesc& x, const TensorDesc& y, const std::vector<bool>& reduced) {
   IndexSpace kept{{}, {{}, {}}}, folded{{}, {{}}};
   const bool keeps_axes = y.rank() == x.rank();
@@ -328,7 +330,7 @@ static int64_t span_of(const IndexSpace& space) {
 
 // Splits a result's elements into runs with a span of at most `most` each, with the offset of the first element.
 static void cut_runs(IndexSpace space, int64_t first, int64_t most, std::vector<std::pair<IndexSpace, int64_t>>& runs) {
-  constexpr int64_t kGrain = 256;  // adjacent elements that stay together for vector loads
+  constexpr int64_t kGrain = 256;  // number of adjacent elements that stay together for vector loads
   size_t widest = 0;
   for (size_t axis = 1; axis < space.sizes.size(); ++axis)
     if (space.strides[0][axis] * (space.sizes[axis] - 1) > space.strides[0][widest] * (space.sizes[widest] - 1)) widest = axis;
@@ -341,7 +343,7 @@ static void cut_runs(IndexSpace space, int64_t first, int64_t most, std::vector<
   cut_runs(space, first + half * space.strides[0][widest], most, runs);
 }
 
-// Results over more elements than fit into a binding: each run is folded into its own parts, which are folded afterwards.
+// Folds results over more elements than fit into a binding: each run is folded into its own parts, which are folded afterwards.
 static void add_runs(LowerContext& node, const Fold& fold, Stage& whole) {
   const int64_t element_bits = bits(node.input(0).dtype), most = largest_range(*node.context) * 8 / element_bits;
   if (span_of(whole.reduced) <= most || span_of(whole.reduced) <= 1) return;
@@ -390,7 +392,7 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
   while (!stage.last) {
     divide(node, fold, stage);
     stage.last = stage.parts == 1;
-    // Parts of rows are contiguous; parts of columns are column by column.
+    // The parts of rows are contiguous; the parts of columns are stored column by column.
     const Strides y_strides = stage.kept.strides[1];
     Strides packed = packed_strides(stage.kept.sizes);
     stage.part_stride = stage.columns ? results : 1;

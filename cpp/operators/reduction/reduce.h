@@ -10,32 +10,32 @@ constexpr int64_t kFewestColumns = 16;  // minimum number of adjacent results fo
 enum class FoldStart : uint8_t { zero, one, lowest, highest };  // lowest: minus infinity, or the smallest integer
 
 // A reduction as expressions used by device and host (operators/expression): `step` of accumulator s and element v, `merge` of accumulators
-// s and t, `finish` of s and the element count n.
+// s and t, `finish` of accumulator s and element count n.
 struct ReductionFold {
   FoldStart start = FoldStart::zero;
   std::string_view step = "s + v", merge = "s + t", finish = "s";
-  bool exponentials = false;  // log-sum-exp, whose accumulator is two numbers and not an expression
+  bool exponentials = false;  // log-sum-exp: its accumulator is two numbers, not an expression
 };
 
-// Folds used by several operators. The others are defined next to their rows.
+// Folds shared by several operators. The others are defined next to their operator definitions.
 inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kLogSumExpFold{.exponentials = true},
     kProductFold{.start = FoldStart::one, .step = "s * v", .merge = "s * t"},
     kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"};
 
-enum ArgForm : uint8_t { kArgMax, kArgMin };  // OperatorRow::form of the arg-reduce rows
+enum ArgForm : uint8_t { kArgMax, kArgMin };  // OperatorRow::form of the arg-reduce operators
 
-// GLSL of a fold with an accumulator of type `accumulator`: `start`, `step` of s, element v and its index i, `merge` of s and t, `finish`
-// of s and the count n.
+// GLSL of a fold with an accumulator of type `accumulator`: `start`, `step` of accumulator s, element v and its index i, `merge` of s and
+// t, `finish` of s and the count n.
 struct Fold {
   std::string accumulator, start, step, merge, finish;
-  Macros macros = {};                   // macros used by these texts
-  std::string y_type = {}, store = {};  // type of y and store of `v` into y[i], if results do not have the output's dtype
-  std::string result = {};              // the type of `v` in that case
+  Macros macros = {};                   // macros that these sources use
+  std::string y_type = {}, store = {};  // type of y, and the statement that stores `v` in y[i], if results do not have the output's dtype
+  std::string result = {};              // type of `v` in that case
   bool is_position = false;             // arg-reduce: the result is an index
 };
 
 uint64_t accumulator_bytes(const Fold& fold);
-// Macros that declare and load elements of array "x", or declare and store those of "y": X_TYPE, LOAD(i), Y_TYPE, STORE(i, v).
+// Macros that declare and load elements of array "x", or declare and store elements of "y": X_TYPE, LOAD(i), Y_TYPE, STORE(i, v).
 Macros element_macros(const std::string& array, DType dtype);
 // Macros of include/math.glsl for a fold in 64 bits.
 Macros width_macros(std::string_view accumulator);
@@ -43,7 +43,8 @@ Macros width_macros(std::string_view accumulator);
 // GLSL of a fold over `dtype`. Throws UnsupportedError naming the node for a dtype without arithmetic.
 Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype);
 
-// Adds a fold of input 0 into `y`: each element of y folds `reduced`. `kept` has strides of the input and y, `reduced` of the input.
+// Adds a fold of input 0 into `y`: each element of y folds over the axes `reduced`. `kept` has the strides of the input and y, `reduced`
+// those of the input.
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y);
 
 // Adds an exclusive prefix sum: y[i] = x[0] + .. + x[i - 1], in int32.

@@ -11,11 +11,11 @@ namespace pumice {
 namespace {
 
 constexpr size_t kRowRank = 4;
-constexpr int64_t kMostScanned = 4096, kFewestInOne = 64;  // elements per invocation
+constexpr int64_t kMostScanned = 4096, kFewestInOne = 64;  // maximum and minimum number of elements per invocation
 // Rows are split into parts until about this many invocations process them.
 constexpr int64_t kWantedUnits = 4096;
 
-// Rows along an axis in two tensors.
+// The slices along the scan axis, in the input and in the output.
 struct ScannedRows {
   IndexSpace space;  // the rows, with strides of x and y
   int64_t size, x_step, y_step;
@@ -26,7 +26,7 @@ class Scan {
  public:
   Scan(LowerContext& node, Fold fold) : node_(node), fold_(std::move(fold)) {}
 
-  // Adds the scan. `x` and `y` have these dtypes, or contain accumulators if there is none.
+  // Adds the scan. `x` and `y` have these dtypes; without a dtype they contain accumulators.
   void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows) {
     const int64_t count = rows.space.elements();
     const int64_t part_size =
@@ -47,7 +47,7 @@ class Scan {
   }
 
  private:
-  // Elements and their dtype; none: accumulators.
+  // Elements and their dtype; nullopt: accumulators.
   struct Elements {
     const Operand& operand;
     std::optional<DType> dtype;
@@ -97,7 +97,7 @@ void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_
   Scan(node, fold_of(node, kSumFold, dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
 }
 
-// The rows of two tensors of equal shape along an axis.
+// Returns the slices of two tensors of equal shape along an axis.
 static ScannedRows rows_along(const LowerContext& node, const TensorDesc& x, const TensorDesc& y, size_t scanned) {
   ScannedRows rows{{{}, {{}, {}}},
                    x.shape[scanned],

@@ -1,4 +1,4 @@
-// Rows of running sums and products.
+// Operator rows of running sums and products.
 #include "operators/host/host_node.h"
 #include "operators/means/cut_axes.h"
 #include "operators/reduction/lowerings.h"

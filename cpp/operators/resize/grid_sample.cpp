@@ -1,4 +1,4 @@
-// GridSample: interpolates at coordinates known to the device.
+// GridSample: interpolates at coordinates that are computed on the device.
 #include "operators/means/strided.h"
 #include "operators/resize/lowerings.h"
 #include "operators/row/operator_table.h"

@@ -1,4 +1,4 @@
-// Lowerings of resize rows.
+// Lowerings of resize operators.
 #pragma once
 
 #include "operators/row/lowering.h"

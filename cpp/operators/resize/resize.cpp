@@ -37,7 +37,7 @@ void add_nearest(LowerContext& node, const std::vector<ResizeAxis>& axes) {
   add_lookup(node, node.input(0).shape, node.output(0).shape, tables, outside.take());
 }
 
-// Resizes axis by axis, those that shrink most first, to keep intermediates small.
+// Resizes axis by axis, starting with the axes that shrink most, to keep intermediates small.
 void add_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
   const DType dtype = node.output(0).dtype;
   std::vector<size_t> order;

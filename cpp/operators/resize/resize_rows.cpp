@@ -1,4 +1,4 @@
-// Rows of Resize in all modes, and GridSample.
+// Operator rows of Resize in all modes, and of GridSample.
 #include "core/error.h"
 #include "operators/geometry/resize_geometry.h"
 #include "operators/means/cut_axes.h"
@@ -37,7 +37,7 @@ void shape_of_grid_sample(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Axes with a scale of 1.
+// Can be split along axes with a scale of 1.
 void cut_resizes(const LowerContext& node, std::vector<CutAxis>& axes) {
   const bool by_sizes = node.host(3) && node.host(3)->desc.elements() > 0, has_axes = node.attributes->has("axes");
   if (by_sizes || has_axes || !node.host(2) || node.attributes->text("coordinate_transformation_mode") == "tf_crop_and_resize") return;

@@ -18,7 +18,7 @@ using AttributeValue =
 
 // In the order of the variant's alternatives.
 enum class AttributeKind : uint8_t { integer, real, text, integers, reals, texts, tensor };
-std::string_view name(AttributeKind kind);  // "a number"
+std::string_view name(AttributeKind kind);  // Name for messages: "a number"
 
 // ONNX attributes are float32. float64 operators compute with the rounded value: 0.01 in a file becomes 0.00999999977648258.
 inline double attribute_real(double value) {
@@ -29,7 +29,7 @@ class Attributes {
  public:
   void set(std::string name, AttributeValue value);
   bool has(std::string_view name) const;
-  // Each returns the attribute, or `fallback` if it is not set. Throws GraphError if the value has another kind.
+  // Each function returns the attribute, or `fallback` if it is not set. Throw GraphError if the value has another kind.
   int64_t integer(std::string_view name, int64_t fallback = 0) const;
   double real(std::string_view name, double fallback = 0) const;
   std::string text(std::string_view name, std::string_view fallback = {}) const;

@@ -8,14 +8,14 @@
 
 namespace pumice {
 
-// Returns the floating-point operations of a node, as counted by its row's `flop`: 2 per multiply-add of a GEMM or convolution. Rows
-// without one count one operation per output element (map) or per input element (reduction, window, scan). Nodes that only move elements
-// count 0.
+// Returns the floating-point operations of a node, as counted by its operator's `flop`: 2 per multiply-add of a GEMM or convolution.
+// Operators without that function count one operation per output element (map) or per input element (reduction, window, scan). Nodes that
+// only move elements count 0.
 uint64_t node_flop(const LowerContext& node);
 
-// `flop` functions shared by several rows.
+// `flop` functions shared by several operators.
 
-// GEMM of the rows of input 0 (its columns if "transA" is set) with a matrix.
+// GEMM of the rows of input 0 (its columns if "transA" is set) and a matrix.
 uint64_t product_flop(const LowerContext& node);
 // Both GEMMs of attention, Q*K^T and P*V, with input 0 as the queries and the given number of keys.
 uint64_t attention_flop(const LowerContext& node, int64_t keys);

@@ -28,7 +28,7 @@ class HostWriter {
   std::shared_ptr<std::byte[]> bytes_;
 };
 
-// All elements, as int64 (for integers and bools) or as double.
+// All elements, as int64 (for integers and bools) or as double (for floats).
 template <typename T>
 std::vector<T> elements_of(const HostTensor& tensor) {
   static_assert(std::is_same_v<T, int64_t> || std::is_same_v<T, double>);
@@ -41,7 +41,7 @@ std::vector<T> elements_of(const HostTensor& tensor) {
 // Gathers x[first + sum(index * stride)] for all indices of `desc` in row-major order. Strides may be negative.
 HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
 
-// Bits of the first element, as uint32 words for push constants.
+// Returns the bits of the first element as uint32 words for push constants.
 std::array<uint32_t, 2> element_bits_of(const HostTensor& tensor);
 
 // Calls visit(i, offset) for each index of `shape` in row-major order, with offset = sum(index * stride).

@@ -1,4 +1,4 @@
-// Index rules: which integers are valid in a row's index input.
+// Index rules: which integers are valid in an operator's index input.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// Placeholders for an unknown axis size, for elements that are not indices, and for unbounded integers.
+// Placeholders for an unknown axis size, for elements that are not indices, and for integers without a limit.
 inline constexpr int64_t kNotKnown = -1, kNoIndex = -2, kUnlimited = std::numeric_limits<int64_t>::max();
 
 // Valid range of an input's indices. Element k of an index vector indexes an axis of sizes[k]; the pattern repeats every sizes.size()

@@ -6,12 +6,12 @@
 
 namespace pumice {
 
-// Whether the row's kernels read an input, or write an output, with arbitrary strides.
+// Whether the operator's kernels read an input, or write an output, with arbitrary strides.
 bool takes_strides(const OperatorRow& row, size_t input);
 bool makes_strides(const OperatorRow& row, size_t output);
 
-// Whether the row's kernels read or write images (rank 3 and 4) channels-last as well as row-major. This need not hold for the weights of
-// such an operator.
+// Whether the operator's kernels read or write images (rank 3 and 4) channels-last as well as row-major. This need not hold for its
+// weights.
 bool takes_any_layout(const OperatorRow& row, size_t input);
 bool makes_any_layout(const OperatorRow& row, size_t output);
 

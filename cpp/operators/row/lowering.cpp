@@ -124,7 +124,7 @@ StepBuilder& StepBuilder::variant(std::string name, std::string spilled) {
 }
 
 Step StepBuilder::build() {
-  if (!step_.variant.empty()) step_.kernel->ask_with_pipeline();  // of the form chosen for the grid
+  if (!step_.variant.empty()) step_.kernel->ask_with_pipeline();  // ask about the form chosen for the grid
   const Interface& interface = step_.kernel->interface();
   for (size_t i = 0; i < bound_.size(); ++i)
     if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");

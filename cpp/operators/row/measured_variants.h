@@ -1,4 +1,4 @@
-// Kernel variants measured on a device, which replace the engine's own choice.
+// Kernel variants measured on a device, which replace the engine's own choices.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct MeasuredVariants {
 
 // The variant choice of a step for which MeasuredVariants has an entry, or lists all variants.
 struct StepChoice {
-  std::string kind;                        // of the step: its computation, dtypes and size classes
+  std::string kind;                        // kind of the step: its computation, dtypes and size classes
   std::string own;                         // the engine's own choice
   std::string taken;                       // the variant that the step runs
   std::string refused = {};                // a measured variant that this step cannot run; "" if none
@@ -35,12 +35,12 @@ struct StepChoice {
   }
 };
 
-// Returns the measured variant for a step of this kind, which supports `own` and those `others` that are not in `spilled`. Null if none was
-// given. A plan that lists variants omits kinds that several steps may replace, because their times cannot be compared one by one.
+// Returns the measured variant for a step of this kind, which supports `own` and the `others` that are not in `spilled`; null if none was
+// given. A plan that lists variants omits these kinds: a variant may consist of several steps, whose times cannot be compared one by one.
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
                                               std::span<const std::string_view> others, const VariantNames* spilled = nullptr);
 
-// Class of a size: the size rounded up to a power of two, and its largest power-of-two divisor up to 256. Same as kernel.tune().
+// Class of a size: the size rounded up to a power of two, and its largest power-of-two divisor up to 256. Same classes as kernel.tune().
 std::string size_class(int64_t size);
 
 }  // namespace pumice

@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// Returns the dtype of an ONNX number; none if the engine does not support it.
+// Returns the dtype with an ONNX number; nullopt if the engine does not support it.
 std::optional<DType> dtype_from_onnx(int64_t number);
 // Returns the ONNX number of a dtype. Throws UnsupportedError if it has none.
 int64_t onnx_number(DType dtype);

@@ -50,7 +50,7 @@ std::string counted(size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
-// The role of value i; null past the last.
+// Returns the role of value i; null past the last.
 const ValueRole* role_of(const std::vector<ValueRole>& roles, size_t i) {
   if (i < roles.size()) return &roles[i];
   return !roles.empty() && roles.back().variadic ? &roles.back() : nullptr;
@@ -82,7 +82,7 @@ std::string described(const AttributeValue& value) {
   return std::to_string(std::get<int64_t>(value));
 }
 
-// Throws if the row does not support the value.
+// Throws if the operator does not support the value.
 void check_choice(const OperatorRow& row, const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
   const auto same = [&](const AttributeValue& choice) {
     if (const auto* text = std::get_if<std::string>(&choice)) return *text == std::get<std::string>(value);

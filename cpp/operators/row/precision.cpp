@@ -9,7 +9,7 @@ namespace {
 struct Needs {
   std::string_view precision;
   DType dtype;
-  std::vector<std::string_view> storage, matrices;  // feature names
+  std::vector<std::string_view> storage, matrices;  // names of the required features
 };
 
 const std::vector<Needs>& needs() {

@@ -1,4 +1,4 @@
-// Float width of a row's results.
+// Float width of an operator's results.
 #pragma once
 
 #include "core/dtype.h"
@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// Returns the float dtype of the row's results if its inputs are `inside`: float32 if float16 would easily overflow.
+// Returns the float dtype of the operator's results if its inputs are `inside`: float32 if float16 would easily overflow.
 DType float_made_of(const OperatorRow& row, DType inside);
 
 }  // namespace pumice

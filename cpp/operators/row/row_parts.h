@@ -1,4 +1,4 @@
-// Helpers for the row files of the operator table: schema shorthands and common shape rules.
+// Helpers for defining operator rows: schema shorthands and common shape rules.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int
 inline constexpr DTypeSet kIntegers = kSigned | set_of(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
 inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
 inline constexpr DTypeSet kDouble = set_of(DType::float64);
-inline constexpr DTypeSet kReals = kFloats | kDouble;  // for operators that also compute in fp64
+inline constexpr DTypeSet kReals = kFloats | kDouble;  // dtypes of operators that also compute in fp64
 inline constexpr DTypeSet kBool = set_of(DType::bool_);
 inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64);
 inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
@@ -36,7 +36,7 @@ inline ValueRole variadic_value(std::string_view name, DTypeSet dtypes, char typ
 }
 inline ValueRole unsupported_value(std::string_view name) {
   return {name, 0, true};
-}  // defined by ONNX, not supported by the row
+}  // defined by ONNX, not supported by the engine
 
 // Attributes with a default, required ones and optional ones.
 inline AttributeSchema integer(std::string_view name, int64_t fallback) {

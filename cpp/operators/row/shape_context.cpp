@@ -44,7 +44,7 @@ int64_t ShapeContext::host_integer(size_t i) const {
 }
 
 void ShapeContext::output(size_t i, DType dtype, Shape shape) {
-  if (i >= outputs_.size()) return;  // omitted optional output
+  if (i >= outputs_.size()) return;  // an omitted optional output
   try {
     outputs_[i].emplace(dtype, std::move(shape));
   } catch (const GraphError& error) {

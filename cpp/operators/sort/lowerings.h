@@ -1,4 +1,4 @@
-// Lowerings and host evaluations of sorting rows.
+// Lowerings and host evaluations of sorting operators.
 #pragma once
 
 #include "operators/host/host_node.h"

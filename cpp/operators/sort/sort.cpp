@@ -1,6 +1,6 @@
-// TopK and argsort. Short rows are sorted by rank: each element counts the smaller ones. Longer rows are sorted by workgroups, several rows
-// at once if shorter than a block, else in blocks. For a small k, the first k of every block are sorted again until one block is left; else
-// the sorted blocks are merged by a bitonic network, whose merges leave every run ascending.
+// TopK and argsort. Short rows are sorted by rank: each element counts the smaller ones. Longer rows are sorted by workgroups: several rows
+// at once if they are shorter than a block, else in blocks. If k is small, the first k of every block are sorted again until one block is
+// left; otherwise a bitonic network merges the sorted blocks, and its merges leave every run ascending.
 #include "operators/sort/sort.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // BLOCK in sort.comp
 
-// Maximum row size for rank sorting. Larger on software devices, where every barrier costs a switch of each invocation.
+// Maximum row size for rank sorting. It is larger on software devices, where every barrier requires a switch between all invocations.
 int64_t most_ranked(const LowerContext& node) {
   return node.context->info().kind == DeviceKind::software ? 256 : 32;
 }
@@ -56,7 +56,7 @@ struct Sort {
     return {node.temporary(elements * (bits(dtype) == 64 ? 8 : 4)), node.temporary(elements * 4), pitch};
   }
 
-  // Sorts blocks of `x` (the operator's input if `from` is null) and keeps the first pairs of each.
+  // Sorts blocks of `x` (the operator's input if `from` is null) and keeps the first pairs of each block.
   Pairs blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
     const int64_t size = from ? from->pitch : count;
     const auto block = std::min<int64_t>(kBlock, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))));

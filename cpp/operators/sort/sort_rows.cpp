@@ -1,4 +1,4 @@
-// Rows of sorting operators.
+// Operator rows of sorting operators.
 #include <algorithm>
 
 #include "operators/host/host_node.h"

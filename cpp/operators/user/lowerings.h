@@ -1,4 +1,4 @@
-// Shape rule and lowering of the row for user kernels.
+// Shape rule and lowering of the operator for user kernels.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// Rules of user kernels: expressions over the sizes of a node's inputs and outputs.
+// Size rules of user kernels: expressions over the sizes of a node's inputs and outputs.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class RuleSizes {
   // Evaluates an integer expression. Throws Error for a syntax error or an unknown size.
   int64_t whole(const std::string& text) const;
   double real(const std::string& text) const;
-  // Evaluates expressions separated by semicolons; empty for an empty text.
+  // Evaluates expressions separated by semicolons; empty for an empty string.
   std::vector<int64_t> list(std::string_view text) const;
 
  private:
   std::map<std::string, int64_t> sizes_;
 };
 
-// Splits a text at semicolons; empty for an empty text.
+// Splits a string at semicolons; empty for an empty string.
 std::vector<std::string> rule_parts(std::string_view text);
 
 }  // namespace pumice

@@ -14,12 +14,12 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 16;  // bytes; alignment of tensors in a program's memory
+constexpr uint64_t kGrain = 16;  // alignment, in bytes, of tensors in a program's memory
 constexpr std::string_view kReal = "r:";
 
 using Texts = std::vector<std::string>;
 
-// Kernel description from a node's attributes.
+// A kernel's description, read from a node's attributes.
 struct NodeKernel {
   explicit NodeKernel(const Attributes& given)
       : op(given.text("operator")),
@@ -38,16 +38,16 @@ struct NodeKernel {
 
   std::string op;
   KernelText text;
-  Texts inputs, outputs;  // array names, by input and output of the node
+  Texts inputs, outputs;  // array names, indexed by input and output of the node
   Macros macros;
-  std::vector<std::pair<std::string, std::string>> constants, numbers;  // names -> expressions
+  std::vector<std::pair<std::string, std::string>> constants, numbers;  // pairs of name and expression
 
  private:
   static Texts list(const Attributes& given, std::string_view name) {
     const auto found = given.all().find(name);
     return found == given.all().end() ? Texts() : std::get<Texts>(found->second);
   }
-  // Names and values alternating in a list.
+  // Returns the pairs of a list in which names and values alternate.
   static std::vector<std::pair<std::string, std::string>> pairs(const Attributes& given, std::string_view name) {
     const Texts both = list(given, name);
     std::vector<std::pair<std::string, std::string>> made;
@@ -132,7 +132,7 @@ class UserLowering {
     return DType::float32;
   }
 
-  // dtype in which an array stores a tensor's floats.
+  // Returns the dtype in which an array stores a tensor's floats.
   DType dtype_in(const KernelVariant& build, const std::string& name, DType given) {
     const BindingInterface* binding = build.interface().find_binding(name);
     if (!binding || !is_working_float(given)) return given;
@@ -227,7 +227,7 @@ class UserLowering {
   std::vector<TensorDesc> made_;
   SpecValues spec_;
   KernelArguments arguments_;
-  std::vector<std::pair<std::string, Numbers>> defaults_;  // parameters that a kernel may declare by an array's name
+  std::vector<std::pair<std::string, Numbers>> defaults_;  // parameters that a kernel may declare, named after an array
   std::vector<Bound> bound_;
   std::vector<std::pair<size_t, Piece>> finished_;  // outputs that are copied to their destination at the end
 };

@@ -1,5 +1,5 @@
-// Row of nodes that run a user kernel. The importer creates such a node for an operator with a kernel in load(kernels=); its attributes
-// contain everything about the kernel.
+// The operator row for nodes that run a user kernel. The importer creates such a node for an operator with a kernel in load(kernels=); its
+// attributes contain everything about the kernel.
 #include <optional>
 
 #include "core/error.h"
@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-// The input referred to by a text such as "=2"; none for other texts.
+// Returns the input that a string such as "=2" refers to; nullopt for other strings.
 std::optional<size_t> like_input(const std::string& text) {
   if (!text.starts_with('=')) return {};
   return std::stoul(text.substr(1));

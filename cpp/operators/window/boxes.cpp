@@ -10,7 +10,7 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kLanes = 64;            // workgroup size of select_boxes.comp
-constexpr int64_t kMostSteps = 60 << 10;  // loop iterations of an invocation; see NodeContext::check_loops
+constexpr int64_t kMostSteps = 60 << 10;  // maximum number of loop iterations per invocation; see NodeContext::check_loops
 
 double real(const LowerContext& node, size_t i, double fallback) {
   const HostTensor* host = node.host(i);
@@ -23,7 +23,7 @@ void lower_select_boxes(LowerContext& node) {
   const TensorDesc &boxes = node.input(0), &scores = node.input(1), &y = node.output(0);
   if (y.elements() == 0) return;
   const int64_t rows = scores.shape[0] * scores.shape[1], count = scores.shape[2], most = y.shape[2];
-  const int64_t steps = 1 + ceil_div(most, kLanes);  // per box
+  const int64_t steps = 1 + ceil_div(most, kLanes);  // iterations per box
   node.check_loops(2 * steps);
   const int64_t part = std::max<int64_t>((kMostSteps - steps) / steps, 1);
   const auto kernel =
@@ -46,7 +46,7 @@ void lower_suppress_boxes(LowerContext& node) {
   const int64_t rows = scores.shape[0], labels = scores.shape[1] - 1, most = given.integer("most"), slots = rows * labels;
   if (slots == 0) return;
   const int64_t rounds = most < 0 ? rows : std::min(most, rows), walk = ceil_div(rows, kLanes);
-  const int64_t before = 2 * walk, steps = 1 + 4 * walk;  // of the first dispatch, and per round
+  const int64_t before = 2 * walk, steps = 1 + 4 * walk;  // iterations of the first dispatch, and per round
   node.check_loops(before + 2 * steps);
   const int64_t part = std::max<int64_t>((kMostSteps - before - steps) / steps, 1);
   const std::string method = given.text("method");

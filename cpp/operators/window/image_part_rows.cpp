@@ -1,4 +1,4 @@
-// Rows on image regions: regions of interest, col2im blocks and deformable convolution.
+// Operator rows on image regions: regions of interest, col2im blocks and deformable convolution.
 #include <algorithm>
 
 #include "operators/geometry/index_bounds.h"
@@ -194,8 +194,8 @@ Rows image_part_rows() {
            .lower = lower_select_boxes,
            .host_inputs = host_bits(3, 4, 5)},
           // Soft-NMS. Each output has a slot per selected row and class, ordered by batch item and class, then by descending score, with
-          // zeros after a class's last one: the score's index plus 1; its lowered score as float32 bits; the first slot of its batch item;
-          // and the first slot of its class.
+          // zeros after the last one of a class. The outputs are: the score's index plus 1; its lowered score as float32 bits; the first
+          // slot of its batch item; and the first slot of its class.
           {.name = "pumice::SuppressBoxes",
            .skeleton = Skeleton::scan,
            .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("images", kInt32)},

@@ -17,9 +17,9 @@ struct LoopSizes {
   int64_t rows, columns;
 };
 
-// Computes the output with a kernel of include/each_float.glsl, in one pass if an invocation may loop over all of `sizes`. On drivers with
-// loop limits, each pass processes a range of rows, and a variadic row combines the results. `set`: also receives the first row of a pass
-// and its row count.
+// Computes the output with a kernel based on include/each_float.glsl, in one pass if an invocation may loop over all of `sizes`. On drivers
+// with loop limits, each pass processes a range of rows, and a variadic operator combines the results. `set` also receives the first row of
+// a pass and its row count.
 void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, const LoopSizes& sizes, std::string_view combine,
                 const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
   const int64_t rows = sizes.rows, columns = sizes.columns;
@@ -42,12 +42,12 @@ void add_passes(LowerContext& node, std::string_view shader, const Macros& macro
   parts.add(combine, {}, made, {y, node.out(0)}, true);
 }
 
-constexpr int64_t kMostSamples = 4096;  // maximum samples per axis; protects against hostile files
+constexpr int64_t kMostSamples = 4096;  // maximum number of samples per axis, which protects against hostile files
 
-// Maximum samples per axis of a cell inside the image, plus a few more that the kernel examines.
+// Maximum number of samples per axis of a cell that are inside the image, plus a few more that the kernel examines.
 int64_t most_samples(int64_t samples, int64_t size) {
   constexpr int64_t kMore = 8;
-  return samples > 0 ? samples : 2 * size + kMore;  // as many as the cell is long: more than half an element apart
+  return samples > 0 ? samples : 2 * size + kMore;  // as many as the cell is long, i.e. more than half an element apart
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Lowerings of pooling, region and box rows.
+// Lowerings of pooling, region and box operators.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -29,7 +29,7 @@ Window window_of(const WindowGeometry& geometry) {
           first_of(geometry.pads_end, 0),  geometry.pads_end.back()};
 }
 
-// Window steps on an axis that can lie within an input of `size`, regardless of the window size.
+// Number of window steps on an axis that can lie within an input of `size`, regardless of the window size.
 int64_t steps_within(int64_t kernel, int64_t dilation, int64_t size) {
   return std::min(kernel, ceil_div(size, dilation));
 }
@@ -63,7 +63,7 @@ void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   node.add(step.build());
 }
 
-// Loop iterations of an invocation over a window.
+// Number of loop iterations of an invocation over a window.
 int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
   int64_t taps = 1;
   for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x[i + 2]);
@@ -106,14 +106,15 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kFewest = 32, kMostInLanes = 16384;
   if (rows * columns <= (node.prefers_lanes() ? kMostInLanes : kFewest) || node.output(0).elements() == 0) return false;
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
-  constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // by PoolForm
+  constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // indexed by PoolForm
   const Fold fold = fold_of(node, *kFolds[node.row->form], node.input(0).dtype);
   add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.out(0));
   return true;
 }
 
-// Pools very large windows, or those above the driver's loop limit, along their longest axis first, then along the others. The mean is the
-// mean of the row means, which have equal padded lengths. Returns false if not needed, or with index outputs, which cannot be pooled twice.
+// Pools very large windows, or those above the driver's loop limit, along their longest axis first, then along the others. The mean equals
+// the mean of the row means, since all rows have the same padded length. Returns false if this is not needed, or if there are index
+// outputs, which cannot be pooled twice.
 bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   constexpr int64_t kMostAtOnce = 3 * 4096;  // hierarchical sums are faster and more accurate than one long sum

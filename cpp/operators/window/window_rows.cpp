@@ -1,4 +1,4 @@
-// Rows of pooling.
+// Operator rows of pooling.
 #include <algorithm>
 
 #include "operators/geometry/index_bounds.h"
@@ -51,7 +51,7 @@ void shape_of_max_unpool(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Not split with index outputs, which refer to the whole input.
+// Not split if there are index outputs, because these refer to the whole input.
 void cut_pools(const LowerContext& node, std::vector<CutAxis>& axes) {
   if (node.has_output(1)) return;
   cut_planes(node, axes);

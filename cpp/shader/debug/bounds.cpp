@@ -18,7 +18,7 @@ namespace {
 
 using namespace spirv;
 
-constexpr size_t kMaxWords = size_t{1} << 24;  // of checked functions: zeros are stored element by element
+constexpr size_t kMaxWords = size_t{1} << 24;  // limit on the code of checked functions, in words: zeros are stored element by element
 
 // Returns the index of the pointer operand; nullopt for instructions not handled here.
 std::optional<size_t> pointer_operand(uint16_t op) {
@@ -34,13 +34,13 @@ size_t first_literal(const Instruction& instruction) {
   return instruction.op == OpLoad ? 3 : instruction.op == OpStore ? 2 : instruction.size();
 }
 
-// Returns whether an instruction converts a storage-only number or extracts it from a structure; nothing else is allowed on these types.
+// Returns whether an instruction converts a storage-only number or extracts it from a structure; no other use of these types is allowed.
 bool passes_on(uint16_t op) {
   return (op >= OpConvertFToU && op <= OpFConvert) || op == OpBitcast || op == OpCopyObject || op == OpCopyLogical ||
          op == OpCompositeExtract;
 }
 
-// Ids of the shader -> ids in a generated function.
+// Maps ids in the shader to ids in a generated function.
 using Ids = std::map<uint32_t, uint32_t>;
 
 class BoundsChecker {
@@ -227,8 +227,8 @@ void BoundsChecker::append_if(uint32_t condition, const std::function<void()>& t
   block_ends_[block_] = merge;
 }
 
-// Guards the store in place by splitting its basic block. Without an access chain there is no index to check, only the stored value, which
-// may come from an out-of-bounds read.
+// Guards the store in place by splitting its basic block. Without an access chain there is no index to check, but the stored value may come
+// from an out-of-bounds read.
 void BoundsChecker::append_narrow_store(const Instruction& instruction, const Chain* chain, const std::vector<Check>& checks,
                                         std::vector<uint32_t>& body) {
   const auto value = in_bounds_of_.find(instruction[1]);
@@ -317,7 +317,7 @@ uint32_t BoundsChecker::append_chain(const Chain& chain, const Ids& local, std::
   return pointer;
 }
 
-// Split blocks end under another label; updates the OpPhi parents that refer to them.
+// Updates the OpPhi parents that refer to split blocks, because these end under another label.
 void BoundsChecker::relabel(std::vector<uint32_t>& body) const {
   for (size_t at = 0; at < body.size(); at += body[at] >> 16) {
     if ((body[at] & 0xffff) != OpPhi) continue;
@@ -373,7 +373,7 @@ uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t p
   return function;
 }
 
-// Replaces an access by a call; returns false if there is nothing to check.
+// Replaces an access with a call; returns false if there is nothing to check.
 bool BoundsChecker::rewrite(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (rewrite_narrow(instruction, body)) return true;
   const auto pointer = pointer_operand(instruction.op);

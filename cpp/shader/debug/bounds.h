@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Assigns the bindings of debug_table.h the numbers after the shader's own.
+// Assigns binding numbers after the shader's own ones to the bindings of debug_table.h.
 void place_debug_bindings(std::vector<uint32_t>& spirv);
 
 // Adds bounds checks to a module. Every indexed access first calls pumice_in_bounds() or pumice_in_range(): out of bounds, a read returns

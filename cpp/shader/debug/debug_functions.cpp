@@ -38,7 +38,8 @@ std::string lane_words(const ArgumentType& type, bool is_float, bool wide, const
   return is_signed ? "uint(int(" + lane + ")), uint(int(" + lane + ") >> 31)" : "uint(" + lane + "), 0u";
 }
 
-// Overloads for every type, to avoid implicit conversions. The overload of a type that does not fit returns bool, which no caller accepts.
+// Overloads exist for every type, to avoid implicit conversions. The overload of a type that does not fit returns bool, which no caller
+// accepts.
 std::string overloads(const std::string& name, bool is_float, bool wide, std::string_view extensions) {
   std::string text;
   for (const auto& type : kTypes) {
@@ -75,8 +76,8 @@ std::string print_function(size_t number, const std::vector<Conversion>& convers
          "u);\n  if (at != 0xffffffffu) {" + stores + " }\n}\n";
 }
 
-// An invocation reserves its words with one atomic, so a record is either complete or counted as lost. The first that does not fit ends the
-// list.
+// An invocation reserves its words with one atomic operation, so a record is either complete or counted as lost. The first record that does
+// not fit ends the list.
 constexpr std::string_view kRing = R"(
 layout(std430, binding = 0) buffer pumice_ring_block { uint pumice_taken, pumice_lost, pumice_violations, pumice_unused; uint pumice_ring[]; };
 uint pumice_reserve(uint head, uint words) {
@@ -130,7 +131,7 @@ std::string extension_lines(std::string_view text) {
   return names;
 }
 
-// GL_EXT_shader_explicit_arithmetic_types enables all of them.
+// GL_EXT_shader_explicit_arithmetic_types enables all of the extensions.
 std::string enabled_extensions(std::string_view text) {
   std::string names = extension_lines(text);
   if (names.find("explicit_arithmetic_types\n") == std::string::npos) return names;

@@ -1,4 +1,4 @@
-// GLSL added to a debugged shader: the ring buffer, the targets of printf calls, the bounds checks.
+// GLSL added to a debugged shader: the ring buffer, the functions that replace printf calls, and the bounds checks.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace pumice {
 
-// A call of printf becomes a call of kPrintFunction + its index. Its arguments go through kArgumentFunction + "call_argument" and
-// words_function(), so the compiler's message names an argument of the wrong type.
+// A printf call becomes a call to kPrintFunction + its index. Its arguments go through kArgumentFunction + "call_argument" and
+// words_function(), so that the compiler's message names an argument of the wrong type.
 inline constexpr std::string_view kArgumentFunction = "pumice_argument_", kPrintFunction = "pumice_print_";
 std::string words_function(const Conversion& conversion);
 

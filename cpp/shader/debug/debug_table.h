@@ -11,7 +11,7 @@ namespace pumice {
 struct PrintFormat {
   std::string file;
   uint32_t line = 0;
-  std::string text;  // without quotes, escapes resolved
+  std::string text;  // the format string without quotes, with escapes resolved
 };
 
 // One checked, indexed access.
@@ -36,11 +36,11 @@ struct DebugTable {
 struct RingHead {
   uint32_t taken = 0, lost = 0, violations = 0, unused = 0;
 };
-inline constexpr std::string_view kRingName = "pumice_ring";      // its name in the interface
+inline constexpr std::string_view kRingName = "pumice_ring";      // the buffer's name in the interface
 inline constexpr std::string_view kLimitsName = "pumice_limits";  // bound bytes of each of the shader's own bindings, in order
 inline constexpr uint32_t kAccessRecord = 0x80000000u;
 inline constexpr uint32_t kRecordHeadWords = 4;
-inline constexpr uint32_t kAccessRecordWords = kRecordHeadWords + 2;  // index and size
+inline constexpr uint32_t kAccessRecordWords = kRecordHeadWords + 2;  // 2 argument words: index and size
 inline constexpr uint32_t kMostAccessRecords = 16;                    // records per execution; further accesses are only counted
 
 inline bool is_debug_binding(std::string_view name) {

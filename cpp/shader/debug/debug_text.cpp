@@ -22,7 +22,7 @@ bool is_callee(std::string_view word) {
 
 bool prints(std::string_view text) {
   const auto has = [text](std::string_view callee) { return text.find(callee) != std::string_view::npos; };
-  if (std::ranges::none_of(kCallees, has)) return false;  // most sources: skip tokenizing
+  if (std::ranges::none_of(kCallees, has)) return false;  // most sources do not print: skip tokenizing
   const auto tokens = tokenize(text);
   return std::ranges::any_of(tokens, [](const Token& token) { return token.kind == TokenKind::word && is_callee(token.text); });
 }
@@ -34,7 +34,7 @@ std::optional<size_t> literal_number(const Token& token) {
   return number;
 }
 
-// Returns whether a string in this preprocessor line is text rather than a file name.
+// Returns whether a string in this preprocessor line is a string literal rather than a file name.
 bool is_text_of(const std::vector<Token>& tokens, size_t string) {
   if (tokens[string].directive == 0) return true;
   size_t first = string;

@@ -1,4 +1,4 @@
-// Rewrites printf calls in a shader's source to functions that append to the ring buffer.
+// Rewrites printf calls in a shader's source into calls to functions that append to the ring buffer.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace pumice {
 // Adds the ring buffer to one compilation. String literals, which GLSL lacks, become identifiers during preprocessing.
 class DebugText {
  public:
-  // `sources` and `macros` as the caller gave them.
+  // `sources` and `macros`: as given by the caller.
   DebugText(const SourceSet& sources, std::string macros, const ShaderOptions& options);
 
   // Returns whether the shader prints or has its accesses checked. The members below require it.
@@ -26,10 +26,10 @@ class DebugText {
 
   // Returns preprocessed source that compiles. Throws ShaderCompileError for an invalid format.
   std::string rewrite(const std::string& preprocessed);
-  // Replaces the compiler's messages about generated functions by messages about printf.
+  // Replaces the compiler's messages about generated functions with messages about printf.
   std::string translate(std::string_view log) const;
 
-  const std::vector<PrintFormat>& formats() const { return formats_; }  // formats of the source rewritten last
+  const std::vector<PrintFormat>& formats() const { return formats_; }  // formats in the source that was last rewritten
 
  private:
   struct Call;
@@ -46,7 +46,7 @@ class DebugText {
   bool wanted_ = false;
   std::vector<std::string> literals_;
   std::vector<PrintFormat> formats_;
-  std::vector<std::string> callees_;  // by format: the source's name for printf
+  std::vector<std::string> callees_;  // the name that the source uses for printf, by format
 };
 
 }  // namespace pumice

@@ -51,7 +51,8 @@ std::string refusal(const Cooperation& found, std::string_view preprocessed, con
   const auto lines = source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
     const auto& place = lines.at(token.line - 1);
-    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())  // the preamble has no file name
+    // Source without a file name is part of the preamble.
+    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())
       return message_at(sources, place.file, place.line, token.text, text);
   }
   return sources.files().front().name + ": " + text;
@@ -108,7 +109,7 @@ bool can_fold(std::string_view preprocessed) {
                               [](const Token& token) { return token.text == "gl_WorkGroupID" || token.text == "gl_NumWorkGroups"; });
 }
 
-// Replaces gl_GlobalInvocationID by pumice_invocation.
+// Replaces gl_GlobalInvocationID with pumice_invocation.
 std::string with_told_invocation(std::string_view preprocessed) {
   std::string text;
   size_t done = 0;
@@ -120,7 +121,7 @@ std::string with_told_invocation(std::string_view preprocessed) {
   return text.append(preprocessed, done);
 }
 
-// Computed first, because initializers of global variables may use it.
+// Computed before everything else, because initializers of global variables may use it.
 std::string invocation_declaration(const Interface& interface) {
   return "layout(constant_id = " + std::to_string(free_spec_ids(interface)[3]) +
          ") const bool GRID_FOLDED_1 = false;\nuvec3 pumice_place();\nuvec3 " + std::string(kInvocation) + " = pumice_place();\n";
@@ -144,7 +145,7 @@ std::string guarded_main(const std::string& instance, std::string_view invocatio
          "();\n}\n";
 }
 
-// Returns the offset after #version and the #extension lines directly after it, which must come first.
+// Returns the offset after #version and the #extension lines that directly follow it, which must come first.
 size_t after_head(std::string_view text) {
   size_t at = 0;
   while (text.substr(at).starts_with("#version") || text.substr(at).starts_with("#extension") || text.substr(at).starts_with("\n"))
@@ -155,7 +156,7 @@ size_t after_head(std::string_view text) {
 }  // namespace
 
 bool declares_local_size(std::string_view preprocessed) {
-  int depth = 0;  // parentheses within a layout(): elsewhere a variable may have any name
+  int depth = 0;  // nesting of parentheses within a layout(): elsewhere a variable may have any name
   bool is_layout = false;
   for (const Token& token : tokenize(preprocessed)) {
     if (token.directive != 0) continue;

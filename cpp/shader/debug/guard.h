@@ -18,8 +18,8 @@ bool declares_local_size(std::string_view preprocessed);
 
 // Returns whether the invocations of a workgroup cooperate: barriers, shared memory or subgroup operations.
 bool works_together(const std::vector<uint32_t>& spirv);
-// Returns why a guard is impossible: the invocations cooperate, so all of them must run. Decided from the SPIR-V; the source gives the line
-// for the message. Empty if a guard is possible.
+// Returns why a guard is impossible: the invocations cooperate, so all of them must run. The decision is based on the SPIR-V; the source
+// only provides the line for the message. Empty if a guard is possible.
 std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources);
 
 // Text added before and after the user's source for preprocessing. It renames main().
@@ -29,7 +29,7 @@ std::string guard_epilogue();
 // Specialization constant for a folded grid, like those of shaders/include/grid.glsl.
 inline constexpr std::string_view kFoldedGrid = "GRID_FOLDED_1";
 
-// Push-constant bytes of a shader that can be guarded: all devices support 128, and a guard needs 12.
+// Maximum push-constant bytes of a shader with a guard: all devices support 128, and a guard needs 12.
 inline constexpr uint32_t kMaxGuardedPushBytes = 116;
 
 // Completes preprocessed source (with prologue and epilogue): local size constants, thread counts in the push constants, main().

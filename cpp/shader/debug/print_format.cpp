@@ -12,7 +12,7 @@ namespace pumice {
 namespace {
 
 constexpr std::string_view kFlags = "-+ #0", kDigits = "0123456789";
-constexpr size_t kMostDigits = 3;  // of a width or a precision
+constexpr size_t kMostDigits = 3;  // maximum number of digits of a width or a precision
 
 // Parses one conversion, starting after its '%'.
 class ConversionParser {
@@ -64,7 +64,7 @@ class ConversionParser {
   Conversion result_;
 };
 
-// Switches this thread to the C locale for its lifetime.
+// Switches this thread to the C locale for the lifetime of this object.
 class PlainNumbers {
  public:
   PlainNumbers() : before_(uselocale(plain())) {}

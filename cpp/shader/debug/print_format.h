@@ -15,7 +15,7 @@ struct Conversion {
   size_t begin = 0, end = 0;  // byte range in the format
   std::string modifiers;      // flags, width and precision
   char letter = 'd';
-  bool wide = false;  // 64 bits
+  bool wide = false;  // the argument has 64 bits
   uint32_t lanes = 1;
 
   bool is_float() const { return std::string_view("fFeEgGaA").find(letter) != std::string_view::npos; }
@@ -29,7 +29,7 @@ std::vector<Conversion> conversions_of(std::string_view format);
 // Returns the contents of a string literal with escapes resolved. Throws Error for an invalid escape.
 std::string unescaped(std::string_view literal);
 
-// Returns the number of argument words of these conversions.
+// Returns the number of words that the arguments of these conversions occupy.
 uint32_t words_of_arguments(const std::vector<Conversion>& conversions);
 std::string format_words(std::string_view format, const std::vector<Conversion>& conversions, std::span<const uint32_t> words);
 

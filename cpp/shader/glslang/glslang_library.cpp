@@ -34,7 +34,7 @@ struct Result : PumiceGlslangResult {
   }
 };
 
-// Requests include texts from the engine.
+// Requests included sources from the engine.
 class Includer : public glslang::TShader::Includer {
  public:
   explicit Includer(const PumiceGlslangRequest& request) : request_(request) {}
@@ -89,7 +89,7 @@ void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
   shader.setEnvTarget(glslang::EShTargetSpv, target.language);
 }
 
-// If layouts differ, copying, comparing or passing an array becomes one instruction per element.
+// Rejects whole-array operations on large arrays: if layouts differ, copying, comparing or passing one becomes one instruction per element.
 class WholeArrays : public glslang::TIntermTraverser {
  public:
   static constexpr double kMaxElements = 16'384;
@@ -175,7 +175,7 @@ class NarrowConstructors : public glslang::TIntermTraverser {
     }
   }
 
-  // A storage-only type converts only to the 32-bit type of its kind.
+  // Returns the type that a storage-only type converts to: the 32-bit type of its kind.
   static glslang::TBasicType wide(glslang::TBasicType type) {
     switch (type) {
       case glslang::EbtFloat16:
@@ -259,7 +259,7 @@ bool run_request(const PumiceGlslangRequest& request, Result& result) {
   return ok;
 }
 
-// Memory of a run besides its stack; the first run needs more.
+// Memory that a run needs besides its stack; the first run needs more.
 constexpr size_t kWorkingBytes = size_t{32} << 20;
 // Address space that the C library reserves for a new thread's heap.
 constexpr size_t kThreadBytes = size_t{128} << 20;

@@ -6,7 +6,7 @@
 
 extern "C" {
 
-// Interface version; increase it with every change of this file.
+// Interface version; increase it with every change to this file.
 inline constexpr uint32_t kPumiceGlslangInterface = 3;
 
 struct PumiceText {
@@ -20,7 +20,7 @@ typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer
 struct PumiceGlslangRequest {
   const char* const* texts;  // strings of one source, in order
   const int* bytes;
-  const char* const* names;  // their names in messages
+  const char* const* names;  // names of the strings in messages
   int count;
   int vulkan_minor;
   bool preprocess;    // only expand macros and includes, into `text`
@@ -41,10 +41,11 @@ struct PumiceGlslangResult {
 
 struct PumiceGlslang {
   uint32_t interface;
-  const char* version;  // of the loaded library, "13.1.1"
+  const char* version;  // version of the loaded library, "13.1.1"
   // Returns null only if out of memory. Thread-safe.
   const PumiceGlslangResult* (*run)(const PumiceGlslangRequest* request);
-  const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv, size_t words);  // into `text`; only for modules that glslang wrote
+  // Disassembles into `text`; only for modules that glslang wrote.
+  const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv, size_t words);
   void (*release)(const PumiceGlslangResult* result);
 };
 

@@ -3,7 +3,7 @@
 namespace pumice::spirv {
 namespace {
 
-// Truncates to the low `width` bits (cut), or sign-extends from them (extended).
+// Truncate to the low `width` bits (cut), or sign-extend from them (extended).
 uint64_t cut(uint64_t value, uint32_t width) {
   return width < 64 ? value & ((uint64_t{1} << width) - 1) : value;
 }
@@ -117,11 +117,11 @@ std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
   }
 }
 
-// Evaluates an OpSpecConstantOp; nullopt if an operand is unknown.
+// Evaluates an OpSpecConstantOp; returns nullopt if an operand is unknown.
 std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const {
   const uint32_t width = width_of(instruction[0]), op = instruction[2];
   const auto operand = [&](size_t i) {
-    module_.definition_before(instruction, instruction[i]);  // guarantees termination
+    module_.definition_before(instruction, instruction[i]);  // guarantees that the recursion terminates
     return value_of(instruction[i]);
   };
   const auto a = operand(3);
@@ -135,7 +135,7 @@ std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const
   return result ? std::optional(cut(*result, width)) : std::nullopt;
 }
 
-// Replaces a constant expression on 64-bit operands by its value; all specialization constants are known here.
+// Replaces a constant expression on 64-bit operands with its value; all specialization constants are known here.
 void Pairing::declare_computed(const Instruction& instruction) {
   const uint32_t type = mapped(instruction[0]), id = instruction[1];
   const auto value = evaluated(instruction);

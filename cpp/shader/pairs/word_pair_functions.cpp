@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kShader = "word_pairs.comp";
 
-// The module that provides the functions.
+// The module that provides the pair functions.
 class Library {
  public:
   Library() : shader_(compile(std::string(embedded_shader(kShader)), std::string(kShader), options())), all_(instructions(shader_->spirv)) {
@@ -51,7 +51,7 @@ class Library {
  private:
   static ShaderOptions options() {
     ShaderOptions options;
-    options.vulkan_minor = 0;  // instructions valid in every version
+    options.vulkan_minor = 0;  // emits only instructions that are valid in every version
     return options;
   }
 

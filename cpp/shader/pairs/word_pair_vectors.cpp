@@ -79,7 +79,7 @@ uint32_t Pairing::pointee_type(uint32_t pointer_type) {
 
 // --- Values
 
-// Returns the pairs of a vector's components, possibly before the instructions that define them.
+// Returns the pairs that replace a vector's components, possibly before the instructions that define them.
 std::vector<uint32_t> Pairing::parts(uint32_t vector) {
   const auto [entry, is_new] = parts_.try_emplace(vector);
   if (is_new) {
@@ -92,7 +92,7 @@ std::vector<uint32_t> Pairing::parts(uint32_t vector) {
   return parts_.at(vector);
 }
 
-// Returns one component; an operand may be a shorter vector than the instruction needs.
+// Returns one component of a vector; an operand may be a shorter vector than the instruction needs.
 uint32_t Pairing::part(uint32_t vector, size_t k) {
   const auto all = parts(vector);
   if (k >= all.size())
@@ -255,7 +255,7 @@ void Pairing::rewrite_extract_dynamic(const Instruction& instruction) {
   }
 }
 
-// Rewrites a vector instruction as one per component.
+// Rewrites a vector instruction as one instruction per component.
 void Pairing::rewrite_by_components(const Instruction& instruction) {
   const auto* result_type = has_type(instruction) ? &module_.definition(instruction[0]) : nullptr;
   const auto length_of = [&](uint32_t id) -> uint32_t {

@@ -47,7 +47,7 @@ class Pairing {
   void from_pair(const Instruction& instruction);
   bool stays(const Instruction& instruction) const;
 
-  // Vectors of 64-bit integers become arrays of pairs in memory and within other types, and separate values elsewhere.
+  // Vectors of 64-bit integers become arrays of pairs if they are in memory or inside other types, and separate values otherwise.
   bool is_wide_vector(uint32_t type) const {
     const auto& definition = module_.definition(type);
     return definition.op == OpTypeVector && is_wide(definition[1]);
@@ -112,7 +112,7 @@ class Pairing {
   std::unordered_map<uint32_t, uint32_t> types_of_values_, same_;  // type of each value; replacement of each type
   std::unordered_set<uint32_t> replaced_, frozen_;  // results of replaced instructions; specialization constants turned into constants
   std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;  // arrays that replace vectors, by length and whether they have an explicit layout
-  std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;  // pairs of a vector's components
+  std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;  // the pairs that replace a vector's components
   std::vector<uint32_t> annotations_, body_;
   mutable std::unordered_map<uint32_t, std::optional<uint64_t>> computed_;  // values of OpSpecConstantOp
   std::set<std::string> lacks_;

@@ -9,7 +9,7 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr uint32_t kInt64 = 11, kNoContraction = 42;  // capability; decoration
+constexpr uint32_t kInt64 = 11, kNoContraction = 42;  // capability Int64; decoration NoContraction
 
 struct NamedFunction {
   uint32_t op;
@@ -24,12 +24,12 @@ constexpr NamedFunction kArithmetic[] = {
 constexpr NamedFunction kShifts[] = {{OpShiftRightLogical, "pair_shift_right"},
                                      {OpShiftRightArithmetic, "pair_shift_right_signed"},
                                      {OpShiftLeftLogical, "pair_shift_left"}};
-// Functions by GLSL.std.450 instruction. A clamp is a maximum, then a minimum.
+// Functions keyed by GLSL.std.450 instruction. A clamp is a maximum followed by a minimum.
 constexpr uint32_t kUClamp = 44, kSClamp = 45;
 constexpr NamedFunction kMath[] = {{5, "pair_abs"},         {7, "pair_sign"}, {38, "pair_min"},
                                    {39, "pair_min_signed"}, {41, "pair_max"}, {42, "pair_max_signed"}};
 
-// How to express a comparison by "less than": swap the operands, negate the result, or both.
+// How to express a comparison with "less than": swap the operands, negate the result, or both.
 struct Comparison {
   uint16_t op;
   bool is_signed, exchanged, negated;
@@ -185,7 +185,7 @@ uint32_t Pairing::type_of(uint32_t value) const {
   return found->second;
 }
 
-// Returns an integer as uint; of 64 bits the low word.
+// Returns an integer as uint; for a 64-bit integer, its low word.
 uint32_t Pairing::as_uint(uint32_t integer) {
   const auto& type = module_.definition(type_of(integer));
   if (type[1] == 64) return low_word(integer);
@@ -248,7 +248,7 @@ void Pairing::to_pair(const Instruction& instruction) {
       made(OpCompositeConstruct, pair_, {low, high}, result);
       return;
     }
-    default: {  // from a float
+    default: {  // conversion from a float
       const uint32_t number = type[1] < 32 ? made(OpFConvert, float_type(32), {from}) : from;
       call(type[1] == 64 ? "pair_of_double" : "pair_of_float", pair_, {number}, result);
     }

@@ -15,8 +15,8 @@ struct WordPairs {
   std::set<std::string> lacks;  // unsupported uses of 64-bit integers; empty on success
 };
 
-// Replaces 64-bit integers in a module by pairs of words (uvec2, low word first); their memory layout is identical. Results are bit-exact.
-// `constants`: specialization constant values by id; 64-bit ones become plain constants.
+// Replaces 64-bit integers in a module with pairs of words (uvec2, low word first); their memory layout is identical. Results are
+// bit-exact. `constants`: values of specialization constants by id; 64-bit ones become plain constants.
 WordPairs with_word_pairs(std::span<const uint32_t> spirv, const std::map<uint32_t, uint64_t>& constants);
 
 }  // namespace pumice

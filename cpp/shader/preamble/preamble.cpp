@@ -1,5 +1,5 @@
 // The GLSL extension: one set of names whose meaning follows the storage and arithmetic types. Each part is a catalogue of macros and
-// functions; a shader gets only those that it names, so a long preamble does not slow down a short shader.
+// functions; a shader includes only those that it names, so that a long preamble does not slow down a short shader.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -23,7 +23,7 @@ bool sets_rounding(const ShaderOptions& options) {
   return options.fp16_rounds_to_even && !is_bf16(options);
 }
 
-// The type extensions that a shader uses. Enabling more adds overloads, which make sqrt(1) ambiguous.
+// The type extensions that a shader uses. Enabling more would add overloads that make sqrt(1) ambiguous.
 struct NeededTypes {
   bool int64 = true, int16 = true, int8 = true;
 };
@@ -90,8 +90,8 @@ bool is_withheld(std::string_view macro) {
   return !extension.empty() && !glslang_accepts(std::string(extension));
 }
 
-// Adapts a profile's 64-bit literal `ull`, which GLSL spells `ul` and rejects in #if. Small values drop the suffix; large ones are clamped
-// if the shader has no 64-bit integers.
+// Adapts a profile's 64-bit literals: the suffix `ull` is `ul` in GLSL, which rejects it in #if. Small values drop the suffix; large ones
+// are clamped if the shader has no 64-bit integers.
 std::string number_for(const ShaderOptions& options, const std::string& text) {
   const auto fits = [](const std::string& digits, std::string_view limit) {
     return digits.size() < limit.size() || (digits.size() == limit.size() && digits <= limit);
@@ -240,7 +240,7 @@ std::string preamble(const ShaderOptions& options, const std::vector<std::shared
   }
   const auto all = catalogues().of(options, declares_wide);
   const std::string end = struct_allowance(options, declares_wide, words);
-  if (pastes) {  // may use names that are not in `words`
+  if (pastes) {  // pasted names may not be in `words`
     const auto all_words = words_of(all->text());
     words.insert(words.end(), all_words.begin(), all_words.end());
     return extensions(options) + profile_macros(options, nullptr) + all->text() + end + constructor_macros(options, words);

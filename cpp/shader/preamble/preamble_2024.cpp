@@ -53,8 +53,8 @@ constexpr std::string_view kWideMatrix = R"(
   } while (false)
 )";
 
-// vec8 as four words, in packed modes and if 16-bit floats have no matrix types. pm_words(v): words of a sfpvec4; pm_vector(words): its
-// inverse.
+// vec8 as four words, used in packed modes and if 16-bit floats have no matrix types. pm_words(v): words of a sfpvec4; pm_vector(words):
+// its inverse.
 constexpr std::string_view kWideWords = R"(
 #define sfpvec8 uvec4
 #define buffer_ld8(buf, i) pm_from8(buf[i])
@@ -99,7 +99,7 @@ constexpr std::string_view kWideHalfWords = R"(
 uvec4 pm_pack8(f16mat2x4 m) { return uvec4(pm_pack4(m[0]), pm_pack4(m[1])); }
 )";
 
-// fp16 without fp16 arithmetic: a structure, which shaders of 2024 declare themselves.
+// vec8 in fp16 without fp16 arithmetic: a structure, which shaders of 2024 declare themselves.
 constexpr std::string_view kWideStructure = R"(
 uint pm_eight_;
 uint pm_eight_keep(uint i) { return pm_eight_ = i; }
@@ -189,7 +189,7 @@ vec4 pm_texel_bound(vec4 v) {
 }
 )";
 
-// $d is 1d, 2d or 3d, and $p the type of a position.
+// $d is replaced with 1d, 2d or 3d, and $p with the type of a position.
 constexpr std::string_view kImages = R"(
 #define image$d_ld1(tex, p) pm_afp1(texelFetch(tex, $p(p), 0).r)
 #define image$d_ld4(tex, p) pm_afp4(texelFetch(tex, $p(p), 0))
@@ -222,7 +222,7 @@ std::string images_of(std::string_view dimensions, std::string_view position) {
   return text;
 }
 
-// Defines the texel macros for `count` elements: the value to store, and the stored form of a texel that was read.
+// Defines the texel macros for `count` elements: the texel to store for a value, and for a texel that is copied from another image.
 std::string texel_macros(std::string_view count, std::string_view type, bool rounds, bool bounds) {
   const std::string typed = std::string(type) + "(v)", rounded = rounds ? "pm_texel_round(" + typed + ")" : typed;
   return define("pm_texel_value" + std::string(count) + "(v)", bounds ? "pm_texel_bound(" + rounded + ")" : rounded) +

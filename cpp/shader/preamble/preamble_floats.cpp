@@ -12,7 +12,7 @@ namespace {
 bool half_uniform(const ShaderOptions& options) {
   return options.fp16_uniform && options.storage == Storage::fp16 && half_arithmetic(options);
 }
-// 16-bit bfloat16 elements, if the device has 16-bit storage.
+// Whether bfloat16 elements are stored in 16 bits, which needs 16-bit storage.
 bool bf16_in_16bit(const ShaderOptions& options) {
   return options.storage == Storage::bf16_packed && options.storage_16bit && !is_2024(options);
 }
@@ -297,7 +297,7 @@ std::string plain(const ShaderOptions& options) {
 
 // --- Shared memory
 
-// Types in shared memory; sm: from storage; and conversions to and from the arithmetic type. `$` is the operand.
+// Types in shared memory (lfp), and conversions from storage (sm) and to and from the arithmetic type. `$` is the operand.
 struct LocalMemory {
   std::string_view lfp, lfpvec4, sm1, sm4, to_afp, to_afpvec4, from_afp, from_afpvec4;
 };

@@ -98,7 +98,7 @@ constexpr std::string_view kIntArithmetic = R"(
 #define aint16vec4 ivec4
 )";
 
-// One element per index, 16 or 32 bits.
+// One element of 16 or 32 bits per index.
 constexpr std::string_view kInt16Elements = R"(
 uint pm_short_at_;
 uint pm_short_keep(uint i) { return pm_short_at_ = i; }

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// "#define name...", "type name(...)", "struct name {", "type name;"
+// Returns the name in "#define name...", "type name(...)", "struct name {" or "type name;"
 std::string_view name_of(std::string_view text) {
   const auto words = words_of(text.substr(0, text.find_first_of("({;", text.starts_with('#') ? text.find("define") + 8 : 0)));
   if (text.starts_with('#')) return words.size() > 1 ? words[1] : std::string_view();

@@ -22,14 +22,14 @@ inline bool is_2024(const ShaderOptions& options) {
   return options.generation == Generation::year_2024;
 }
 
-// "#define name text"
+// Returns "#define name text" as a line.
 std::string define(std::string_view name, std::string_view text);
 
 std::string float_bits(const ShaderOptions& options);    // conversion to and from 16-bit float bits, with rounding
-std::string float_family(const ShaderOptions& options);  // sfp, afp, lfp
+std::string float_family(const ShaderOptions& options);  // the types sfp, afp and lfp
 std::string integer_family(const ShaderOptions& options);
 std::string wide_family(const ShaderOptions& options,
-                        bool declared);                  // year_2024: vec8; declared: the shader declares a struct sfpvec8
-std::string image_family(const ShaderOptions& options);  // year_2024
+                        bool declared);                  // year_2024 only: vec8; declared: the shader declares a struct sfpvec8
+std::string image_family(const ShaderOptions& options);  // year_2024 only
 
 }  // namespace pumice

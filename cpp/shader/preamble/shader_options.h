@@ -1,4 +1,4 @@
-// The options that a shader is compiled with, as explicit data: compiling needs no GPU.
+// The options for compiling a shader, as explicit data: compiling needs no GPU.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ enum class Generation : uint8_t { current, year_2024 };
 std::string_view name(Generation generation);  // "current", "2024"
 Generation generation_from_name(std::string_view name);
 
-// Device macros (ncnn_*) and other facts, name -> text. Shared, immutable, compared by content.
+// Device macros (ncnn_*) and other facts, name -> replacement text. Shared, immutable, compared by content.
 class Profile {
  public:
   using Macros = std::map<std::string, std::string>;
@@ -42,8 +42,8 @@ class Profile {
 struct ShaderOptions {
   Generation generation = Generation::current;
   Storage storage = Storage::fp32;
-  bool fp16_arithmetic = false;  // afp is fp16; off for all engine kernels, which accumulate in fp32
-  bool fp16_uniform = false;     // lfp is fp16, if storage and arithmetic are
+  bool fp16_arithmetic = false;  // afp is fp16; off for all engine kernels, since they accumulate in fp32
+  bool fp16_uniform = false;     // lfp is fp16, if both storage and arithmetic are
 
   // The integer families. _storage has precedence over _packed; with neither, sint16 uses an int, and int8 is packed anyway.
   bool int8_storage = false;  // sint8 is int8_t
@@ -58,11 +58,11 @@ struct ShaderOptions {
   std::set<std::string> subgroup;    // year_2024: "basic", "vote", "ballot", "shuffle"
 
   // Device capabilities.
-  bool int64 = false;                // shaderInt64, or its emulation by pairs of words
+  bool int64 = false;                // shaderInt64, or its emulation with pairs of words
   bool int16 = false;                // shaderInt16
   bool int8 = false;                 // 8-bit storage and arithmetic
   bool storage_16bit = false;        // storageBuffer16BitAccess
-  bool fp16_rounds_to_even = false;  // shaderRoundingModeRTEFloat16, independently of other widths; otherwise rounding is explicit code
+  bool fp16_rounds_to_even = false;  // shaderRoundingModeRTEFloat16, independently of other widths; if false, rounding is explicit code
 
   bool keeps_signed_zero = false;  // SignedZeroInfNanPreserve for 32-bit floats
 
@@ -72,12 +72,12 @@ struct ShaderOptions {
 
   bool bounds_texels = false;  // clamps infinities and NaNs before storing fp16 texels: Quirk::texel_overflow
 
-  bool guard_declared = false;   // `guard` also if the source declares a local size: for user kernels
-  bool every_extension = false;  // also those of types that the source does not use: for the engine's kernels
+  bool guard_declared = false;   // adds the guard even if the source declares a local size: for user kernels
+  bool every_extension = false;  // includes the extensions of types that the source does not use: for the engine's kernels
   bool source_lines = false;     // emits line numbers in the SPIR-V: for loop_places(), not for compile()
 
   int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
-  Profile profile;       // from a device or from a dict
+  Profile profile;       // macros of a device, or given as a dict
 
   bool operator==(const ShaderOptions&) const = default;
 };
@@ -95,7 +95,8 @@ std::string preamble(const ShaderOptions& options);
 // Returns only the part of the preamble that `texts` use.
 std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const TextFacts>>& texts);
 
-// Returns the GLSL extensions of a storage mode that some compilers lack, and those that this glslang lacks (loading it if there are any).
+// Returns the GLSL extensions of a storage mode that some compilers lack, and the subset that this glslang lacks (loads it if there are
+// any).
 std::vector<std::string> optional_extensions(Storage storage);
 std::vector<std::string> missing_extensions(Storage storage);
 

@@ -9,7 +9,7 @@ using namespace spirv;
 
 namespace {
 
-constexpr std::string_view kWordFunction = "pm_word(";  // preamble function: the word that contains a 16-bit element
+constexpr std::string_view kWordFunction = "pm_word(";  // preamble function that returns the word containing a 16-bit element
 constexpr uint32_t kElementBytes = 2;
 
 }  // namespace

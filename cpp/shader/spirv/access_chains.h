@@ -26,7 +26,7 @@ struct Check {
   uint32_t index = 0;     // id to check; the chain's index may be derived from it
   uint32_t length = 0;    // id of an array's declared length; 0: none
   uint32_t count = 0;     // components of a vector or columns of a matrix; 0: see length
-  bool of_range = false;  // the bound follows from the bound buffer range, with:
+  bool of_range = false;  // the bound depends on the range bound to the buffer, using:
   uint32_t offset = 0, stride = 0, scalar = 0;
 };
 
@@ -40,9 +40,9 @@ class AccessChains {
   const Chain* find(uint32_t pointer) const;
 
   // Returns the checks that an access needs. The array of a storage block is checked against the bound range; nested and all other arrays
-  // against their declared size. Constant indices into arrays of known size are skipped: the compiler has checked them.
+  // against their declared sizes. Constant indices into arrays of known size are skipped: the compiler has checked them.
   std::vector<Check> checks(const Chain& chain) const;
-  std::string path(const Chain& chain, size_t level) const;  // "x[].corners": what an index selects from
+  std::string path(const Chain& chain, size_t level) const;  // Path of the array or vector that an index selects from: "x[].corners".
   size_t binding_position(uint32_t variable) const;
 
  private:
@@ -54,8 +54,8 @@ class AccessChains {
   const spirv::Declarations& declarations_;
   const Interface& interface_;
   std::unordered_map<uint32_t, Chain> chains_;
-  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> picks_;  // for the constant vector of a swizzle: index, count
-  std::unordered_map<uint32_t, uint32_t> lanes_;                       // index of a word with two elements -> index of the element
+  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> picks_;  // index and count of a swizzle, by the id of its constant vector
+  std::unordered_map<uint32_t, uint32_t> lanes_;                       // index of a word with two elements -> index of the element in it
 };
 
 }  // namespace pumice

@@ -38,7 +38,8 @@ std::string Interface::argument_name(const std::string& given) const {
 
 namespace {
 
-// Throws if two blocks without instance names share a member, which a call could not distinguish. Valid in SPIR-V, not in GLSL.
+// Throws if two blocks without instance names share a member, because a call could not distinguish them. This is valid in SPIR-V, but not
+// in GLSL.
 void check_members(const Interface& interface) {
   std::map<std::string, std::string> owners;
   for (const BindingInterface& buffer : interface.bindings) {

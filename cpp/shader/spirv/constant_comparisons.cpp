@@ -9,7 +9,7 @@
 namespace pumice::spirv {
 namespace {
 
-// The comparison of the complements with the same result.
+// Returns the comparison of the complements that has the same result.
 std::optional<uint16_t> mirrored(uint16_t op) {
   switch (op) {
     case OpSLessThan:

@@ -1,4 +1,4 @@
-// Comparisons of 64-bit integers with constants on drivers that compile them wrong (Quirk::int64_comparison).
+// Rewrites comparisons of 64-bit integers with constants for drivers that compile them wrong (Quirk::int64_comparison).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace pumice::spirv {
 
-// Compares the complements instead: a < b becomes ~a > ~b if one of them is a constant of 64 bits, or a vector of those.
+// Compares the complements instead: a < b becomes ~a > ~b if one of them is a 64-bit constant or a vector of such constants.
 std::vector<uint32_t> with_complemented_comparisons(std::span<const uint32_t> module);
 
 }  // namespace pumice::spirv

@@ -12,7 +12,7 @@ namespace {
 
 using namespace spirv;
 
-constexpr uint64_t kMostUnrolled = 1 << 14;  // instructions: some drivers compile in quadratic time
+constexpr uint64_t kMostUnrolled = 1 << 14;  // maximum number of instructions, since some drivers compile in quadratic time
 constexpr uint64_t kMostTrips = uint64_t{1} << 40;
 
 bool is_local(uint32_t storage) {
@@ -50,12 +50,12 @@ class IndexClamps {
       if (definition.op == OpTypeArray || definition.op == OpTypeVector || definition.op == OpTypeMatrix)
         chain[i] = clamped(chain[i], definition.op == OpTypeArray ? definition[2] : declarations_.constant(definition[2]), body);
       else if (definition.op != OpTypeRuntimeArray)
-        return;  // opaque type, such as a cooperative matrix
+        return;  // the type is opaque, such as a cooperative matrix
       type = definition[1];
     }
   }
 
-  // The compiler has checked constant indices.
+  // Replaces an out-of-range index with 0. Constant indices are skipped, because the compiler has checked them.
   uint32_t clamped(uint32_t index, uint32_t length, std::vector<uint32_t>& body) {
     if (declarations_.is_global(index) && module_.definition(index).op == OpConstant) return index;
     uint32_t type = declarations_.type_of(index);
@@ -125,7 +125,7 @@ class Unrolling {
     uint64_t trips = 1;
     size_t header = loop.begin;
     while (header > 0 && all[header].op != OpLabel) --header;
-    for (size_t i = header; i-- > 0 && all[i].op != OpLabel;)  // the block before the loop
+    for (size_t i = header; i-- > 0 && all[i].op != OpLabel;)  // find the block before the loop
       if (all[i].op == OpStore) trips = std::max(trips, magnitude(all[i][1]));
     size_t next = k + 1;
     for (size_t i = header; i < loop.end; ++i) {
@@ -153,7 +153,7 @@ class Unrolling {
     return type[2] ? static_cast<uint64_t>(std::abs(static_cast<int64_t>(static_cast<int32_t>(value)))) : value;
   }
 
-  // Returns the instruction count of the loop unrolled as hinted, with its inner loops.
+  // Returns the number of instructions of the loop unrolled as hinted, including its inner loops.
   uint64_t code_of(size_t k, bool hinted = false) const {
     const Loop& loop = loops_[k];
     uint64_t code = loop.end - loop.begin;

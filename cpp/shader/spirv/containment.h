@@ -12,8 +12,8 @@ namespace pumice {
 // where such an access would crash the process or silently corrupt it.
 std::vector<uint32_t> with_local_indices_in_bounds(std::span<const uint32_t> spirv);
 
-// Removes the Unroll hint from loops whose unrolled code would be too large: some drivers spend hours and gigabytes on them. `dropped` gets
-// a sentence for each such loop.
+// Removes the Unroll hint from loops whose unrolled code would be too large: some drivers spend hours and gigabytes on them. Appends a
+// sentence to `dropped` for each such loop.
 std::vector<uint32_t> without_large_unrolling(std::span<const uint32_t> spirv, std::vector<std::string>& dropped);
 
 }  // namespace pumice

@@ -20,20 +20,20 @@ class Declarations {
 
   uint32_t new_id() { return next_id_++; }
 
-  bool is_global(uint32_t id) const { return global_.contains(id); }  // defined outside functions
-  uint32_t type_of(uint32_t id) const;                                // type of any id with a result; throws ShaderCompileError
+  bool is_global(uint32_t id) const { return global_.contains(id); }  // whether it is defined outside functions
+  uint32_t type_of(uint32_t id) const;  // type of any id with a result; throws ShaderCompileError if it has none
 
   // Returns the id of a type, declaring it if necessary: SPIR-V forbids duplicates except for arrays and structures.
   uint32_t type(uint16_t op, const std::vector<uint32_t>& operands);
   uint32_t constant(uint32_t value);  // a constant of type uint
   uint32_t null(uint32_t type);       // OpConstantNull
 
-  // Assembles the module: header and declarations, those added here, functions.
+  // Assembles the module: the header and declarations, the declarations added here, and the functions.
   std::vector<uint32_t> module_of(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;
 
  private:
   uint32_t next_id_;
-  std::map<std::vector<uint32_t>, uint32_t> types_;  // opcode and operands
+  std::map<std::vector<uint32_t>, uint32_t> types_;  // keyed by opcode and operands
   std::set<uint32_t> type_ids_, global_;
   std::unordered_map<uint32_t, uint32_t> types_of_values_;
   std::map<uint32_t, uint32_t> constants_, nulls_;

@@ -16,13 +16,13 @@ void flatten_sets(std::vector<uint32_t>& spirv) {
     bool has_binding = false;
   };
   const std::vector<Instruction> all = instructions(spirv);
-  std::map<uint32_t, Place> places;  // by variable
+  std::map<uint32_t, Place> places;  // keyed by variable
   for (const auto& instruction : all) {
     if (instruction.op != OpDecorate || instruction.size() < 3) continue;
     if (instruction[1] == DescriptorSet) places[instruction[0]].set = instruction[2];
     if (instruction[1] == Binding) places[instruction[0]].binding = instruction[2], places[instruction[0]].has_binding = true;
   }
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> moved;  // (set, binding) -> new number
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> moved;  // (set, binding) -> new binding number
   uint32_t next = 0;
   for (const auto& [variable, place] : places) {
     if (!place.has_binding) continue;

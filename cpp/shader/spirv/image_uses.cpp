@@ -54,7 +54,7 @@ class Origins {
 
   const Module& module_;
   std::map<uint32_t, std::set<uint32_t>> origins_;
-  std::map<uint32_t, std::vector<uint32_t>> parameters_;  // by function
+  std::map<uint32_t, std::vector<uint32_t>> parameters_;  // parameters of each function
 };
 
 // Returns the index of the Image Operands mask of sampling instructions.

@@ -9,7 +9,7 @@
 
 namespace pumice::spirv {
 
-// Returns, by variable id, the uses of each texture that an unnormalized-coordinate sampler does not support ("an offset"). Throws
+// Returns, by variable id, a use of each texture that a sampler with unnormalized coordinates does not support ("an offset"). Throws
 // ShaderCompileError for an LOD bias, which is meaningless in a compute shader.
 std::map<uint32_t, std::string> normalized_uses(const Module& module);
 

@@ -15,8 +15,8 @@ namespace {
 
 using namespace spirv;
 
-constexpr uint32_t kMaxBlocks = 1024;          // elements of an array of blocks
-constexpr uint32_t kMaxPushMembers = 1 << 17;  // more than fit in 65,536 bytes, unless array elements overlap
+constexpr uint32_t kMaxBlocks = 1024;          // maximum number of elements in an array of blocks
+constexpr uint32_t kMaxPushMembers = 1 << 17;  // more members than fit in 65,536 bytes, unless array elements overlap
 
 // A buffer or push-constant variable, with its block type.
 struct BlockVariable {
@@ -114,7 +114,7 @@ class Reflector {
   void add_feature(const std::string& feature, const std::string& capability);
 
   Module module_;
-  std::map<uint32_t, std::string> normalized_uses_;  // by variable
+  std::map<uint32_t, std::string> normalized_uses_;  // keyed by variable
   std::set<uint32_t> used_;
   uint32_t entry_point_ = 0;
   uint32_t num_push_members_ = 0;
@@ -166,9 +166,8 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
   image.sampled = type->op == OpTypeSampledImage;
   if (image.sampled) type = &module_.definition((*type)[1]);
   constexpr uint32_t kStorage = 2;
-  const auto is_plain = [](const Instruction& texels) {
-    return texels[3] != 1 && texels[4] == 0 && texels[5] == 0;
-  };  // no depth, array or multisample images
+  // Depth, array and multisample images are not supported.
+  const auto is_plain = [](const Instruction& texels) { return texels[3] != 1 && texels[4] == 0 && texels[5] == 0; };
   if (type->op != OpTypeImage || (*type)[2] > 2 || !is_plain(*type) || (!image.sampled && (*type)[6] != kStorage))
     throw UnsupportedError("'" + image.name + "': expected an image or a combined image and sampler, of one to three dimensions");
   image.dimensions = (*type)[2] + 1;
@@ -233,7 +232,7 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   buffer.layout = buffer.is_block ? module_.memory_layout(variable.type) : element_layout(variable.type);
   if (!buffer.is_block && buffer.layout && buffer.scalar == ScalarType::other && buffer.layout->scalar != ScalarType::other) {
     buffer.scalar = buffer.layout->scalar;  // nested arrays, and the extension's struct vectors
-    buffer.components = 1;                  // without padding
+    buffer.components = 1;                  // counted without padding
     const auto declared = declared_sizes(module_, module_.definition(variable.type)[member + 1]).sizes;
     for (size_t axis = 1; axis < declared.size(); ++axis) buffer.components *= declared[axis];
     if (declared.size() <= 1) buffer.components = static_cast<uint32_t>(buffer.layout->count());
@@ -281,7 +280,7 @@ uint64_t Reflector::least_bytes(uint32_t type) const {
   return least;
 }
 
-// The array is last if a header precedes it.
+// Returns the array member, which is the last one if a header precedes it.
 uint32_t Reflector::array_member(uint32_t type) const {
   const uint32_t last = members(type) - 1;
   const auto op = module_.definition(module_.definition(type)[last + 1]).op;
@@ -295,7 +294,7 @@ bool Reflector::forbids(const BlockVariable& variable, Decoration decoration) co
   return true;
 }
 
-// `readonly writeonly` (only length() is used) counts as read.
+// `readonly writeonly` counts as read, since only length() can be used.
 Access Reflector::access(const BlockVariable& variable) const {
   if (forbids(variable, NonWritable)) return Access::read;
   return forbids(variable, NonReadable) ? Access::write : Access::read_write;
@@ -387,7 +386,7 @@ SpecConstant Reflector::spec_constant(const Instruction& instruction, uint32_t i
   return constant;
 }
 
-// A constant id may occur twice, as a named constant and as a local size; the name is kept.
+// A constant id may occur twice, as a named constant and as a local size; its name is kept.
 void Reflector::read_spec_constants() {
   std::map<uint32_t, SpecConstant> by_id;
   for (const auto& instruction : module_.all()) {

@@ -35,7 +35,7 @@ struct BindingInterface {
   bool uniform = false;                        // uniform buffer, else storage buffer
   bool used = false;                           // accessed by the shader, directly or through an alias
   bool is_block = false;                       // bound whole, because it has more than a single array
-  std::shared_ptr<const MemoryLayout> layout;  // of one element, or of the block; null if it has too many members
+  std::shared_ptr<const MemoryLayout> layout;  // layout of one element, or of the block; null if it has too many members
 };
 
 // A storage image, or a texture with its sampler.
@@ -47,7 +47,7 @@ struct ImageInterface {
   Access access = Access::read_write;
   ScalarType scalar = ScalarType::other;  // type of a texel in the shader
   std::string format;                     // declared format of a storage image: "r32f"; empty if undeclared
-  std::string normalized_for;             // the use that requires normalized coordinates: "an offset"; else empty
+  std::string normalized_for;             // the use that requires normalized coordinates, such as "an offset"; empty if none
 };
 
 // A scalar, vector, matrix or array in the push constants. Structure members have dotted names: "lights[1].colour".
@@ -64,7 +64,7 @@ struct PushConstant {
 struct SpecConstant {
   uint32_t id = 0;
   std::string name;
-  ScalarType scalar = ScalarType::other;  // bool is uint32
+  ScalarType scalar = ScalarType::other;  // bool constants are uint32
   bool is_bool = false;
   uint64_t default_bits = 0;
 };
@@ -84,19 +84,19 @@ struct VariableSizes {
 };
 
 struct Interface {
-  std::vector<BindingInterface> bindings;  // by binding number
-  std::vector<ImageInterface> images;      // by binding number
+  std::vector<BindingInterface> bindings;  // sorted by binding number
+  std::vector<ImageInterface> images;      // sorted by binding number
   std::vector<PushConstant> push_constants;
   uint32_t push_bytes = 0;
   std::vector<SpecConstant> spec_constants;
   LocalSize local_size{1, 1, 1};
   std::array<std::optional<uint32_t>, 3> local_size_id;  // specialization constant id of each axis, if any
-  VariableSizes variables;                               // with default specialization constants
+  VariableSizes variables;                               // sizes with default specialization constants
   std::vector<std::string> capabilities;                 // required SPIR-V capabilities ("Int64", "StorageBuffer16BitAccess")
   std::vector<NeededFeature> features;                   // device features required by the capabilities
-  bool guarded = false;                                  // main() was wrapped: see push constants pumice_threads_*
-  bool is_sized = false;                                 // the caller of compile() gave the local size
-  bool is_chosen = false;                                // the engine chooses the local size per call, by specialization constants
+  bool guarded = false;                                  // main() was wrapped, see push constants pumice_threads_*
+  bool is_sized = false;                                 // the local size was given to compile()
+  bool is_chosen = false;                                // the engine chooses the local size for each call, by specialization constants
   bool must_divide = false;  // no space for the guard's thread counts: the local size must divide the number of threads
 
   const BindingInterface* find_binding(std::string_view name) const;
@@ -111,8 +111,8 @@ struct Interface {
 // Reflects a compute shader's interface from SPIR-V. Throws ShaderCompileError for malformed or stripped modules.
 Interface reflect(const std::vector<uint32_t>& spirv);
 
-// Throws ShaderCompileError if two arguments share a name, because calls pass arguments by name. In GLSL, a buffer instance may be named
-// like a push constant in a block with an instance name.
+// Throws ShaderCompileError if two arguments share a name, because calls pass arguments by name. In GLSL, a buffer instance may have the
+// same name as a push constant in a block with an instance name.
 void check_argument_names(const Interface& interface);
 
 // Returns the sizes of variables for these specialization constants, keyed by id.

@@ -39,14 +39,14 @@ class LoopCount {
   uint64_t of_function(uint32_t id) {
     const auto found = functions_.find(id);
     if (found == functions_.end()) return kUnknownTrips;
-    const auto [known, is_new] = counts_.emplace(id, kUnknownTrips);  // unknown, for recursive functions
+    const auto [known, is_new] = counts_.emplace(id, kUnknownTrips);  // recursive functions have an unknown count
     if (!is_new) return known->second;
     size_t end = found->second;
     while (end < all_.size() && all_[end].op != OpFunctionEnd) ++end;
     return counts_[id] = of_range(found->second, end);
   }
 
-  // Loops are sequential or nested; each ends at its merge block.
+  // Counts the iterations in a range. Loops are sequential or nested; each ends at its merge block.
   uint64_t of_range(size_t begin, size_t end) {
     uint64_t count = 0;
     for (size_t i = begin; i < end; ++i) {
@@ -113,7 +113,8 @@ class LoopCount {
       const Instruction& instruction = all_[i];
       if (instruction.op == OpLoad && instruction[2] == variable) continue;
       if (instruction.op != OpStore || instruction[0] != variable) {
-        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end()) return {};  // any other use
+        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end())
+          return {};  // the variable is used in another way
         continue;
       }
       if (step || i < next->second) return {};
@@ -248,8 +249,8 @@ class LoopWatchWriter {
     add(OpFunctionEnd, {});
   }
 
-  // for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index unknown at compile time, so that compilers cannot
-  // fold the loop.
+  // Appends: for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index unknown at compile time, so that compilers
+  // cannot fold the loop.
   void append_loop(uint32_t entry, uint32_t uint_type, uint32_t trips, uint32_t count) {
     const uint32_t header = new_id(), test = new_id(), body = new_id(), next = new_id(), merge = new_id(), i = new_id(), i_next = new_id();
     add(OpStore, {count, constant(0)});
@@ -270,7 +271,7 @@ class LoopWatchWriter {
     add(OpLabel, {merge});
   }
 
-  // if (count != trips) buffer[0] = kernel;
+  // Appends: if (count != trips) buffer[0] = kernel;
   void append_report(uint32_t word_pointer, uint32_t uint_type, uint32_t trips, uint32_t count) {
     const uint32_t ended = new_id(), end = new_id(), result = add_result(OpLoad, uint_type, {count});
     const uint32_t is_ended = add_result(OpINotEqual, declarations_.type(OpTypeBool, {}), {result, trips});
@@ -287,7 +288,7 @@ class LoopWatchWriter {
   Declarations declarations_;
   uint32_t binding_, kernel_, storage_, main_ = 0;
   uint32_t variable_ = declarations_.new_id(), watched_main_ = declarations_.new_id();
-  std::vector<uint32_t> functions_;  // preceded by the added declarations
+  std::vector<uint32_t> functions_;  // begins with the added declarations
 };
 
 }  // namespace

@@ -13,14 +13,14 @@ namespace pumice {
 // from one constant to another.
 bool may_exceed(std::span<const uint32_t> spirv, uint64_t iterations);
 
-// Size of the storage buffer bound to such a kernel: the index of a kernel whose loops the driver has ended, and zero.
+// Size of the storage buffer bound to such a kernel: a word for the id of a kernel whose loops the driver ended, and a zero word.
 inline constexpr uint32_t kLoopWatchBytes = 8;
 
-// Adds a two-iteration loop after main(). A driver whose limit is used up ends it after the first iteration; the invocation then stores
-// `kernel` (nonzero) to the buffer at `binding`.
+// Adds a two-iteration loop after main(). If the limit is used up, the driver ends this loop after the first iteration; the invocation then
+// stores `kernel` (nonzero) to the buffer at `binding`.
 std::vector<uint32_t> with_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel);
 
-// Returns the file (the compiler's name) and line of each loop, if the module has line numbers.
+// Returns the file (as named by the compiler) and line of each loop, if the module has line numbers.
 std::vector<std::pair<std::string, uint32_t>> loop_lines(std::span<const uint32_t> spirv);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Memory layouts of values: std140, std430 and host structures.
+// Memory layouts of values: std140, std430 and structures on the host.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace pumice {
 
 struct MemoryMember;
 
-// Axes are dense. Padding between elements lengthens an axis, so an array of two vec3 is [2, 4].
+// Axes are dense. Padding between elements lengthens an axis: an array of two vec3 is [2, 4].
 struct MemoryLayout {
   ScalarType scalar = ScalarType::other;  // other: a structure of `members`
   std::vector<uint32_t> axes;             // array, column and vector sizes, outermost first; 0: runtime length
@@ -28,7 +28,7 @@ struct MemoryMember {
   MemoryLayout layout;
 };
 
-// "float32[2, 4]"; "a structure of 16 bytes"
+// For messages: "float32[2, 4]"; "a structure of 16 bytes"
 std::string to_string(const MemoryLayout& layout);
 
 }  // namespace pumice

@@ -15,7 +15,7 @@ struct CapabilityFacts {
   std::string_view name, feature;
 };
 
-// SPIR-V capabilities and the Vulkan feature that each needs; "" if core Vulkan has it or execution modes determine it.
+// SPIR-V capabilities and the Vulkan feature that each needs; "" if core Vulkan includes it or execution modes determine it.
 constexpr CapabilityFacts kCapabilities[] = {
     {0, "Matrix", ""},
     {1, "Shader", ""},

@@ -184,7 +184,7 @@ struct Instruction {
   uint16_t op;
   std::span<const uint32_t> operands;
 
-  uint32_t operator[](size_t i) const;  // throws ShaderCompileError past the end
+  uint32_t operator[](size_t i) const;  // throws ShaderCompileError if i is past the end
   size_t size() const { return operands.size(); }
   std::string_view text(size_t i) const;  // the string that starts at operand i
 };
@@ -195,7 +195,7 @@ std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module);
 // Returns every instruction of a module in order. Throws ShaderCompileError if the word counts are inconsistent.
 std::vector<Instruction> instructions(std::span<const uint32_t> module);
 
-// For 11: "Int64", which needs the Vulkan feature "shaderInt64". Both are "capability 9999" for an unknown number.
+// For capability 11: "Int64", which needs the Vulkan feature "shaderInt64". Both are "capability 9999" for an unknown number.
 struct Capability {
   std::string name;
   std::string feature;  // empty if none is needed
@@ -208,7 +208,7 @@ std::string_view float_control(uint32_t execution_mode);
 // Returns whether an instruction declares a type (core or extension).
 bool is_type(uint16_t op);
 
-// Returns the format name, "r32f" for 3; empty if undeclared.
+// Returns the name of a format, such as "r32f" for 3; empty if undeclared.
 std::string_view image_format(uint32_t number);
 
 }  // namespace pumice::spirv

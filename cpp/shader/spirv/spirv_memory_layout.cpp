@@ -4,7 +4,7 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr size_t kMostMembers = 4096;  // nested types can double the count at every level
+constexpr size_t kMostMembers = 4096;  // limit on members, because nested types can double the count at every level
 
 struct Axis {
   uint32_t size, stride;

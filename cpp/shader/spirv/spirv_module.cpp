@@ -60,7 +60,7 @@ TypeLayout scalar_layout(ScalarType scalar, uint32_t width) {
   return layout;
 }
 
-// Returns the operand with the result id, for instructions that are looked up by id.
+// Returns the index of the operand with the result id, for instructions that are looked up by id.
 std::optional<size_t> result_operand(uint16_t op) {
   if (is_type(op)) return 0;
   if (op >= OpConstantTrue && op <= OpSpecConstantOp) return 1;
@@ -204,7 +204,7 @@ TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) 
 TypeLayout Module::array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const {
   const TypeLayout element = layout(definition[1], matrix_stride, depth + 1);
   TypeLayout array = element;
-  if (element.stride != 0 || element.runtime_array) array = {};  // array of arrays
+  if (element.stride != 0 || element.runtime_array) array = {};  // this is an array of arrays
   array.stride = value(type, ArrayStride).value_or(element.bytes);
   array.runtime_array = definition.op == OpTypeRuntimeArray;
   array.count = array.runtime_array ? 1 : constant(definition[2]);

@@ -50,7 +50,7 @@ class Module {
   // Returns the layout of a type including structure members; null if there are more than 4,096.
   std::shared_ptr<const MemoryLayout> memory_layout(uint32_t type) const;
   std::shared_ptr<const MemoryLayout> member_layout(uint32_t type, uint32_t member) const;
-  uint32_t constant(uint32_t id) const;  // a 32-bit (specialization) constant, or the default of an expression of them
+  uint32_t constant(uint32_t id) const;  // value of a 32-bit (specialization) constant, or default value of an expression of such constants
 
  private:
   void index(const Instruction& instruction);

@@ -12,7 +12,7 @@ using namespace spirv;
 namespace {
 
 constexpr uint64_t kMostLength = 0x7fffffff;
-constexpr int kMaxVariableDepth = 256;  // a malformed type or constant may contain itself
+constexpr int kMaxVariableDepth = 256;  // depth limit, because a malformed type or constant may contain itself
 constexpr uint64_t kMost = uint64_t{1} << 40;
 
 uint64_t product(uint64_t a, uint64_t b) {
@@ -96,7 +96,7 @@ uint64_t VariableBytes::result(const Instruction& operation, int depth) const {
     return given;
   };
   switch (operation[2]) {
-    case OpCompositeExtract:  // element of gl_WorkGroupSize
+    case OpCompositeExtract:  // an element of gl_WorkGroupSize
       return value(module_.definition(operation[3])[2 + size_t{operation[4]}], depth + 1);
     case OpUConvert:
     case OpSConvert:

@@ -10,9 +10,9 @@ namespace pumice {
 
 class VariableBytes {
  public:
-  // Constants by specialization id; all others keep their defaults.
+  // `constants`: values by specialization id; all others keep their defaults.
   VariableBytes(const spirv::Module& module, const std::map<uint32_t, uint64_t>& constants) : module_(module), constants_(constants) {}
-  uint64_t of(uint32_t storage) const;               // all variables of a storage class, without padding: a lower bound on every device
+  uint64_t of(uint32_t storage) const;  // total size of the variables in a storage class, without padding: a lower bound on every device
   uint64_t value(uint32_t id, int depth = 0) const;  // value of an integer constant
 
  private:

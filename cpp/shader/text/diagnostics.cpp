@@ -10,11 +10,11 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kShownColumns = 200;  // columns per line
-constexpr size_t kShownText = 500;     // characters of a message that quotes the shader
-constexpr size_t kShownMessages = 20;  // locating each message takes time
+constexpr size_t kShownColumns = 200;  // maximum number of columns shown per line
+constexpr size_t kShownText = 500;     // maximum number of characters of a message that quotes the shader
+constexpr size_t kShownMessages = 20;  // maximum number of messages, because locating each takes time
 
-// A position as reported by the compiler.
+// A position as the compiler reports it.
 struct Position {
   std::string_view file;
   size_t line = 0;
@@ -60,8 +60,8 @@ bool has_token(std::string_view line, std::string_view token) {
   return !token.empty() && std::ranges::any_of(tokenize(line), [&](const Token& candidate) { return candidate.text == token; });
 }
 
-// Returns the physical line of `text` for line `line` of `file`. #line may give several lines the same number; the one with the token wins,
-// else the last.
+// Returns the physical line of `text` for line `line` of `file`. #line may give several lines the same number; then the one with the token
+// is returned, else the last.
 std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
   const auto lines = source_lines(text);
   std::optional<size_t> found;
@@ -107,7 +107,7 @@ std::string marked_line(std::string_view line, size_t column) {
   return "\n" + std::string(line) + "\n" + caret + "^";
 }
 
-// If the source ends too early, glslang reports the word that it appends; the position becomes the last line.
+// If the source ends too early, glslang reports the word that it appends; the position is then moved to the last line.
 Position within(const SourceSet& sources, Position position, std::string& text) {
   const auto own = sources.by_alias(position.file);
   if (!own) return position;

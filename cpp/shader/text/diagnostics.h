@@ -23,7 +23,7 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
 // Returns the user's name for a file from the compiler's name.
 std::string shown_name(const SourceSet& sources, std::string_view file);
 
-// Replaces bytes that are not valid UTF-8, and control characters other than tab and newline, by '?'.
+// Replaces bytes that are not valid UTF-8, and control characters other than tab and newline, with '?'.
 std::string whole_characters(std::string text);
 
 ShaderCompileError compile_error(std::vector<std::string> messages);

@@ -16,11 +16,11 @@ struct EmbeddedShader {
 extern const EmbeddedShader kEmbeddedShaders[];  // sorted by path
 extern const size_t kEmbeddedShaderCount;
 
-// Returns the text of an embedded shader. The environment variable PUMICE_SHADERS names a folder whose files override embedded shaders of
-// the same path, for fault injection and for kernel authors. Throws Error if the folder has any other file.
+// Returns the source of an embedded shader. The environment variable PUMICE_SHADERS names a folder whose files override embedded shaders
+// with the same path, for fault injection and for kernel authors. Throws Error if the folder has any other file.
 std::optional<std::string_view> find_embedded_shader(std::string_view path);
 
-// Returns the text of a shader embedded at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.
+// Returns the source of a shader embedded at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.
 std::string_view embedded_shader(std::string_view path);
 std::vector<std::string_view> embedded_shaders();
 

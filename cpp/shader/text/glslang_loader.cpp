@@ -72,7 +72,7 @@ bool probe(const std::string& extension) {
 }  // namespace
 
 const PumiceGlslang& glslang() {
-  static const PumiceGlslang& library = load();  // retried after an exception
+  static const PumiceGlslang& library = load();  // the load is retried after an exception
   return library;
 }
 

@@ -11,7 +11,7 @@ namespace pumice {
 // Loads libpumice_glslang.so. Throws Error if it is missing or from another build. Thread-safe.
 const PumiceGlslang& glslang();
 
-// Returns the version the engine was built with, without loading the library. Part of every cache key.
+// Returns the glslang version that the engine was built with, without loading the library. It is part of every cache key.
 std::string_view glslang_version();
 
 // Returns whether this glslang supports a GLSL extension ("GL_EXT_bfloat16"). Compiles two lines, once per name. Thread-safe.

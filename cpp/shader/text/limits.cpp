@@ -17,11 +17,11 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-// Token count of an expanded text or macro: a base, plus a factor per argument token. Doubles, because these cannot wrap.
+// Token count of an expanded text or macro: a base, plus a factor per argument token. They are doubles, because these cannot wrap.
 struct Growth {
   double base = 0;
   std::vector<double> per_argument;
-  size_t depth = 0;  // nesting of macros
+  size_t depth = 0;  // nesting depth of macros
 };
 
 std::string too_large(std::string_view what, double given, size_t limit) {
@@ -29,8 +29,8 @@ std::string too_large(std::string_view what, double given, size_t limit) {
   return std::string(what) + ": given " + count + ", the limit is " + std::to_string(limit);
 }
 
-// Bounds the size of macro expansions without expanding them, except for pasted names. Conditions are ignored: of several definitions, the
-// largest counts.
+// Bounds the size of macro expansions without expanding them, except for pasted names. Conditions are ignored: if a macro has several
+// definitions, the largest counts.
 class MacroGrowth {
  public:
   // The file's tokens must outlive this object.
@@ -273,7 +273,7 @@ class Parts {
   std::unordered_map<std::string_view, double> structs_;
 };
 
-// Nesting of brackets and chained operators in source text and in macro definitions. Commas count as operators.
+// Nesting of brackets and chained operators in source and in macro definitions. Commas count as operators.
 struct Nesting {
   size_t text = 0, macro = 0;
 
@@ -287,7 +287,7 @@ struct Nesting {
 
  private:
   static size_t measure(const Tokens& tokens, size_t begin, size_t end) {
-    std::vector<size_t> operators{0};  // per open bracket
+    std::vector<size_t> operators{0};  // one count per open bracket
     size_t depth = 0, deepest = 0;
     const auto restart = [&] { depth -= std::exchange(operators.back(), 0); };
     for (size_t i = begin; i < end; ++i) {

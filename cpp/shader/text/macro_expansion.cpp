@@ -28,7 +28,7 @@ class Expansion {
   Items run(Items input) {
     Items output;
     if (++depth_ > kMaxMacroDepth) count_ = limit_ + 1;
-    std::ranges::reverse(input);  // a stack: the next token is the last
+    std::ranges::reverse(input);  // used as a stack: the next token is the last
     while (!input.empty() && count_ <= limit_) {
       const Item item = take(input);
       if (item.ends_macro) continue;
@@ -48,7 +48,7 @@ class Expansion {
     return item;
   }
 
-  // Replaces a name by its expansion; returns false if it is not expanded.
+  // Replaces a name with its expansion; returns false if it is not expanded.
   bool expand(const Item& name, Items& input) {
     const auto found = name.is_word ? macros_.find(name.text) : macros_.end();
     if (found == macros_.end() || busy_[name.text] > 0) return false;
@@ -70,7 +70,7 @@ class Expansion {
     return true;
   }
 
-  // Removes a call's arguments and brackets from the input. Unclosed brackets end with the text.
+  // Removes a call's arguments and brackets from the input. An unclosed bracket ends with the source.
   std::vector<Items> take_arguments(Items& input) {
     std::vector<Items> arguments(1);
     size_t nested = 0;
@@ -116,11 +116,11 @@ class Expansion {
     return {texts_.back(), left.is_word};
   }
 
-  static constexpr size_t kMaxName = 1024;  // characters of a pasted name: glslang's limit
+  static constexpr size_t kMaxName = 1024;  // maximum number of characters of a pasted name: glslang's limit
 
   const MacroDefinitions& macros_;
   size_t limit_, count_ = 0, depth_ = 0;
-  std::unordered_map<std::string_view, size_t> busy_;  // active expansions by name: a macro is not expanded within itself
+  std::unordered_map<std::string_view, size_t> busy_;  // number of active expansions of each name: a macro is not expanded within itself
   std::deque<std::string> texts_;                      // storage of pasted tokens
 };
 

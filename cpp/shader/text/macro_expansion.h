@@ -10,12 +10,12 @@
 
 namespace pumice {
 
-inline constexpr size_t kMaxMacroDepth = 500;  // nested macros, and calls in their arguments
+inline constexpr size_t kMaxMacroDepth = 500;  // nested macros, and macro calls in their arguments
 
 struct Macro {
   bool is_function = false;
   std::vector<std::string_view> parameters;
-  const Token* begin = nullptr;  // body
+  const Token* begin = nullptr;  // tokens of the body
   const Token* end = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Blocks without an instance name, whose members have global scope.
+// Finds names that collide between blocks without an instance name, whose members have global scope.
 #pragma once
 
 #include <string>

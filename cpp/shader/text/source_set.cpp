@@ -40,7 +40,7 @@ SourceSet::SourceSet(std::string name, std::string text, const Includes& include
 
 size_t SourceSet::add(std::string name, std::string text, bool on_disk) {
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  if (!text.ends_with('\n')) text += '\n';  // required by glslang's preprocessor
+  if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor requires it
   auto facts = facts_of(text);
   files_.push_back({std::move(name), std::move(text), on_disk, "@" + std::to_string(files_.size()), std::move(facts)});
   return files_.size() - 1;

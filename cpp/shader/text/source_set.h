@@ -16,7 +16,7 @@
 
 namespace pumice {
 
-// Caches files as first read, so that all builds of a kernel use the same text. Thread-safe.
+// Caches files as they were first read, so that all builds of a kernel use the same source. Thread-safe.
 class FileTexts {
  public:
   std::optional<std::string> read(const std::string& path);  // nullopt if the file does not exist
@@ -28,9 +28,9 @@ class FileTexts {
 
 // Search path of #include: the including file's folder, `texts`, `folders`, the embedded shaders.
 struct Includes {
-  std::map<std::string, std::string> texts;  // by path
-  std::vector<std::string> folders;          // in search order
-  bool on_disk = false;                      // the shader's name is its path
+  std::map<std::string, std::string> texts;  // sources by path
+  std::vector<std::string> folders;          // folders in search order
+  bool on_disk = false;                      // whether the shader's name is its path
   std::shared_ptr<FileTexts> files = {};     // null: every compilation rereads the files
 };
 
@@ -38,7 +38,7 @@ struct SourceFile {
   std::string name;
   std::string text;
   bool on_disk = false;
-  std::string alias;                       // its name in compiler messages, without characters that could be misparsed
+  std::string alias;                       // its name in compiler messages, without characters that could be parsed wrongly
   std::shared_ptr<const TextFacts> facts;  // facts of `text`
 };
 
@@ -54,7 +54,7 @@ class SourceSet {
   // Returns the file that `path` resolves to from file `includer`.
   std::optional<size_t> find(const std::string& path, size_t includer) const;
   std::optional<size_t> by_alias(std::string_view alias) const;
-  // Returns an error text that lists the locations searched.
+  // Returns an error message that lists the locations searched.
   std::string missing(const std::string& path, size_t includer) const;
 
  private:
@@ -68,7 +68,7 @@ class SourceSet {
 
   Includes where_;
   std::vector<SourceFile> files_;
-  std::map<std::string, std::optional<size_t>> loaded_;        // by kind and name
+  std::map<std::string, std::optional<size_t>> loaded_;        // keyed by kind and name
   std::map<std::pair<size_t, std::string>, size_t> includes_;  // (includer, path) -> file
 };
 

@@ -13,8 +13,8 @@ bool is_word_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// Returns whether a text may have this preprocessor directive, to skip tokenizing most texts. Blanks, comments and line continuations may
-// separate the # and the name.
+// Returns whether a source may have this preprocessor directive, to avoid tokenizing most sources. Blanks, comments and line continuations
+// may separate the # and the name.
 bool may_have_directive(std::string_view text, std::string_view name) {
   for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     const size_t before = at == 0 ? std::string_view::npos : text.find_last_not_of(" \t\v\f", at - 1);
@@ -34,7 +34,7 @@ std::string include_path(const std::vector<Token>& line, std::string_view source
   return end == std::string_view::npos ? std::string() : std::string(rest.substr(0, end));
 }
 
-// Cache of facts by text. Evicts the oldest when the total exceeds kMost bytes.
+// Cache of facts, keyed by source. Evicts the oldest when the total exceeds kMost bytes.
 class KnownTexts {
  public:
   std::shared_ptr<const TextFacts> of(const std::string& text) {
@@ -45,7 +45,7 @@ class KnownTexts {
     auto made = std::make_shared<const TextFacts>(text);
     if (text.size() > kMost / 8) return made;
     const std::scoped_lock lock(mutex_);
-    const auto [kept, is_new] = by_text_.emplace(made->text, made);  // another thread may have been first
+    const auto [kept, is_new] = by_text_.emplace(made->text, made);  // another thread may have added it first
     if (!is_new) return kept->second;
     bytes_ += made->text.size();
     order_.push_back(made);

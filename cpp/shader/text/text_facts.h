@@ -1,5 +1,5 @@
-// TextFacts: the identifiers and directives of a source, which determine the shader's key and preamble. Each text is scanned once, because
-// a model's kernels share most of their sources.
+// TextFacts: the identifiers and directives of a source, which determine the shader's key and preamble. Each source is scanned once,
+// because a model's kernels share most of their sources.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// Returns the words of a text: identifiers and keywords, also those in comments and directives.
+// Returns the words of a source: identifiers and keywords, also those in comments and directives.
 std::vector<std::string_view> words_of(std::string_view text);
 
 // Literal suffixes that need an extension: 1l is a 64-bit number, 1s a 16-bit one.
@@ -26,7 +26,7 @@ struct TextFacts {
   TextFacts(const TextFacts&) = delete;
 
   const std::string text;
-  std::vector<std::string_view> words;       // unique
+  std::vector<std::string_view> words;       // without duplicates
   std::vector<std::string_view> structures;  // names after `struct`
   std::vector<std::string> includes;         // paths of #include lines
   std::vector<Token> version;                // tokens of its first #version line, from `version` on; empty if there is none
@@ -34,7 +34,7 @@ struct TextFacts {
   bool pastes = false;  // macros may create names that are not in `words`
 };
 
-// Returns the facts of a text; recent ones are cached. Thread-safe.
+// Returns the facts of a source; recent ones are cached. Thread-safe.
 std::shared_ptr<const TextFacts> facts_of(const std::string& text);
 
 }  // namespace pumice

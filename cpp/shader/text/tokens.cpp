@@ -17,7 +17,7 @@ bool is_word(char c) {
   return is_word_start(c) || is_digit(c);
 }
 
-// Tokenizes a text in one pass.
+// Tokenizes a source in one pass.
 class Lexer {
  public:
   explicit Lexer(std::string_view source) : source_(source) {}
@@ -156,7 +156,7 @@ std::vector<SourceLine> source_lines(std::string_view source) {
     lines.push_back(current);
     if (next == all.end() || next->front().line != line) continue;
     if (const auto number = next->size() > 1 ? parse_number((*next)[1].text) : std::nullopt) {
-      current.line = *number - 1;  // #line numbers the line after it
+      current.line = *number - 1;  // #line sets the number of the line after it
       if (next->size() > 2 && (*next)[2].kind == TokenKind::string) current.file = unquoted((*next)[2].text);
     }
     ++next;

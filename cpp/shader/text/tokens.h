@@ -14,7 +14,7 @@ enum class TokenKind : uint8_t { word, number, punctuation, string };
 // A view of the source text, which must outlive it.
 struct Token {
   TokenKind kind;
-  uint32_t directive;  // index of its preprocessor line; 0: not in a directive
+  uint32_t directive;  // index of its preprocessor line; 0: the token is not in a directive
   std::string_view text;
   size_t offset;
   size_t line;  // 1-based
@@ -22,10 +22,10 @@ struct Token {
 
 std::vector<Token> tokenize(std::string_view source);
 
-// Returns the preprocessor lines of this name, each as tokens from the name on.
+// Returns the preprocessor lines with this directive name, each as tokens from the name on.
 std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std::string_view name);
 
-// The file and line of a physical line according to #line. `file` is empty until a directive names one.
+// The file and line that #line assigns to a physical line. `file` is empty until a directive names one.
 struct SourceLine {
   std::string file;
   size_t line;
