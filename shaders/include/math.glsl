@@ -420,8 +420,9 @@ PM_TO_INTEGER(pm_to_uint, uint, float, 0.0, 4294967296.0, 0u, 0xffffffffu)
 // Integers to float powers: exact modulo 2^32 for a whole exponent below 2^24 in size, else the truncated float power.
 int pm_pow(int x, float y) { return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int(y)) : pm_to_int(pm_pow(float(x), y)); }
 uint pm_pow(uint x, float y) {
-  if (pm_trunc(y) != y || abs(y) >= 16777216.0) return pm_to_uint(pm_pow(pm_float(x), y));
-  return y >= 0.0 ? pm_pow(x, uint(y)) : x == 1u ? 1u : 0u;
+  const bool is_whole = pm_trunc(y) == y && abs(y) < 16777216.0;
+  const uint whole = y >= 0.0 ? pm_pow(x, uint(is_whole ? y : 0.0)) : x == 1u ? 1u : 0u;
+  return is_whole ? whole : pm_to_uint(pm_pow(pm_float(x), y));
 }
 #ifdef PM_HAS_FLOAT64
 PM_TO_INTEGER(pm_to_int, int, double, -2147483648.0LF, 2147483648.0LF, (-2147483647 - 1), 2147483647)
@@ -435,8 +436,9 @@ int64_t pm_pow(int64_t x, float y) {
   return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int64_t(y)) : pm_to_int64_t(pm_pow(float(x), y));
 }
 uint64_t pm_pow(uint64_t x, float y) {
-  if (pm_trunc(y) != y || abs(y) >= 16777216.0) return pm_to_uint64_t(pm_pow(float(x), y));
-  return y >= 0.0 ? pm_pow(x, uint64_t(y)) : x == 1UL ? 1UL : 0UL;
+  const bool is_whole = pm_trunc(y) == y && abs(y) < 16777216.0;
+  const uint64_t whole = y >= 0.0 ? pm_pow(x, uint64_t(is_whole ? y : 0.0)) : x == 1UL ? 1UL : 0UL;
+  return is_whole ? whole : pm_to_uint64_t(pm_pow(float(x), y));
 }
 #ifdef PM_HAS_FLOAT64
 PM_TO_INTEGER(pm_to_int64_t, int64_t, double, -9223372036854775808.0LF, 9223372036854775808.0LF, PM_LOWEST, 9223372036854775807L)

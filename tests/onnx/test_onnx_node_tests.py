@@ -42,9 +42,9 @@ def test_all_node_tests_pass_or_are_refused_as_the_page_says(context: pumice.Con
 @pytest.mark.skipif(onnx.__version__ not in PAGE.read_text().splitlines()[2], reason="the page is of another onnx")
 def test_the_counts_of_the_page_are_those_of_its_rows() -> None:
     text = PAGE.read_text()
-    total, passed, random, refused, wrong = (
+    total, passed, refused, wrong, random = (
         int(number.replace(",", ""))
-        for number in re.findall(r"(?<![.\d])\d[\d,]*(?= (?:node|pass|make|are))", text.splitlines()[2])
+        for number in re.findall(r"(?<![.\d])\d[\d,]*(?= (?:node|pass|use|are))", text.splitlines()[2])
     )
     assert total == len(onnx_node_tests.all_tests()) == passed + random + refused + wrong
     assert (len(rows(text)), wrong) == (refused, 0)

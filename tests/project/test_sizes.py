@@ -11,7 +11,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 LINES = 500  # of a file
 FUNCTION_LINES, PARAMETERS = 40, 6
-LONG_IN_CPP = 47  # functions of cpp/ and src/: tables of rows and of limits, and bodies not clearer if split
+LONG_IN_CPP = 50  # functions of cpp/ and src/: tables of rows, limits and bindings, and bodies not clearer if split
 SHARE_IN_CPP = 0.01
 LONG_IN_PYTHON = 12
 SHARE_OF_MANY_PARAMETERS = 0.003  # of all functions, C++ and Python
@@ -104,7 +104,8 @@ def cpp_signature(head: str) -> tuple[str, int]:
 
 
 def cpp_functions(text: str) -> Iterator[tuple[int, int, str, int]]:
-    """Yield first line, number of lines, name and number of parameters of every function not nested in another."""
+    """Yield first line, lines other than comments, name and number of parameters of every function not nested in another."""
+    whole_lines = text.split("\n")
     text = blanked(text)
     begin = i = 0
     while i < len(text):
@@ -118,7 +119,8 @@ def cpp_functions(text: str) -> Iterator[tuple[int, int, str, int]]:
                 end = closed(text, i)
                 if is_function(head) and not is_member_initialiser(head):
                     first = text.count("\n", 0, begin + len(whole) - len(whole.lstrip())) + 1
-                    yield first, text.count("\n", 0, end) + 2 - first, *cpp_signature(head)
+                    body = whole_lines[first - 1 : text.count("\n", 0, end) + 1]
+                    yield first, sum(not line.lstrip().startswith("//") for line in body), *cpp_signature(head)
                 begin = begin if is_member_initialiser(head) else end
                 i = end
                 continue
@@ -149,14 +151,17 @@ def in_python() -> list[Function]:
     found = []
     folder = ROOT / "python" / "pumice"
     for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_overload(node):
                 given = node.args
                 names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
                 names += [one.arg for one in (given.vararg, given.kwarg) if one]
                 count = len([one for one in names if one not in ("self", "cls")])
                 place = f"{path.relative_to(folder).as_posix()}:{node.name}"
-                found.append(Function(place, (node.end_lineno or node.lineno) - node.lineno + 1, count, place))
+                body = text.split("\n")[node.lineno - 1 : node.end_lineno]
+                comments = sum(line.lstrip().startswith("#") for line in body)
+                found.append(Function(place, len(body) - comments, count, place))
     return found
 
 
