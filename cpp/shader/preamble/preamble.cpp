@@ -28,12 +28,14 @@ struct NeededTypes {
   bool int64 = true, int16 = true, int8 = true;
 };
 
+bool any_starts_with(const std::vector<std::string_view>& words, std::initializer_list<std::string_view> starts) {
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    return std::ranges::any_of(starts, [&](std::string_view start) { return word.starts_with(start); });
+  });
+}
+
 NeededTypes needed_types(const std::vector<std::string_view>& words, LiteralSuffixes suffixes) {
-  const auto has = [&](std::initializer_list<std::string_view> starts) {
-    return std::ranges::any_of(words, [&](std::string_view word) {
-      return std::ranges::any_of(starts, [&](std::string_view start) { return word.starts_with(start); });
-    });
-  };
+  const auto has = [&](std::initializer_list<std::string_view> starts) { return any_starts_with(words, starts); };
   const bool packs = has({"pack", "unpack"});  // pack32(u16vec2(..)), unpack8()
   NeededTypes needed;
   needed.int64 = packs || suffixes.has_long || has({"int64_t", "uint64_t", "i64vec", "u64vec", "clock"});
@@ -130,24 +132,15 @@ std::string profile_macros(const ShaderOptions& options, const std::vector<std::
 // is 0, and so is int8_t(7.5). It does not fold a comma expression. One parameter is enough: these types have no constants, and their
 // vector constructors take one vector.
 std::string constructor_macros(const ShaderOptions& options, const std::vector<std::string_view>& words) {
-  const auto has = [&](std::string_view start) {
-    return std::ranges::any_of(words, [&](std::string_view word) { return word.starts_with(start); });
-  };
+  if (any_starts_with(words, {"GL_EXT_shader_explicit_arithmetic_types", "GL_AMD_gpu_shader_"})) return {};  // the source enables it itself
   std::string text;
-  const auto add = [&](bool arithmetic, std::string_view type, std::string_view vectors) {
-    if (arithmetic) return;
-    std::vector<std::string> names;
-    if (has(type)) names.emplace_back(type);
-    if (has(vectors))
-      for (const char* size : {"2", "3", "4"}) names.push_back(std::string(vectors) + size);
-    for (const auto& name : names) text += define(name + "(v)", name + "((0, v))");
+  const auto add = [&](const std::string& scalar, const std::string& vector) {
+    if (!any_starts_with(words, {scalar, vector})) return;
+    for (const std::string& type : {scalar, vector + "2", vector + "3", vector + "4"}) text += define(type + "(v)", type + "((0, v))");
   };
-  if (has("GL_EXT_shader_explicit_arithmetic_types") || has("GL_AMD_gpu_shader_")) return text;  // the source enables arithmetic itself
-  add(options.fp16_arithmetic, "float16_t", "f16vec");
-  add(options.int16, "int16_t", "i16vec");
-  add(options.int16, "uint16_t", "u16vec");
-  add(options.int8 || options.int8_arithmetic, "int8_t", "i8vec");
-  add(options.int8 || options.int8_arithmetic, "uint8_t", "u8vec");
+  if (!options.fp16_arithmetic) add("float16_t", "f16vec");
+  if (!options.int16) add("int16_t", "i16vec"), add("uint16_t", "u16vec");
+  if (!options.int8 && !options.int8_arithmetic) add("int8_t", "i8vec"), add("uint8_t", "u8vec");
   return text;
 }
 

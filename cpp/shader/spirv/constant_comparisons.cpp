@@ -34,14 +34,13 @@ bool has_64_bits(const Module& module, uint32_t type) {
 }  // namespace
 
 std::vector<uint32_t> with_complemented_comparisons(std::span<const uint32_t> words) {
-  const Module module(words);
-  const auto& all = module.all();
-  if (std::ranges::none_of(all, [](const Instruction& one) { return one.op == OpTypeInt && one[1] == 64; }))
+  if (std::ranges::none_of(instructions(words), [](const Instruction& one) { return one.op == OpTypeInt && one[1] == 64; }))
     return {words.begin(), words.end()};
+  const Module module(words);
   Declarations declarations(module, words[kBoundWord]);
   std::vector<uint32_t> head(words.begin(), words.begin() + kHeaderWords), body;
   bool in_function = false;
-  for (const Instruction& instruction : all) {
+  for (const Instruction& instruction : module.all()) {
     in_function = in_function || instruction.op == OpFunction;
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
     uint16_t op = instruction.op;
