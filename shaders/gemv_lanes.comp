@@ -1,4 +1,4 @@
-// GEMV and convolution of a few pixels for CPU drivers, memory-bound in the weights.
+// GEMV, and convolution with few output pixels, for CPU drivers. Bound by reading the weights.
 //
 // See include/contraction.glsl for the geometry and include/contraction_lanes.glsl for the packed weights. W_STRIDED: w is an unpacked
 // matrix, loaded element by element; W_VEC4: its columns are contiguous, loaded as vec4.

@@ -233,7 +233,8 @@ void bind_dv_packing(py::module_& module) {
   module.def(
       "quantize_weights", &quantize, py::arg("weights"),
       "Quantise weights to (indices, table) as the packers expect them: uint8 indices of the weights' shape and a float16 table [256].\n"
-      "Table entries from 1 on, ascending, are the 255 values that minimise the sum of squared errors (exact 1D k-means), rounded to "
+      "Entries 1 to 255 of the table are, in ascending order, the values that minimise the sum of squared errors (exact 1D k-means), "
+      "rounded to "
       "float16; each weight maps to the nearest one. Entry 0 is 0.0, for weights of exactly 0. Up to 255 distinct float16 values are "
       "preserved.\n"
       "weights: float16, or float32, which is rounded.\n"

@@ -2478,7 +2478,7 @@ def prune_cache() -> None:
 def quantize_weights(weights: np.typing.NDArray[typing.Any]) -> tuple[np.typing.NDArray[typing.Any], np.typing.NDArray[typing.Any]]:
     """
     Quantise weights to (indices, table) as the packers expect them: uint8 indices of the weights' shape and a float16 table [256].
-    Table entries from 1 on, ascending, are the 255 values that minimise the sum of squared errors (exact 1D k-means), rounded to float16; each weight maps to the nearest one. Entry 0 is 0.0, for weights of exactly 0. Up to 255 distinct float16 values are preserved.
+    Entries 1 to 255 of the table are, in ascending order, the values that minimise the sum of squared errors (exact 1D k-means), rounded to float16; each weight maps to the nearest one. Entry 0 is 0.0, for weights of exactly 0. Up to 255 distinct float16 values are preserved.
     weights: float16, or float32, which is rounded.
     Raise BindingError (D3; D7 for NaN, infinity and values out of float16 range).
     """

@@ -18,8 +18,8 @@ inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // size on the vendor's
 
 class Context {
  public:
-  // `strict`: lists reject what the vendor's hardware does not support. `separate`: the host maps copies of memories, as on devices with
-  // dedicated memory.
+  // `strict`: lists reject commands that the vendor's hardware does not support. `separate`: the host maps copies of memories, as on
+  // devices with dedicated memory.
   Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate = false);
   const std::shared_ptr<pumice::Context>& device() const { return device_; }
   bool strict() const { return strict_; }

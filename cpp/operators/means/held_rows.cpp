@@ -33,7 +33,7 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool k
   if (node.prefers_lanes() || size % 4 != 0 || !begins_in_fours(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   const bool halves = keeps && is_half_width(node.input(0).dtype);
-  // Without subgroup operations, a large team must have the workgroup to itself: see include/team.glsl.
+  // Without subgroup operations, a large thread group must be a whole workgroup: see include/team.glsl.
   const auto meets = [&](const Team& team) { return node.subgroup() > 0 || team.team <= 16 || team.teams == 1; };
   for (const Team& team : halves ? std::span<const Team>(kHalvesTeams) : kTeams)
     if (size / 4 <= team.most && team.team * team.teams <= largest && meets(team))

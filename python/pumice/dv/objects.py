@@ -19,9 +19,10 @@ from ..device.context import default_context
 class Context(_pumice.DvContext):
     """A device for dv commands; a context manager.
 
-    `device` is a pumice.Context, a device name (`pumice.Context(name)`), or None for the default context. `strict`: lists reject what the
-    vendor's hardware does not support. `separate`: the host maps copies of memories, as on a device with dedicated memory, so that a
-    missing sync shows on every device. Raise DeviceError if the device does not exist or cannot be opened.
+    `device` is a pumice.Context, a device name (`pumice.Context(name)`), or None for the default context. `strict`: lists reject
+    commands that the vendor's hardware does not support. `separate`: the host maps copies of memories, as on a device with
+    dedicated memory, so that a missing sync shows on every device. Raise DeviceError if the device does not exist or cannot be
+    opened.
     """
 
     _is_made = False  # allows repr() in a traceback before the base class is initialized

@@ -38,7 +38,7 @@ def cut(index: Index, shape: tuple[int, ...]) -> Index:
 
 
 def by_blocks(shape: tuple[int, ...], make: Callable[[Index], Array | None]) -> Array | None:
-    """Join the results of all blocks in float64. None stands for zeros, in a block and in the result."""
+    """Concatenate the results of all blocks in float64. None means all zeros, in a block and in the result."""
     joined: Array | None = None
     for index in blocks(shape):
         if (block := make(index)) is not None:
