@@ -4,7 +4,7 @@
 if(CMAKE_SCRIPT_MODE_FILE)
   file(GLOB_RECURSE paths RELATIVE "${ROOT}" "${ROOT}/*.comp" "${ROOT}/*.glsl")
   list(SORT paths)
-  set(text "// Generated from shaders/.\n#include \"shader/text/embedded_shaders.h\"\n\nnamespace pumice {\n\nconst EmbeddedShader kEmbeddedShaders[] = {\n")
+  set(text "// Generated from shaders/.\n#include \"shader/source/embedded_shaders.h\"\n\nnamespace pumice {\n\nconst EmbeddedShader kEmbeddedShaders[] = {\n")
   foreach(path IN LISTS paths)
     file(READ "${ROOT}/${path}" source)
     # Comments are a third of what the texts take in a wheel. Line breaks stay, so that messages name the lines of the file.

@@ -28,4 +28,4 @@ target_link_options(pumice_glslang PRIVATE LINKER:--no-as-needed)  # libSPIRV us
 # A C++ library that is linked statically (LDFLAGS=-static-libstdc++) stays its own: glslang's libraries use the system's.
 target_link_options(pumice_glslang PRIVATE LINKER:--exclude-libs,ALL)
 set_target_properties(pumice_glslang PROPERTIES INSTALL_RPATH "$ORIGIN")
-set_property(SOURCE cpp/shader/text/glslang_loader.cpp APPEND PROPERTY COMPILE_DEFINITIONS PUMICE_GLSLANG_VERSION="${PUMICE_GLSLANG_VERSION}")
+set_property(SOURCE cpp/shader/source/glslang_loader.cpp APPEND PROPERTY COMPILE_DEFINITIONS PUMICE_GLSLANG_VERSION="${PUMICE_GLSLANG_VERSION}")

@@ -32,7 +32,7 @@ layout(binding = 1) buffer Y { sfp y[]; };
 layout(binding = 2) writeonly buffer Terms { vec2 terms[]; };
 #endif
 
-#include "include/attention_parts.glsl"
+#include "include/attention_partials.glsl"
 
 void main() {
   const uint id = grid_invocation();

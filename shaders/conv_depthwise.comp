@@ -6,14 +6,14 @@
 // once into registers. ROWS: the 4 pixels are one aligned vec4 of y.
 //   for each th: load SPAN elements of the input row; for each tw: 4 multiply-adds
 //
-// For all devices. Selected in cpp/operators/contraction/depthwise.cpp.
+// For all devices. Selected in cpp/operators/conv_gemm/depthwise.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-#include "include/mixed.glsl"
+#include "include/mixed_precision.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(constant_id = 0) const int KERNEL_H = 3;
 layout(constant_id = 1) const int KERNEL_W = 3;

@@ -1,8 +1,8 @@
-// Convolution with several taps on fp16 cooperative matrices in the layout of include/fragments.glsl. The input patch with its halo is
+// Convolution with several taps on fp16 cooperative matrices in the layout of include/mma.glsl. The input patch with its halo is
 // loaded once per tile.
 //
-// x: channels in whole, aligned vec8s. w: packed by conv_pack.comp (FRAGMENTS) as [channels_out / 8][channels_in / 32][taps][32][8];
-// SPREAD: [columns / 8] and [rows of taps]. y: see include/contraction.glsl.
+// x: channels in whole, aligned vec8s. w: packed by pack_weights.comp (FRAGMENTS) as [channels_out / 8][channels_in / 32][taps][32][8];
+// SPREAD: [columns / 8] and [rows of taps]. y: see include/conv_gemm.glsl.
 // Workgroup = TILE_H x TILE_W pixels of an image x TILE_C output channels; a subgroup computes SUB_P neighbouring pixels x SUB_C channels.
 // SPLIT subgroups split K by kernel rows of 32 channels. Weights come from memory in fragment order, without a barrier.
 //   for each PLANES * 32 input channels:
@@ -14,7 +14,7 @@
 // SPREAD, for few output channels: the x taps of a kernel row are folded into N. TILE_W then counts input pixels, and the sums of
 // neighbouring pixels are added in shared memory. Strides of 1 only.
 //
-// Requires has_fragments. Selected in contraction_plan.cpp; halo_tiling.cpp chooses the tile.
+// Requires has_fragments. Selected in conv_gemm_plan.cpp; halo_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -29,7 +29,7 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #define X_VEC4 1
-#include "include/contraction.glsl"
+#include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each SUB_P x SUB_C
@@ -47,7 +47,7 @@ layout(constant_id = 11) const uint DILATION_H = 1u;
 layout(constant_id = 12) const uint DILATION_W = 1u;
 layout(constant_id = 13) const uint EARLY = 0u;  // 1: prefetch the next tap's weights
 layout(constant_id = 14) const uint SPLIT = 1u;  // EMULATED: must divide the kernel rows of PLANES, and of the remainder
-#include "include/fragments.glsl"
+#include "include/mma.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
@@ -56,8 +56,8 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
-#include "include/four_channels.glsl"
-#include "include/unrolled.glsl"
+#include "include/store_vec4.glsl"
+#include "include/unroll.glsl"
 
 #if SPREAD
 const uint ACROSS_W = 1u, WIDE = TILE_W - (KERNEL_W - 1u) * DILATION_W;  // taps per row that are not folded into N; output pixels per row

@@ -1,6 +1,6 @@
 // Convolution of few channels with many taps, without cooperative matrices. The input patch with its halo is in shared memory.
 //
-// See include/contraction.glsl for the geometry. w: packed as [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// See include/conv_gemm.glsl for the geometry. w: packed as [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 // Workgroup = TILE_H x TILE_W pixels of an image x TILE_C output channels, z = group. An invocation accumulates PIXELS neighbouring pixels
 // of a row x 4 channels. SPLIT parts of the workgroup process CHUNK input channels each.
 //   for each SPLIT * CHUNK input channels:
@@ -9,14 +9,14 @@
 //   reduce over SPLIT in shared memory; bias; epilogue; store
 // POOLS: fuses MaxPool over POOL_H x POOL_W. Finished results, rounded as if stored, go through shared memory; tiles contain whole windows.
 //
-// For GPUs. Selected in contraction_plan.cpp (patch_plan); patch_tiling.cpp chooses the tile.
+// For GPUs. Selected in conv_gemm_plan.cpp (patch_plan); patch_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/contraction.glsl"
+#include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 128u;  // an invocation for each PIXELS x 4 channels, times SPLIT
@@ -35,7 +35,7 @@ layout(constant_id = 12) const uint DILATION_W = 1u;
 layout(constant_id = 13) const uint POOL_H = 1u;  // divides TILE_H and out_h
 layout(constant_id = 14) const uint POOL_W = 1u;  // divides TILE_W and out_w
 
-#include "include/contraction_arrays.glsl"
+#include "include/conv_gemm_buffers.glsl"
 
 #ifndef POOLS
 #define POOLS 0

@@ -1,6 +1,6 @@
 // GEMM and implicit-GEMM convolution in shared memory for GPUs, for floats and 8-bit integers.
 //
-// See include/contraction.glsl for the geometry. K runs over (tap, input channel), channels fastest. w: packed as
+// See include/conv_gemm.glsl for the geometry. K runs over (tap, input channel), channels fastest. w: packed as
 // [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 // Workgroup = TILE_P pixels (M) x TILE_C output channels (N), z = group. An invocation accumulates REGISTERS_P x REGISTERS_C. SPLIT parts
 // of the workgroup process every SPLIT-th K tile of 16, each in its own shared memory.
@@ -12,14 +12,14 @@
 //   reduce over SPLIT; bias; epilogue; store
 // W_ZERO subtracts zero points of w afterwards, from the row sums of x.
 //
-// For GPUs, as the general case. Selected in contraction_plan.cpp (tiled_plan); contraction_tiling.cpp chooses the tile.
+// For GPUs, as the general case. Selected in conv_gemm_plan.cpp (tiled_plan); conv_gemm_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/contraction.glsl"
+#include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 256u;  // PART * SPLIT
@@ -29,7 +29,7 @@ layout(constant_id = 3) const uint SPLIT = 1u;
 layout(constant_id = 4) const uint REGISTERS_P = 4u;  // 4 or 8
 layout(constant_id = 5) const uint REGISTERS_C = 4u;  // 4 or 8
 
-#include "include/contraction_arrays.glsl"
+#include "include/conv_gemm_buffers.glsl"
 
 const uint kDepth = 16u;
 const uint FOURS_P = REGISTERS_P / 4u, FOURS_C = REGISTERS_C / 4u;  // number of vec4s of rows and of columns per invocation

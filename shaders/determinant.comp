@@ -1,15 +1,15 @@
 // Determinants of square matrices by Gaussian elimination with partial pivoting, on a copy in `a`.
 //
-// x: [matrices, size, size], dense. y: [matrices]. a: scratch of the size of x. include/alone.glsl determines whether a workgroup or a
+// x: [matrices, size, size], dense. y: [matrices]. a: scratch of the size of x. include/work_item.glsl determines whether a workgroup or a
 // single invocation processes a matrix.
 //   for each column k: find the pivot (reduction); swap rows; determinant *= pivot; eliminate the rows below
 //
-// For all devices. Selected in cpp/operators/contraction/determinant.cpp.
+// For all devices. Selected in cpp/operators/conv_gemm/determinant.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/alone.glsl"
+#include "include/work_item.glsl"
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(binding = 2) coherent buffer A { TYPE a[]; };

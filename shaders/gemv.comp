@@ -6,15 +6,15 @@
 //   for each AHEAD rows of w of this invocation: issue all loads; acc[row] += x w
 //   reduce in shared memory in two steps: sums of 8, then the rest; bias, epilogue, store
 //
-// For GPUs. Selected in cpp/operators/contraction/contraction_plan.cpp (skinny_plan).
+// For GPUs. Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (skinny_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/contraction.glsl"
-#include "include/eights.glsl"
+#include "include/conv_gemm.glsl"
+#include "include/vec8.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 1024u;

@@ -12,7 +12,7 @@ layout(push_constant) uniform parameter {
   uint size_0, size_1, size_2;      // sizes of the AXES axes of x, outermost first
   uint x_offset, grid_offset, y_offset;
 } p;
-#include "include/each_float.glsl"
+#include "include/dense_float.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer G { sfp grid[]; };
 const float FAR = 8.0;  // farther away than any neighbour

@@ -9,7 +9,7 @@
 // PAD: elements outside the source are a constant (1), reflected (2), the edge (3), wrapped (4) or reflected including the edge (5).
 // An invocation moves PIECES pieces that are a workgroup's width apart; all loads come first.
 //
-// For all devices. Selected in cpp/operators/index/index_map.cpp and cpp/operators/means/strided.cpp.
+// For all devices. Selected in cpp/operators/index/data_movement.cpp and cpp/operators/common/strided_copy.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -2,7 +2,7 @@
 //
 // x, y: [rows, size]. scale, bias: float [size]. CENTRED 0: RMSNormalization, with a mean of 0. HAS_MEAN, HAS_DEVIATION: also store the
 // mean and 1 / standard deviation.
-// include/row.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT) or a subgroup of 8 (LANES, the CPU variant).
+// include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT) or a subgroup of 8 (LANES, the CPU variant).
 //   mean = sum(x) / size; variance about it, corrected by the mean of the residuals; store
 //
 // For all devices. Selected in cpp/operators/normalization/normalization.cpp for rows that do not fit registers.
@@ -18,8 +18,8 @@ layout(local_size_x = WORKGROUP) in;
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-#include "include/mixed.glsl"
-#include "include/row.glsl"
+#include "include/mixed_precision.glsl"
+#include "include/row_reduce.glsl"
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
 layout(binding = 2) buffer Y { YFP y[]; };

@@ -7,7 +7,7 @@ layout(push_constant) uniform parameter {
   uint elements, bins;
   uint y_offset;
 } p;
-#include "include/each_float.glsl"
+#include "include/dense_float.glsl"
 layout(binding = 1) readonly buffer Edge { int edge[]; };
 
 float element(uint id) {

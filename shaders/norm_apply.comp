@@ -11,7 +11,7 @@
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-#include "include/mixed.glsl"
+#include "include/mixed_precision.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #if VEC4 || PLANES
 layout(binding = 0) readonly buffer X { XFP4 x[]; };

@@ -12,7 +12,7 @@
 #include "include/math.glsl"
 layout(local_size_x = 64) in;
 #if TEAM > 1
-#include "include/team.glsl"
+#include "include/thread_group.glsl"
 #endif
 layout(binding = 0) readonly buffer X { vec2 x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
@@ -23,7 +23,7 @@ layout(push_constant) uniform parameter {
   uint pixels, stretch, stretches;  // pixels per group, pixels per chunk, chunks per group
   float epsilon;
 } p;
-#include "include/merged.glsl"
+#include "include/welford.glsl"
 
 #if TEAM > 1
 shared vec3 meeting[64 + 16];

@@ -14,7 +14,7 @@
 #if PLANES
 #define TEAM WORKGROUP
 layout(local_size_x = TEAM) in;
-#include "include/team.glsl"
+#include "include/thread_group.glsl"
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 #else
 layout(local_size_x = 64) in;

@@ -1,13 +1,13 @@
 // OneHot: y[outer, d, inner] = values[indices[outer, inner] == d ? 1 : 0]. An index out of range matches no d.
 //
-// See include/indices.glsl for indices and include/dense.glsl for y. For all devices; selected in cpp/operators/index/fill_rows.cpp.
+// See include/indices.glsl for indices and include/dense_output.glsl for y. For all devices; selected in cpp/operators/index/fill_operators.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, depth, inner;
   uint index_words;
   uint indices_offset, values_offset, y_offset;
 } p;
-#include "include/dense.glsl"
+#include "include/dense_output.glsl"
 #include "include/indices.glsl"
 layout(binding = 2) readonly buffer V { ELEMENT values[]; };
 

@@ -1,7 +1,7 @@
 // Class probabilities from pairwise probabilities (Wu, Lin and Weng, 2004): the p of sum 1 that minimises p^T Q p.
 //
 // x: [rows, pairs], r[i][j] of the first class against the second. Q[i][i] = sum of r[j][i]^2 over j != i; Q[i][j] = -r[j][i] r[i][j]. a:
-// scratch with p, Q p and the diagonal of Q. include/alone.glsl defines whether a workgroup or an invocation has a row.
+// scratch with p, Q p and the diagonal of Q. include/work_item.glsl defines whether a workgroup or an invocation has a row.
 //   for each round: compute Q p; stop if max |Q p - p^T Q p| < enough; update p class by class
 //
 // For all devices. Selected in cpp/operators/ml/pairwise_coupling.cpp.
@@ -9,7 +9,7 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/alone.glsl"
+#include "include/work_item.glsl"
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(binding = 2) coherent buffer A { float a[]; };

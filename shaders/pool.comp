@@ -2,13 +2,13 @@
 //
 // x, y: any strides. An invocation computes one output element, or VEC4: four neighbouring channels. Invocations are numbered with y's
 // dense axis fastest.
-// For all devices. Selected in cpp/operators/window/window.cpp.
+// For all devices. Selected in cpp/operators/window/pooling.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-#include "include/window.glsl"
+#include "include/window_range.glsl"
 layout(local_size_x = 64) in;
 #if VEC4
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };

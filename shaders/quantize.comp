@@ -1,14 +1,14 @@
 // QuantizeLinear: y = saturate(round(x / scale) + zero_point), or with QUANTIZE 0 DequantizeLinear: y = (x - zero_point) * scale.
 //
 // Elements are viewed as [outer, size, inner]; scales and zero points (ZERO) are in blocks of `block` along the middle axis. NUMBER: the
-// type of a quantised element, int or float (float8, see include/narrow.glsl).
+// type of a quantised element, int or float (float8, see include/low_precision.glsl).
 // An invocation writes LANES neighbouring elements: one word, or one float.
 //
 // For all devices. Selected in cpp/operators/quantize/quantize.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"
-#include "include/narrow.glsl"
+#include "include/low_precision.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };

@@ -1,6 +1,6 @@
 // y[i] = first + (begin + i) * step, for integers, floats and doubles; first and step are passed as bits in two words, low word first.
 //
-// One invocation computes one element. For all devices; selected in cpp/operators/index/range.cpp and fill_rows.cpp.
+// One invocation computes one element. For all devices; selected in cpp/operators/index/range.cpp and fill_operators.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

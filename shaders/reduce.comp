@@ -127,7 +127,7 @@ int64_t pm_key(double v) {
 #if COLUMNS && TEAM > 1
 shared ACCUMULATOR meeting[EACH * LOCAL_SIZE];
 #elif TEAM > 1
-#include "include/team.glsl"
+#include "include/thread_group.glsl"
 shared ACCUMULATOR meeting[LOCAL_SIZE + 16];
 PM_GATHER(gather, ACCUMULATOR, meeting, MERGE)
 #endif

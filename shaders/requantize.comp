@@ -2,7 +2,7 @@
 //
 // x: int32, dense over four axes. Scales and zero points have strides over these axes, 0 if they lack an axis. An invocation writes the
 // four elements of a word.
-// For all devices. Selected in cpp/operators/contraction/requantize.cpp.
+// For all devices. Selected in cpp/operators/conv_gemm/requantize.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

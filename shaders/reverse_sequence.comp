@@ -1,6 +1,6 @@
 // ReverseSequence: reverses the first indices[batch] elements along the time axis; time and batch are the first two axes, in either order.
 //
-// See include/dense.glsl for y. Lengths are clamped to the axis size. For all devices; selected in cpp/operators/index/fill_rows.cpp.
+// See include/dense_output.glsl for y. Lengths are clamped to the axis size. For all devices; selected in cpp/operators/index/fill_operators.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;
@@ -10,7 +10,7 @@ layout(push_constant) uniform parameter {
   uint index_words;
   uint x_offset, y_offset, indices_offset;
 } p;
-#include "include/dense.glsl"
+#include "include/dense_output.glsl"
 layout(binding = 1) readonly buffer I { int indices[]; };
 layout(binding = 2) readonly buffer X { ELEMENT x[]; };
 

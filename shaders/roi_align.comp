@@ -6,7 +6,7 @@
 // One invocation computes one element (or the elements of a word). A dispatch processes most_rows rows of samples from first_row, to keep
 // the loops short.
 //
-// For all devices. Selected in cpp/operators/window/image_parts.cpp.
+// For all devices. Selected in cpp/operators/window/image_regions.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, images, channels, rows, columns;
@@ -15,7 +15,7 @@ layout(push_constant) uniform parameter {
   float scale;
   uint x_offset, rois_offset, batch_offset, y_offset;
 } p;
-#include "include/each_float.glsl"
+#include "include/dense_float.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer R { sfp rois[]; };
 layout(binding = 3) readonly buffer B { BATCH batch[]; };

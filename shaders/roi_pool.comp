@@ -3,7 +3,7 @@
 //
 // x: [images, channels, rows, columns]; y: [boxes, channels, height, width]. An image index out of range counts as 0. A dispatch reads the
 // image rows from first_row to end_row; a cell without any of these rows is -infinity, and the dispatches are combined by maximum.
-// One invocation computes one element (or the elements of a word). For all devices; selected in cpp/operators/window/image_parts.cpp.
+// One invocation computes one element (or the elements of a word). For all devices; selected in cpp/operators/window/image_regions.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, images, channels, rows, columns;
@@ -12,7 +12,7 @@ layout(push_constant) uniform parameter {
   float scale;
   uint x_offset, rois_offset, y_offset;
 } p;
-#include "include/each_float.glsl"
+#include "include/dense_float.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer R { sfp rois[]; };
 

@@ -6,7 +6,7 @@
 //   CONDITION  sets goes_on from them;                           BODY   computes the next values;
 //   VALUES     is the number of values.
 //
-// For all devices. Selected in cpp/graph/flow/scalar_loop.cpp.
+// For all devices. Selected in cpp/graph/control_flow/scalar_loop.cpp.
 #version 450
 #include "include/math.glsl"
 layout(local_size_x = 1) in;

@@ -1,10 +1,10 @@
 // ScatterElements, ScatterND: y[the element selected by the indices] = COMBINE(itself, x[id]). Updates with an index out of range are
 // dropped.
 //
-// See include/indexed.glsl for addressing. BITS: size of an element. REDUCE 0: an update replaces the element; if there are several, any of
+// See include/gather_scatter.glsl for addressing. BITS: size of an element. REDUCE 0: an update replaces the element; if there are several, any of
 // them may remain. Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's bits and
 // VALUE. One invocation per update.
-// For all devices; 64-bit reductions require 64-bit atomics. Selected in cpp/operators/index/indexed.cpp.
+// For all devices; 64-bit reductions require 64-bit atomics. Selected in cpp/operators/index/gather_scatter.cpp.
 #version 450
 #if BITS == 64 && REDUCE
 #extension GL_EXT_shader_atomic_int64 : require
@@ -12,7 +12,7 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/indexed.glsl"
+#include "include/gather_scatter.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #if BITS == 64
 #if REDUCE

@@ -1,8 +1,8 @@
 // Deterministic scatter: y[place] = the element combined with its updates in their order.
 //
-// order: update indices sorted by place, then by index. places: from scatter_places. The invocation of a place's first update, from `first`
+// order: update indices sorted by place, then by index. places: from scatter_targets. The invocation of a place's first update, from `first`
 // to `end`, applies all of them. FROM(bits) and TO(value) convert between an element's bits and VALUE; BITS: size of an element.
-// For all devices. Selected in cpp/operators/index/indexed.cpp.
+// For all devices. Selected in cpp/operators/index/gather_scatter.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

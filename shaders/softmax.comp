@@ -1,6 +1,6 @@
 // Softmax (MODE 0), LogSoftmax (1) or Hardmax (2: one at the first maximum) of rows: maximum, sum of exponentials, result.
 //
-// x, y: strided rows, so any axis is possible. include/row.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT)
+// x, y: strided rows, so any axis is possible. include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT)
 // or a subgroup of 8 (LANES, the CPU variant).
 // For all devices. Selected in cpp/operators/normalization/softmax.cpp for rows that do not fit registers.
 #version 450
@@ -14,8 +14,8 @@ layout(local_size_x = WORKGROUP) in;
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/mixed.glsl"
-#include "include/row.glsl"
+#include "include/mixed_precision.glsl"
+#include "include/row_reduce.glsl"
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) buffer Y { YFP y[]; };
 layout(push_constant) uniform parameter {

@@ -8,7 +8,7 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#include "include/mixed.glsl"
+#include "include/mixed_precision.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { XFP4 x[]; };
 layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // column maxima, then terms

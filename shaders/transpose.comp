@@ -5,7 +5,7 @@
 // Workgroup = a tile of TILE_ROWS x TILE_COLUMNS elements, through shared memory (LANES: pairs of 16 bits, or single elements of 32 or 64).
 // IN_REGISTERS: 4 x 4 blocks of 8 to 32 bits, one per invocation.
 //
-// For all devices. Selected in cpp/operators/means/strided.cpp.
+// For all devices. Selected in cpp/operators/common/strided_copy.cpp.
 #version 450
 #include "include/grid.glsl"
 #if IN_REGISTERS

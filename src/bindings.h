@@ -17,7 +17,7 @@
 #include "device/tensor.h"
 #include "dispatch/kernel/kernel.h"
 #include "integer.h"
-#include "operators/row/attributes.h"
+#include "operators/table/attributes.h"
 
 namespace py = pybind11;
 

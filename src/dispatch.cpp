@@ -2,7 +2,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "device/image.h"
 #include "device/tensor.h"
 #include "dispatch/command_list.h"

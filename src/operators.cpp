@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "operators/compiled/compiled_operator.h"
 #include "operators/host/host_evaluate.h"
-#include "operators/row/precision.h"
+#include "operators/table/precision.h"
 
 namespace pumice {
 namespace {

@@ -6,9 +6,9 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "core/host_trace.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "core/strided_copy.h"
-#include "graph/flow/flow_observation.h"
+#include "graph/control_flow/control_flow_observation.h"
 #include "graph/region/observed_region.h"
 
 namespace pumice {

@@ -6,10 +6,10 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "shader/debug/guard.h"
+#include "shader/debug/thread_guard.h"
 #include "shader/preamble/shader_options.h"
-#include "shader/text/embedded_shaders.h"
-#include "shader/text/glslang_loader.h"
+#include "shader/source/embedded_shaders.h"
+#include "shader/source/glslang_loader.h"
 
 namespace pumice {
 namespace {

@@ -4,7 +4,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "operators/compiled/convert.h"
-#include "operators/compiled/elementwise.h"
+#include "operators/compiled/ufunc.h"
 
 namespace pumice {
 

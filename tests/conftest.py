@@ -14,7 +14,7 @@ import pumice
 from default_tier import mark_slow
 from features import lacking_features, need_features
 from pumice import dv
-from validation_texts import unexpected
+from validation_messages import unexpected
 
 pytest_plugins = ("pytester",)  # runs pytest in subprocesses, for the tests of pumice's plugin
 

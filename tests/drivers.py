@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from rest_of_a_run import Case, case_of
+from skip_done_tests import Case, case_of
 from tested_commit import commit
 
 ROOT = Path(__file__).resolve().parents[1]

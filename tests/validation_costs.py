@@ -36,27 +36,27 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support
 import pumice  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
-from pumice.validation import judge, kernels, proof, reference, samples, sources, statistics, streaming  # noqa: E402
-from pumice.validation.bounds.run import Runner  # noqa: E402
+from pumice.validation import deviation, kernel_checker, model_validation, reference, monte_carlo, tensor_sources, tensor_statistics, streaming  # noqa: E402
+from pumice.validation.bounds.rule_runner import Runner  # noqa: E402
 from validation_figures import REFUSED, Bert  # noqa: E402
 
 SHARED = Path(__file__).parents[2] / "shared" / "models"
 PHASES = ("compile", "run", "parse", "evaluate", "judge", "statistics", "rest")
 # The measured functions: phase, owner and name.
 MEASURED: tuple[tuple[str, Any, str], ...] = (
-    ("compile", sources.DeviceTensors, "compiled"),
-    ("run", sources.DeviceTensors, "tensors"),
-    ("run", sources.DeviceTensors, "results"),
-    ("run", sources.DeviceTensors, "check_indices"),
-    ("run", sources.DeviceTensors, "stream"),
-    ("run", sources.DeviceTensors, "additions"),
-    ("run", kernels.ShippedKernels, "begin"),
-    ("run", kernels.ShippedKernels, "_window"),
+    ("compile", tensor_sources.DeviceTensors, "compiled"),
+    ("run", tensor_sources.DeviceTensors, "tensors"),
+    ("run", tensor_sources.DeviceTensors, "results"),
+    ("run", tensor_sources.DeviceTensors, "check_indices"),
+    ("run", tensor_sources.DeviceTensors, "stream"),
+    ("run", tensor_sources.DeviceTensors, "additions"),
+    ("run", kernel_checker.ShippedKernels, "begin"),
+    ("run", kernel_checker.ShippedKernels, "_window"),
     ("run", streaming.Windows, "run"),
     ("parse", reference.Reference, "__init__"),
-    ("parse", sources.DeviceTensors, "__init__"),
+    ("parse", tensor_sources.DeviceTensors, "__init__"),
     ("evaluate", Runner, "node"),
-    ("evaluate", samples.Samples, "run"),
+    ("evaluate", monte_carlo.Samples, "run"),
     ("judge", judge, "judged"),
     ("judge", proof, "judged"),
     ("judge", judge, "zero_signs"),

@@ -41,12 +41,12 @@ from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
 from onnx_models import model, node, value  # noqa: E402
 from precision_models import TRAPS, precision_model  # noqa: E402
-from pumice.validation import proof  # noqa: E402
+from pumice.validation import model_validation  # noqa: E402
 from pumice.validation.bounds.bounded import Bounded  # noqa: E402
-from pumice.validation.bounds.types import Types  # noqa: E402
-from pumice.validation.judge import judged  # noqa: E402
+from pumice.validation.bounds.float_types import Types  # noqa: E402
+from pumice.validation.deviation import judged  # noqa: E402
 from pumice.validation.reference import ReferenceNode  # noqa: E402
-from pumice.validation.tuner import best_in_turns  # noqa: E402
+from pumice.validation.precision_tuner import best_in_turns  # noqa: E402
 
 FLOAT = np.float32
 BERT_SECONDS, REPEAT_FACTOR, FOUND, KEPT = 60.0, 3.0, 0.95, 0.9
@@ -235,14 +235,14 @@ class Spoiler:
         self.bounds: dict[str, list[float]] = defaultdict(list)  # at that element, in ulp
         self.far: dict[str, list[float]] = defaultdict(list)  # fraction of correct elements that are over 8 ulp off
         self.worst: dict[str, list[float]] = defaultdict(list)  # largest error of a correct element, in ulp
-        self._near = proof.Proof._near
+        self._near = model_validation.Proof._near
 
-    def near(self, spoilt: proof.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
+    def near(self, spoilt: model_validation.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == FLOAT:
             self.spoil(spoilt, node.op, actual, expected)
         return self._near(spoilt, node, name, actual, expected)
 
-    def spoil(self, one: proof.Proof, op: str, actual: Any, expected: Bounded) -> None:
+    def spoil(self, one: model_validation.Proof, op: str, actual: Any, expected: Bounded) -> None:
         places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
         if not places.size:
             return
@@ -261,11 +261,11 @@ class Spoiler:
 def spoilt(context: pumice.Context, precision: str, tells: bool) -> Spoiler:
     spoiler = Spoiler()
 
-    def near(self: proof.Proof, *given: Any) -> Any:
+    def near(self: model_validation.Proof, *given: Any) -> Any:
         return spoiler.near(self, *given)
 
     taken = Types.with_additions if tells else lambda self, most: self
-    with mock.patch.object(proof.Proof, "_near", near), mock.patch.object(Types, "with_additions", taken):
+    with mock.patch.object(model_validation.Proof, "_near", near), mock.patch.object(Types, "with_additions", taken):
         for name in TIGHT:
             stored = store.load(name)
             report = pumice.validate(
@@ -396,7 +396,7 @@ def tuned(
         )
         kept = speed_kept(narrow, mixed, case)
         slower = [] if kept >= KEPT else [*lines_of_change(*(steps_of(one, case) for one in (narrow, mixed)))]
-        halves = sum("product_halves" in str(row["kernel"]) for row in mixed.program.report())
+        halves = sum("gemm_split_fp16" in str(row["kernel"]) for row in mixed.program.report())
     print(
         f"  {name}: {found.nodes} of {found.total} nodes in fp32, {halves} as sums of two halves, speed kept {kept:.1%}; "
         f"dispatches fp16 {counts[0]}, policy {counts[1]}; {found.seconds:.1f} s to search, {time.perf_counter() - begin:.1f} s to measure",

@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/half.h"
 #include "core/mapped_file.h"
-#include "core/narrow_float.h"
-#include "core/number_text.h"
+#include "core/low_bit_float.h"
+#include "core/number_format.h"
 
 namespace pumice {
 namespace {

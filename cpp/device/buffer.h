@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/shared_copy.h"
+#include "core/parallel_copy.h"
 #include "device/context.h"
 #include "device/heap.h"
 

@@ -5,14 +5,14 @@
 #include <cstdlib>
 
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "device/context_options.h"
 #include "device/context_state.h"
 #include "device/driver/device_choice.h"
 #include "device/driver/devices.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
-#include "device/driver/short_memory.h"
+#include "device/driver/driver_memory_check.h"
 #include "device/pipeline_cache.h"
 #include "device/submission_order.h"
 

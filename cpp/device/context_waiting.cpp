@@ -6,7 +6,7 @@
 #include "core/host_trace.h"
 #include "core/interrupts.h"
 #include "core/log.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "core/open_calls.h"
 #include "device/context.h"
 #include "device/context_state.h"

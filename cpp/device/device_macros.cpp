@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "device/context_state.h"
 
 namespace pumice {

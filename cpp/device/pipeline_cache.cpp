@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/files/cache_file.h"
-#include "device/driver/short_memory.h"
+#include "device/driver/driver_memory_check.h"
 
 namespace pumice {
 namespace {

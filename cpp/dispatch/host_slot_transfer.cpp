@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "core/shared_copy.h"
+#include "core/parallel_copy.h"
 #include "device/command_buffer.h"
 #include "device/host_memory.h"
 #include "device/transfer_chunk.h"

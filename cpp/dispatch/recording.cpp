@@ -12,7 +12,7 @@
 #include "dispatch/hazards.h"
 #include "dispatch/kernel/loop_watch.h"
 #include "dispatch/profiler.h"
-#include "dispatch/stamps.h"
+#include "dispatch/timestamp_layout.h"
 
 namespace pumice {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "dv/commands/read_command.h"
-#include "dv/memory/refusal.h"
+#include "dv/memory/dv_error.h"
 
 namespace pumice::dv {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/rounding.h"
 #include "dispatch/copy.h"
 #include "dv/lowering.h"
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice::dv {
 namespace {

@@ -80,7 +80,7 @@ void Recorder::add(const Operator& op, const std::vector<Operand>& inputs, const
 }
 
 void Recorder::move(const BufferRange& source, const BufferRange& target) {
-  const auto kernel = context_->attachment<KernelLibrary>()->find(context_, "move_halves.comp", Storage::fp32);
+  const auto kernel = context_->attachment<KernelLibrary>()->find(context_, "copy_16bit.comp", Storage::fp32);
   const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), kTensorAlignment);
   const uint64_t largest = context_->limit("maxStorageBufferRange") / alignment * alignment - 2 * alignment;
   for (uint64_t done = 0; done < source.bytes; done += largest) {

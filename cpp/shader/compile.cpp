@@ -9,7 +9,7 @@
 #include "shader/shader_cache.h"
 #include "shader/spirv/descriptor_sets.h"
 #include "shader/spirv/loop_limit.h"
-#include "shader/text/diagnostics.h"
+#include "shader/source/diagnostics.h"
 
 namespace pumice {
 namespace {

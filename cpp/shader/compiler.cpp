@@ -6,14 +6,14 @@
 #include <memory>
 
 #include "core/error.h"
-#include "shader/debug/bounds.h"
-#include "shader/debug/debug_text.h"
-#include "shader/debug/guard.h"
+#include "shader/debug/bounds_checks.h"
+#include "shader/debug/debug_instrumentation.h"
+#include "shader/debug/thread_guard.h"
 #include "shader/spirv/descriptor_sets.h"
-#include "shader/text/diagnostics.h"
-#include "shader/text/glslang_loader.h"
-#include "shader/text/limits.h"
-#include "shader/text/tokens.h"
+#include "shader/source/diagnostics.h"
+#include "shader/source/glslang_loader.h"
+#include "shader/source/source_limits.h"
+#include "shader/source/tokens.h"
 
 namespace pumice {
 namespace {

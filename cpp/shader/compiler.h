@@ -9,8 +9,8 @@
 #include "shader/debug/debug_table.h"
 #include "shader/preamble/shader_options.h"
 #include "shader/spirv/interface.h"
-#include "shader/text/shader_head.h"
-#include "shader/text/source_set.h"
+#include "shader/source/shader_prefix.h"
+#include "shader/source/source_set.h"
 
 namespace pumice {
 

@@ -11,7 +11,7 @@
 #include "shader/debug/debug_table.h"
 #include "shader/preamble/shader_options.h"
 #include "shader/spirv/interface.h"
-#include "shader/text/source_set.h"
+#include "shader/source/source_set.h"
 
 namespace pumice {
 

@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
-#include "shader/debug/guard.h"
-#include "shader/text/glslang_loader.h"
+#include "shader/debug/thread_guard.h"
+#include "shader/source/glslang_loader.h"
 
 namespace pumice {
 namespace {

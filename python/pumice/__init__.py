@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from . import onnx as onnx
     from . import testing as testing
     from . import text as text
-    from .device.images import load_image as load_image
+    from .device.image_loading import load_image as load_image
     from .device.kernel import Kernel as Kernel
     from .device.kernel_statistics import KernelStatistics as KernelStatistics
     from .device.kernel_times import KernelTimes as KernelTimes
@@ -113,19 +113,19 @@ if TYPE_CHECKING:
     from .profiling.comparison import Comparison as Comparison
     from .profiling.memory import MemoryMap as MemoryMap
     from .profiling.memory import memory_map as memory_map
-    from .profiling.peaks import Peaks as Peaks
-    from .profiling.peaks import calibrate as calibrate
+    from .profiling.device_peaks import Peaks as Peaks
+    from .profiling.device_peaks import calibrate as calibrate
     from .profiling.profile import Profile as Profile
     from .profiling.profile import profile as profile
-    from .tools.catalogue import OperatorSchema as OperatorSchema
-    from .tools.catalogue import operators as operators
-    from .tools.versions import show_versions as show_versions
+    from .tools.operator_catalogue import OperatorSchema as OperatorSchema
+    from .tools.operator_catalogue import operators as operators
+    from .tools.version_info import show_versions as show_versions
     from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
     from .validation.reduce import Reduction as Reduction
     from .validation.reduce import reduce as reduce
     from .validation.report import ValidationReport as ValidationReport
-    from .validation.tuner import TunedPrecision as TunedPrecision
-    from .validation.tuner import tune_precision as tune_precision
+    from .validation.precision_tuner import TunedPrecision as TunedPrecision
+    from .validation.precision_tuner import tune_precision as tune_precision
     from .validation.validate import validate as validate
 
 _HOMES = {

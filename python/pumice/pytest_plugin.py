@@ -141,6 +141,6 @@ def pumice_validate(request: pytest.FixtureRequest, pumice_context: pumice.Conte
     and the properties of the run, compares it with the golden baseline if there is one, and raises ValidationError unless everything is
     proved right, BaselineError if a value is worse than its baseline.
     """
-    from .plugin.validating import Validator
+    from .plugin.validator import Validator
 
     return Validator(request.node)

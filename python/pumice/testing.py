@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .base.element_types import Array
 from .base.errors import InputError
 from .base.host_arrays import numpy_of
-from .base.proportions import Interval, McNemar, mcnemar, wilson
+from .base.accuracy_statistics import Interval, McNemar, mcnemar, wilson
 
 __all__ = ["Accuracy", "Difference", "Interval", "McNemar", "accuracy", "assert_close", "compare", "mcnemar", "wilson"]
 

@@ -6,7 +6,7 @@
 // VEC4, Y_VEC4: heads are aligned vec4s. EIGHTS: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
 // INT8: int8 K and V with a scale per cache row and head; no mask. BY_SCORE: softcap, or a scale that is negative or too small to put the
 // running maximum in unscaled units.
-#include "include/attention_sums.glsl"
+#include "include/attention_softmax.glsl"
 
 layout(push_constant) uniform parameter {
   uint rows, keys, heads, group;  // group: query heads per KV head (GQA)

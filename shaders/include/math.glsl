@@ -410,7 +410,7 @@ int pm_pow(int x, int y) {
   return y >= 0 ? power : x == 1 ? 1 : x == -1 ? ((y & 1) == 0 ? 1 : -1) : 0;
 }
 
-#include "include/math_wide.glsl"
+#include "include/math_64bit.glsl"
 
 // Float to integer: truncates and saturates; NaN gives 0.
 #define PM_TO_INTEGER(name, result, real, low, end, lowest, highest) \

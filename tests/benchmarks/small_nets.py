@@ -15,7 +15,7 @@ import numpy as np
 
 import pumice
 
-from .attention_rows import safely
+from .attention_decode import safely
 from .contender import Array
 from .kernels import US
 from .model_cases import MODEL_CASES, ModelCase

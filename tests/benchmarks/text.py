@@ -12,10 +12,10 @@ import numpy as np
 import pumice
 from pumice.importer.file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 from pumice.importer.load import graph_of
-from pumice.text.device import Choice, Device, settings_of
-from pumice.text.folder import Folder
-from pumice.text.room import in_room
-from pumice.text.rows import Prompt, Rows
+from pumice.text.decoder import Choice, Device, settings_of
+from pumice.text.model_folder import Folder
+from pumice.text.static_kv_cache import in_room
+from pumice.text.decoding_batch import Prompt, Rows
 
 from .contender import Array
 from .rows import Row, Table

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from onnx_flow_models import loops_of
+from onnx_control_flow_models import loops_of
 
 Array = np.ndarray[Any, Any]
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

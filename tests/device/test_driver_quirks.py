@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 import driver_points
 import pumice
-from following_maps import MAPS
+from elementwise_epilogues import MAPS
 from random_expressions import Maker
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pumice.demo
-from pumice.base.files import write_whole
+from pumice.base.atomic_files import write_whole
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 CALL = f"""
@@ -72,7 +72,7 @@ def test_a_full_file_system_costs_no_result_and_is_named(tmp_path: Path) -> None
     code = f"""
 from pathlib import Path
 {CALL}
-from pumice.base.files import write_whole
+from pumice.base.atomic_files import write_whole
 path = Path({str(folder)!r}) / "report.json"
 for other in Path({str(folder)!r}).rglob("*"):
     assert other.suffix != ".tmp", other
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> 
     write_whole(path, "as it was")
     code = f"""
 import resource
-from pumice.base.files import write_whole
+from pumice.base.atomic_files import write_whole
 resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
 try:
     write_whole({str(path)!r}, "x" * 1000)

@@ -14,7 +14,7 @@ import pytest
 import pumice
 import pumice._pumice as engine
 from dlpack_devices import on_device
-from pumice.device import cuda, sharing
+from pumice.device import cuda_driver, cuda_sharing
 from stand_in_cuda import StandInCuda
 
 MEMORY, SEMAPHORE = "VK_KHR_external_memory_fd", "VK_KHR_external_semaphore_fd"
@@ -37,7 +37,7 @@ def stand_in(tmp_path: Path, context: pumice.Context, monkeypatch: pytest.Monkey
         pytest.skip(f"the device lacks {MEMORY}")
     library = StandInCuda(tmp_path, [OTHER, context.info.uuid])
     monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(sharing._sides)())
+    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
     library.reset()
     yield library
     gc.collect()
@@ -57,7 +57,7 @@ def test_another_interface_is_refused(context: pumice.Context) -> None:
 
 def test_a_missing_library_is_named(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "LIBRARY", "libcuda-that-is-not-there.so.1")
-    monkeypatch.setattr(sharing, "_sides", type(sharing._sides)())
+    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
     with pytest.raises(
         pumice.UnsupportedError, match="CUDA's driver, libcuda-that-is-not-there.so.1, cannot be loaded"
     ):
@@ -67,7 +67,7 @@ def test_a_missing_library_is_named(context: pumice.Context, monkeypatch: pytest
 def test_a_missing_function_is_named(tmp_path: Path, context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     library = StandInCuda(tmp_path, [context.info.uuid], without="cuStreamGetId")
     monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(sharing._sides)())
+    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
     with pytest.raises(pumice.UnsupportedError, match="has no cuStreamGetId: expected a driver of CUDA 12"):
         empty(context)
 
@@ -78,7 +78,7 @@ def test_a_driver_that_does_not_start_is_named(
     library = StandInCuda(tmp_path, [context.info.uuid])
     library.reset("cuInit", 999)
     monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(sharing._sides)())
+    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
     with pytest.raises(
         pumice.UnsupportedError, match=r"cuInit failed: CUDA_ERROR_STAND_IN \(999\): a failure on purpose"
     ):
@@ -90,7 +90,7 @@ def test_a_gpu_that_cuda_does_not_have_is_named(
 ) -> None:
     library = StandInCuda(tmp_path, [OTHER])
     monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(sharing._sides)())
+    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
     with pytest.raises(pumice.UnsupportedError, match=f"no device of the UUID {context.info.uuid}; it has {OTHER}"):
         empty(context)
 
@@ -235,7 +235,7 @@ def begun(stand_in: StandInCuda, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_calls_of_an_order(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
-    order = sharing.Order(context, 0x20)
+    order = cuda_sharing.Order(context, 0x20)
     with order:
         assert stand_in.calls == [
             "cuDevicePrimaryCtxRetain 41",
@@ -248,7 +248,7 @@ def test_calls_of_an_order(stand_in: StandInCuda, context: pumice.Context, begun
     stand_in.reset()
     with order:
         pass
-    with sharing.Order(context, 0x20):  # the third submits nothing
+    with cuda_sharing.Order(context, 0x20):  # the third submits nothing
         pass
     assert stand_in.calls == [
         "cuSignalExternalSemaphoresAsync 2 of 1 on 32",
@@ -260,15 +260,15 @@ def test_calls_of_an_order(stand_in: StandInCuda, context: pumice.Context, begun
 
 def test_each_stream_has_a_timeline(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
     for stream in (0x20, 0x30, 0x20):
-        with sharing.Order(context, stream):
+        with cuda_sharing.Order(context, stream):
             pass
     assert [call for call in stand_in.calls if "Signal" in call] == [
         "cuSignalExternalSemaphoresAsync 1 of 1 on 32",
         "cuSignalExternalSemaphoresAsync 1 of 1 on 48",
         "cuSignalExternalSemaphoresAsync 2 of 1 on 32",
     ]
-    with sharing.Order(context, 0x20), pytest.raises(pumice.StateError, match="with another stream has begun"):
-        sharing.Order(context, 0x30).__enter__()
+    with cuda_sharing.Order(context, 0x20), pytest.raises(pumice.StateError, match="with another stream has begun"):
+        cuda_sharing.Order(context, 0x30).__enter__()
 
 
 def test_a_tensor_of_another_interfaces_array_counts_as_a_view(stand_in: StandInCuda, context: pumice.Context) -> None:
@@ -287,37 +287,37 @@ def test_a_tensor_of_another_interfaces_array_counts_as_a_view(stand_in: StandIn
 def test_a_stream_that_is_captured_is_refused(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
     """The stand-in reports stream 99 as being captured."""
     with pytest.raises(pumice.StateError, match="captured into a graph of CUDA's"):
-        sharing.Order(context, 99).__enter__()
+        cuda_sharing.Order(context, 99).__enter__()
     assert not begun
-    with sharing.Order(context, 0x20):
+    with cuda_sharing.Order(context, 0x20):
         pass
 
 
 def test_a_descriptor_is_closed_where_no_context_can_be_made_current(
     stand_in: StandInCuda, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    primary = sharing.cuda_side(context).primary
+    primary = cuda_sharing.cuda_side(context).primary
     read, write = os.pipe()
     with monkeypatch.context() as patched:
         patched.setitem(primary.cuda.functions, "cuCtxPushCurrent_v2", lambda handle: 201)
         with pytest.raises(pumice.DeviceError, match="cuCtxPushCurrent_v2"):
-            cuda.ImportedMemory(primary, write, 64)
+            cuda_driver.ImportedMemory(primary, write, 64)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(write)
     os.close(read)
 
 
 def test_a_signal_that_fails_begins_no_order(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
-    with sharing.Order(context, 0x20):
+    with cuda_sharing.Order(context, 0x20):
         pass
     stand_in.reset("cuSignalExternalSemaphoresAsync", 700)
     with (
         pytest.raises(pumice.DeviceError, match="cuSignalExternalSemaphoresAsync failed"),
-        sharing.Order(context, 0x20),
+        cuda_sharing.Order(context, 0x20),
     ):
         pass
     stand_in.reset()
-    with sharing.Order(context, 0x20):
+    with cuda_sharing.Order(context, 0x20):
         pass
     assert begun == [1, 2]
 
@@ -326,10 +326,10 @@ def test_semaphores_are_given_back(
     stand_in: StandInCuda, context: pumice.Context, begun: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = descriptors()
-    with sharing.Order(context, 0x20):
+    with cuda_sharing.Order(context, 0x20):
         pass
     stand_in.reset()
-    sharing._sides.clear()
+    cuda_sharing._sides.clear()
     gc.collect()
     assert sorted(stand_in.calls) == sorted(
         ["cuCtxSynchronize", "cuDestroyExternalSemaphore"] * 2 + ["cuDevicePrimaryCtxRelease_v2 41"]

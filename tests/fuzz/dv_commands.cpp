@@ -5,7 +5,7 @@
 
 #include "dv/command_list.h"
 #include "dv/commands/read_command.h"
-#include "dv/memory/refusal.h"
+#include "dv/memory/dv_error.h"
 
 namespace {
 

@@ -72,7 +72,7 @@ def _inputs(model: Any, chance: np.random.Generator) -> Arrays | None:
 
 def outcome_of(data: bytes, context: Any) -> Outcome:
     import pumice
-    from validation_texts import unexpected
+    from validation_messages import unexpected
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcome = Outcome("refused")

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "core/error.h"
-#include "shader/debug/bounds.h"
-#include "shader/pairs/word_pairs.h"
-#include "shader/spirv/constant_comparisons.h"
-#include "shader/spirv/containment.h"
+#include "shader/debug/bounds_checks.h"
+#include "shader/int64/int64_emulation.h"
+#include "shader/spirv/int64_comparisons.h"
+#include "shader/spirv/robustness.h"
 #include "shader/spirv/interface.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 
 import pumice
-from cut_models import check
+from sync_point_models import check
 from onnx_models import check_standard, model, node, value
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from cut_models import Array, check, cuts, read_backs, sparse
+from sync_point_models import Array, check, cuts, read_backs, sparse
 from onnx_models import model, node, subgraph, value
 from tensor_arrays import ramp
 

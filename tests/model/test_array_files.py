@@ -18,7 +18,7 @@ import pumice
 from onnx_models import model, node, value
 from pumice.base.errors import InputError
 from pumice.model.data_sets import in_folder
-from pumice.model.inputs import from_files
+from pumice.model.input_sources import from_files
 
 
 def archive(**members: bytes) -> bytes:

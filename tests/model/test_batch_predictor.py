@@ -24,7 +24,7 @@ from onnx_models import model, node, value
 from process import python
 from pumice.base.element_types import Array
 from pumice.base.errors import InputError
-from pumice.model import opened_models
+from pumice.model import shared_models
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
@@ -296,7 +296,7 @@ def test_nothing_is_opened_before_the_first_call_and_all_is_freed_when_dropped(i
     code = f"""
 import gc, pickle, sys
 import numpy as np, pumice
-from pumice.model import opened_models
+from pumice.model import shared_models
 predictor = pumice.BatchPredictor({str(DIGITS)!r}, batch_size=4)
 copy = pickle.loads(pickle.dumps(predictor))
 assert not predictor.is_open and not any("libvulkan" in line for line in open("/proc/self/maps"))
@@ -310,10 +310,10 @@ assert copy.model.context is held, "one context a process"
 del held
 predictor.close(); del other, copy
 gc.collect()
-assert len(opened_models._process.models) == 1, "that of the pickled one is kept for the next task"
+assert len(shared_models._process.models) == 1, "that of the pickled one is kept for the next task"
 pumice.BatchPredictor.release()
 gc.collect()
-assert not opened_models._process.models and not opened_models._process.contexts
+assert not shared_models._process.models and not shared_models._process.contexts
 assert predictor(rows).shape == (6, 10), "a call opens it again"
 print("fine")
 """

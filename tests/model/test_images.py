@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.device.images import load_image
+from pumice.device.image_loading import load_image
 
 Image = pytest.importorskip("PIL.Image")
 

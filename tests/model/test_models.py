@@ -127,7 +127,7 @@ CANDY_720 = {  # row, column: B, G, R
 def test_candy_at_720_is_right(shared_models: Path, context: pumice.Context) -> None:
     """Candy's normalisations sum over 518,400 elements, beyond the loop count limit of some drivers."""
     image = pytest.importorskip("PIL.Image")
-    from pumice.device.images import load_image
+    from pumice.device.image_loading import load_image
 
     picture = load_image(shared_models / "candy/images/DefaultImage.jpg", mode="BGR", size=720, resample="nearest")
     styled = loaded(shared_models, "candy", context, "fp32")(picture)

@@ -22,7 +22,7 @@ from process import python
 from pumice._pumice import DeviceLostError, lose_device_after
 from pumice.base.element_types import Array
 from pumice.base.errors import InputError
-from pumice.model.device_work import DeviceWork, LostDevice, _Begun
+from pumice.model.multi_device_map import DeviceWork, LostDevice, _Begun
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.model.policy import Policy, literal, policy_of
-from pumice.validation.cut import part_precision
+from pumice.model.precision_policy import Policy, literal, policy_of
+from pumice.validation.subgraph import part_precision
 
 X = np.full((2, 4), 300, np.float32)
 

@@ -107,7 +107,7 @@ def test_every_variant_of_a_product_with_a_constant_is_right(device: pumice.Cont
 
 def test_a_variant_that_a_step_cannot_take_is_named_and_not_taken(device: pumice.Context) -> None:
     choice = listed(product_model, X, device)
-    for variant in ("conv_matrix 7x7 of 7x7 depth 1 split 1", "product_quads nonsense", ""):
+    for variant in ("conv_coopmat 7x7 of 7x7 depth 1 split 1", "gemm_mma nonsense", ""):
         with pumice.load(product_model(), device, tuned={choice["kind"]: variant}) as model:
             np.testing.assert_allclose(model(X), np.maximum(X @ B, 0), rtol=1e-4, atol=1e-4)
             (row,) = [one for one in model.report() if one["op"] == "MatMul"]

@@ -14,7 +14,7 @@ pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-import pumice.torch.compiling as torch_backend  # noqa: E402
+import pumice.torch.compile_backend as torch_backend  # noqa: E402
 from model.torch_models import fresh  # noqa: E402, F401
 
 # torch's exporter warns about its own deprecated APIs.

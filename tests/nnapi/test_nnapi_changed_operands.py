@@ -1,6 +1,6 @@
 """Changes every operand of every NNAPI operation, one at a time: an invalid one raises an error with the operation's
 name. The checks are collected from the sources, and each is triggered here or in the table of
-test_nnapi_refusals.py."""
+test_nnapi_errors.py."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nnapi_refusals import CASES
+from test_nnapi_errors import CASES
 from test_nnapi_rules import REFUSED
 from test_nnapi_unknown_shapes import CALLS
 
 import pumice
-from nnapi_misfits import Array, Case, Fed, Held, refusal_of
+from nnapi_invalid_cases import Array, Case, Fed, Held, refusal_of
 from nnapi_operations import Quantized
-from nnapi_refusals import ANY, SOURCES, Refusal, refusals, texts
+from nnapi_error_sources import ANY, SOURCES, Refusal, refusals, texts
 
 
 def changed_arrays(array: Array) -> Iterator[Array]:

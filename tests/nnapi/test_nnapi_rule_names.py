@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pumice
-from nnapi_refusals import SOURCES
+from nnapi_error_sources import SOURCES
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "shared" / "spec" / "nnapi_operations.md"

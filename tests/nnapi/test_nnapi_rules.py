@@ -410,6 +410,6 @@ def test_the_kernels_of_scales_are_bounded(context: pumice.Context) -> None:
     graph.output("y", y)
     program = graph.compile(context)
     assert_near(program({"x": given.array})["y"], expected)
-    fused = [row for row in program.report() if row["op"] == "QuantizeLinear" and row["kernel"] == "map.comp"]
+    fused = [row for row in program.report() if row["op"] == "QuantizeLinear" and row["kernel"] == "elementwise.comp"]
     assert len(fused) == 32
     assert scale > 1

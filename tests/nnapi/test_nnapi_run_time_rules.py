@@ -15,7 +15,7 @@ import pytest
 import nnapi_reference as reference
 import pumice
 from control_graphs import only_loop
-from nnapi_draws import KINDS, SCALE, ZERO_POINT, Draw, Indices, Numbers, Operands, Tensor, draws
+from nnapi_random_operands import KINDS, SCALE, ZERO_POINT, Draw, Indices, Numbers, Operands, Tensor, draws
 from nnapi_operations import assert_near
 
 

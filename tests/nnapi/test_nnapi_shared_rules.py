@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nnapi_quantized_lstm import CELL, UNIT, model
+from test_nnapi_quantized_16bit_lstm import CELL, UNIT, model
 from test_nnapi_unknown_shapes import CALLS
 
 import pumice

@@ -112,7 +112,7 @@ def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     code = (
         "import sys, pumice.importer.load\n"
         "pumice.importer.load.load_graph(sys.argv[1])\n"
-        "print([name for name in ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.composed.table') if name in sys.modules])"
+        "print([name for name in ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.composed.operator_table') if name in sys.modules])"
     )
     cold, warm = (output_of("-c", code, str(tmp_path / "gemm.onnx")) for _ in range(2))
     assert "onnx" in cold

@@ -16,7 +16,7 @@ import pumice
 from onnx_models import model, node, value
 from process import python
 from pumice.base.errors import InputError, binding_error, bounded, graph_error, unsupported_error
-from pumice.model import values as model_values
+from pumice.model import model_values as model_values
 
 LONG = 16 << 10  # maximum characters of a message, including the note about the omitted part
 
@@ -109,7 +109,7 @@ def test_more_tensors_than_a_call_gives_as_arrays_are_refused_by_name(
 
 
 def test_an_operator_in_a_set_older_than_itself_has_its_inputs_counted(context: pumice.Context) -> None:
-    from pumice.importer.composed.table import COMPOSED
+    from pumice.importer.composed.operator_table import COMPOSED
 
     for version in (1, 6, 9):
         for op in sorted(COMPOSED):

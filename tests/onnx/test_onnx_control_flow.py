@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 
 import pumice
-from onnx_flow_models import BOOL, FLOAT, INT64, Arrays, check, loop_body, loops_of, scalar, typed
+from onnx_control_flow_models import BOOL, FLOAT, INT64, Arrays, check, loop_body, loops_of, scalar, typed
 from onnx_models import check_standard, model, node, subgraph, value
 from tensor_arrays import ramp
 

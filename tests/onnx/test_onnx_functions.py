@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from pumice.importer.composed.table import COMPOSED
+from pumice.importer.composed.operator_table import COMPOSED
 from pumice.importer.file.model_file import ModelFile
 from pumice.importer.parse import parse, recipe_of
 

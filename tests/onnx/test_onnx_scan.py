@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import pumice
-from onnx_flow_models import INT64, check, loops_of, typed
+from onnx_control_flow_models import INT64, check, loops_of, typed
 from onnx_models import model, node, subgraph, value
 from pumice.importer.composed import loops
 from tensor_arrays import ramp

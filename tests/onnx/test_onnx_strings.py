@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import model, node, subgraph, value
-from pumice.base.string_table import CallStrings, StringTable
+from pumice.base.string_indices import CallStrings, StringTable
 from pumice.onnx import import_graph
 from pumice.tools.cli import main
 from string_models import string_loop_body

@@ -8,7 +8,7 @@ import pytest
 
 import pumice
 from lesser_devices import SHORT_RANGE, lesser
-from matrix_units import UNTOLD_OF_SPILLS, matrix_units
+from coopmat_context import UNTOLD_OF_SPILLS, matrix_units
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def test_rows_past_the_length_change_no_bit(case: Case, precision: str, context:
 @pytest.mark.parametrize("case", [*FEW, *MANY, *MASKED, *INT8], ids=str)
 def test_nor_in_the_kernels_of_gpus(case: Case, precision: str, gpu_kernels: pumice.Context) -> None:
     found = kernels(case, gpu_kernels, precision)
-    assert found & {"attention_rows.comp", "attention_tiled.comp"}
+    assert found & {"attention_decode.comp", "attention_tiled.comp"}
 
 
 # The driver needs ten seconds or more to compile the emulation of cooperative matrices.
@@ -111,7 +111,7 @@ QUADS = [FEW[0], INT8[0], *(pytest.param(one, marks=pytest.mark.slow) for one in
 
 @pytest.mark.parametrize("case", QUADS, ids=str)
 def test_nor_on_matrix_units(case: Case, emulating: pumice.Context) -> None:
-    assert kernels(case, emulating, "fp16") == {"attention_row_quads.comp"}
+    assert kernels(case, emulating, "fp16") == {"attention_decode_mma.comp"}
 
 
 @pytest.mark.parametrize("keys", [300, 5000])

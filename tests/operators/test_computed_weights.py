@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
-from computed_weights_reference import convolved, transposed_convolved
+from conv_reference import convolved, transposed_convolved
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from fragment_convolutions import Case, check_large, check_near, compiled, graph_of, inside, shapes_of
+from mma_convolutions import Case, check_large, check_near, compiled, graph_of, inside, shapes_of
 
 NARROW, SMALL = "conv_halo 8x16x16 of 32x16 planes 1", "conv_halo 8x8x32 of 32x16 planes 1"
 SAME = (1, 1, 1, 1)

@@ -11,7 +11,7 @@ import pytest
 import pumice
 from features import need_features
 from onnx_models import model, node, value
-from pumice.tools.catalogue import page
+from pumice.tools.operator_catalogue import page
 
 Array = np.ndarray[Any, Any]
 DOUBLE = 11

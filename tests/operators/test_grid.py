@@ -70,23 +70,23 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
     """All other kernels support a folded grid, so they work for any size."""
     cut = {path.name for path in SHADERS.glob("*.comp") if axes_of(path.read_text()) == "0"}
     assert cut == {
-        "attention_lanes.comp",
-        "attention_matrix.comp",
-        "attention_quads.comp",
-        "attention_row_quads.comp",
-        "attention_rows.comp",
+        "attention_cpu.comp",
+        "attention_coopmat.comp",
+        "attention_mma.comp",
+        "attention_decode_mma.comp",
+        "attention_decode.comp",
         "attention_tiled.comp",
         "conv_halo.comp",
-        "conv_lanes.comp",
-        "conv_matrix.comp",
+        "conv_cpu.comp",
+        "conv_coopmat.comp",
         "conv_patch.comp",
-        "conv_taps.comp",
+        "conv_few_channels.comp",
         "conv_tiled.comp",
         "gemv.comp",
-        "gemv_columns.comp",
-        "product_halves.comp",
-        "product_quads.comp",
-        "gemv_lanes.comp",
+        "gemv_col_major.comp",
+        "gemm_split_fp16.comp",
+        "gemm_mma.comp",
+        "gemv_cpu.comp",
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from index_readers import IDS, READERS, Reader, floats, indices_of, max_roi_pool, suppress_boxes, told, unchecked_reader
+from index_readers import IDS, READERS, Reader, floats, indices_of, max_roi_pool, soft_nms, told, unchecked_reader
 from small_programs import of_the_device
 
 Array = np.ndarray[Any, Any]
@@ -138,7 +138,7 @@ def test_images_of_boxes_below_0_are_reported(context: pumice.Context) -> None:
     """There is no upper limit: boxes of an image are consecutive, and its index is arbitrary."""
     graph = pumice.Graph()
     given = graph.input("images", "int32", [4])
-    graph.output("y", suppress_boxes(graph, given, True))
+    graph.output("y", soft_nms(graph, given, True))
     inputs = floats(graph)
     with graph.compile(context, check_indices=True) as program:
         program({**inputs, "images": np.array([0, 5, 2**31 - 1, 2], "int32")})

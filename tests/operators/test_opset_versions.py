@@ -18,8 +18,8 @@ from cases import CASES, Case
 from exact_sessions import exact_session
 from features import lacking_features
 from operator_references import OWN_REFERENCES
-from pumice.importer.composed.table import COMPOSED
-from pumice.importer.rewrites.table import NEWEST, OLDEST, UPGRADES
+from pumice.importer.composed.operator_table import COMPOSED
+from pumice.importer.rewrites.rewrite_table import NEWEST, OLDEST, UPGRADES
 from pumice.testing import assert_close
 
 Array = np.ndarray[Any, Any]

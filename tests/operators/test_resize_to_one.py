@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from onnx_flow_models import by_runtime, typed
+from onnx_control_flow_models import by_runtime, typed
 from onnx_models import model, node, value
 
 MODES: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pumice
 from pumice.profiling.records import DeviceSpan, Execution
-from pumice.profiling.sampling import rows_of, stamp_seconds, weighted
+from pumice.profiling.span_weights import rows_of, stamp_seconds, weighted
 
 SCALE = """
 layout(binding = 0) readonly  buffer X { float x[]; };

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pumice
-from benchmarks import attention_row_ways, attention_rows, devices, model_cases, plots, resnet, scale
+from benchmarks import attention_row_ways, attention_decode, devices, model_cases, plots, resnet, scale
 from benchmarks.__main__ import described
 from benchmarks.ray_blocks import Call, MakeBlock, TimedPredictor, call_of, seconds_to_first, steady_rate
 from benchmarks.rows import Row, Table
@@ -172,7 +172,7 @@ def test_the_network_has_fifty_layers_and_scores_that_a_runtime_agrees_with(
 # ---- variants measured one after the other
 
 
-WAYS = tuple(attention_rows.Quads(subgroups, 1, 1) for subgroups in (1, 2, 4, 8))
+WAYS = tuple(attention_decode.Quads(subgroups, 1, 1) for subgroups in (1, 2, 4, 8))
 SHAPE = attention_row_ways.ON_SOFTWARE[0]
 TIMES = {1: 4e-6, 2: 3e-6, 8: 1e-6}  # seconds by number of subgroups
 
@@ -188,7 +188,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> attention_row_ways.Measuring:
     def measured(lists: list[Any], *_: Any) -> list[list[float]]:
         return [[TIMES.get(one, 5e-7)] * 3 for one in lists]
 
-    monkeypatch.setattr(attention_rows.Memory, "of", lambda *_: None)
+    monkeypatch.setattr(attention_decode.Memory, "of", lambda *_: None)
     monkeypatch.setattr(attention_row_ways, "reading", lambda _: 0)
     monkeypatch.setattr(attention_row_ways, "made", made)
     monkeypatch.setattr(attention_row_ways, "measured", measured)

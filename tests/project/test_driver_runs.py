@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import drivers
-from rest_of_a_run import case_of
+from skip_done_tests import case_of
 
 TESTS = """
 import os

@@ -267,12 +267,12 @@ def test_shaders_travel_inside_the_engine() -> None:
     folders = [folder.resolve() for folder in PACKAGE.iterdir()]  # symlinks in a development build
     found = [file for folder in folders for kind in ("*.comp", "*.glsl") for file in folder.rglob(kind)]
     assert {file.name for file in found} == {
-        "append.comp",
-        "candidates.comp",
-        "likeliest.comp",
+        "append_kv.comp",
+        "sampling_candidates.comp",
+        "logits_argmax.comp",
         "sampling.comp",
-        "scores.glsl",
-        "taking.glsl",
+        "token_scores.glsl",
+        "store_token.glsl",
     }
 
 

@@ -13,8 +13,8 @@ RECOGNISE = {
     *(f"graph/passes/{name}_joins.cpp" for name in ("block", "cache", "crop", "recurrent")),
     *(f"graph/passes/recognition{part}.cpp" for part in ("", "_blocks", "_integers", "_norms", "_patterns")),
     "graph/passes/pattern.cpp",
-    "graph/passes/value_flow.cpp",
-    *("graph/description/graph.cpp", "graph/description/shape_sources.cpp", "graph/flow/levels.cpp"),  # kCountNonZero
+    "graph/passes/use_def_chains.cpp",
+    *("graph/description/graph.cpp", "graph/description/shape_sources.cpp", "graph/control_flow/graph_levels.cpp"),  # kCountNonZero
 }
 BY_NAME = re.compile(r"row->name\s*(?:==|!=)|row->name\.(?:find|starts_with|ends_with)|=\s*node(?:\.|->)row->name;")
 

@@ -27,7 +27,7 @@ MANY_PARAMETERS = {
     "model/model.py:__init__",
     "validation/reduce.py:reduce",
     "validation/report.py:__init__",
-    "validation/tuner.py:tune_precision",
+    "validation/precision_tuner.py:tune_precision",
     "validation/validate.py:validate",
 }
 # Public functions of the C interface, and functions with the keywords of public Python functions.

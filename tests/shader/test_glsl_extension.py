@@ -25,7 +25,7 @@ from glsl_modes import (
     storage_of,
     validate,
 )
-from glsl_texts import EIGHTS, INTEGERS, LOADS, STORES
+from glsl_kernel_sources import EIGHTS, INTEGERS, LOADS, STORES
 
 # --- Stores of floats
 

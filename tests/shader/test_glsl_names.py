@@ -19,7 +19,7 @@ from glsl_modes import (
     MODES,
     validate,
 )
-from glsl_texts import EIGHTS, INTEGERS, LOADS, STORES
+from glsl_kernel_sources import EIGHTS, INTEGERS, LOADS, STORES
 
 IMAGES = """
 layout(local_size_x = 8) in;

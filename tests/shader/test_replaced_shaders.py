@@ -26,13 +26,13 @@ def run(folder: Path) -> str:
 
 
 def test_a_file_takes_the_place_of_a_kernel_and_that_is_said(tmp_path: Path) -> None:
-    text = engine.embedded_shader("map.comp")
+    text = engine.embedded_shader("elementwise.comp")
     faulty = text.replace("precise RESULT_TYPE made = RESULT;", "precise RESULT_TYPE made = RESULT_TYPE(7);")
     assert faulty != text
-    (tmp_path / "map.comp").write_text(faulty)
+    (tmp_path / "elementwise.comp").write_text(faulty)
     said = run(tmp_path)
     assert "[7.0, 7.0, 7.0, 7.0]" in said
-    assert "PUMICE_SHADERS: the engine's own map.comp replaced" in said
+    assert "PUMICE_SHADERS: the engine's own elementwise.comp replaced" in said
 
 
 def test_an_included_file_is_replaced_as_well(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def test_an_included_text_that_changes_is_read_again() -> None:
 def test_the_kernel_of_integer_matrices_compiles_where_no_device_has_them(signed: str, zero: str) -> None:
     macros = {"X_SIGNED": signed, "W_SIGNED": signed, "X_ZERO": zero, "W_ZERO": zero, "Y_VEC4": signed, "X_UNIT": "16u"}
     sums = "1" if zero == "1" or signed == "0" else "0"
-    source = (SHADERS / "matrix_integers.comp").read_text()
-    shader = pumice.compile(source, macros={**macros, "ADD_X_SUMS": sums, "ADD_W_SUMS": sums}, name="matrix_integers")
+    source = (SHADERS / "gemm_int8.comp").read_text()
+    shader = pumice.compile(source, macros={**macros, "ADD_X_SUMS": sums, "ADD_W_SUMS": sums}, name="gemm_int8")
     assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
 
 
@@ -71,18 +71,18 @@ def test_attention_on_matrix_units_compiles_where_no_device_has_them(masked: str
         "SUBGROUP": "32u",
     }
     macros |= {"MASK_SHOWS": "true", "HIDDEN": "minus_infinity"}
-    source = (SHADERS / "attention_matrix.comp").read_text()
+    source = (SHADERS / "attention_coopmat.comp").read_text()
     options = pumice.ShaderOptions(storage="fp16")
-    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="attention_matrix")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="attention_coopmat")
     assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
 
 
 @pytest.mark.parametrize("storage", ["fp32", "fp16", "fp16_packed", "bf16_packed"])
 def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -> None:
     macros = {"MATRIX": "1", "HAS_BIAS": "1", "SUBGROUP": "32u"}
-    source = (SHADERS / "gemv_columns.comp").read_text()
+    source = (SHADERS / "gemv_col_major.comp").read_text()
     options = pumice.ShaderOptions(storage=storage)
-    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="gemv_columns")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="gemv_col_major")
     assert shader.interface["local_size"] == (256, 1, 1)
 
 
@@ -90,9 +90,9 @@ def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -
 @pytest.mark.parametrize("vectors", ["0", "1"])
 def test_the_kernel_of_fragments_compiles_where_no_device_has_matrix_units(vectors: str, bias: str) -> None:
     macros = {"MATRIX": "1", "Y_VEC4": vectors, "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
-    source = (SHADERS / "product_quads.comp").read_text()
+    source = (SHADERS / "gemm_mma.comp").read_text()
     options = pumice.ShaderOptions(storage="fp16", fp16_arithmetic=True)
-    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="product_quads")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="gemm_mma")
     assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
 
 
@@ -101,9 +101,9 @@ def test_the_kernel_of_fragments_compiles_where_no_device_has_matrix_units(vecto
 def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str, grouped: bool) -> None:
     macros = {"MATRIX": matrix, "Y_VEC4": "1", "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
     macros |= {"X_GROUPED": "1", "Y_GROUPED": "1"} if grouped else {}
-    source = (SHADERS / "conv_matrix.comp").read_text()
+    source = (SHADERS / "conv_coopmat.comp").read_text()
     options = pumice.ShaderOptions(storage="fp16")
-    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="conv_matrix")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="conv_coopmat")
     assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
 
 

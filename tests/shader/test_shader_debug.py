@@ -12,7 +12,7 @@ import pytest
 import pumice
 from bounds_checks import caught
 from glsl_modes import INTEGER_MODES, MODES, validate
-from glsl_texts import body
+from glsl_kernel_sources import body
 
 
 def test_an_access_out_of_bounds_is_named_and_does_no_harm(context: pumice.Context) -> None:

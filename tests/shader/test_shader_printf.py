@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
-from glsl_texts import BUFFERS, body
+from glsl_kernel_sources import BUFFERS, body
 from process import python
 
 

@@ -34,7 +34,7 @@ class Fault(NamedTuple):
         return self.kernel or ("" if self.path.startswith("include/") else self.path)
 
 
-CONTRACTION = "include/contraction.glsl"
+CONTRACTION = "include/conv_gemm.glsl"
 
 FAULTS = [
     Fault(
@@ -72,7 +72,7 @@ FAULTS = [
     Fault(
         4,
         "alpha for beta",
-        "product.comp",
+        "gemm_generic.comp",
         "sum += NUMBER(p.beta) * LOAD_C(",
         "sum += NUMBER(p.alpha) * LOAD_C(",
         "scaled gemm",
@@ -82,7 +82,7 @@ FAULTS = [
     Fault(
         5,
         "half accumulation",
-        "conv_lanes.comp",
+        "conv_cpu.comp",
         "sum = multiply_add(wx, v[i].x, sum);",
         "sum = unpackHalf2x16(packHalf2x16(vec2(multiply_add(wx, v[i].x, sum), 0.0))).x;",
         "conv",
@@ -179,7 +179,7 @@ FAULTS = [
         "conv",
         "conv",
         fp16=True,
-        kernel="conv_lanes.comp",
+        kernel="conv_cpu.comp",
     ),
     Fault(
         16,
@@ -190,7 +190,7 @@ FAULTS = [
         "conv",
         "conv",
         fp16=True,
-        kernel="conv_lanes.comp",
+        kernel="conv_cpu.comp",
     ),
     Fault(
         17,
@@ -205,7 +205,7 @@ FAULTS = [
     Fault(
         18,
         "wrong broadcast stride",
-        "map.comp",
+        "elementwise.comp",
         "at[i] += k * p.t_stride[i * RANK + axis];",
         "at[i] += k * p.t_stride[i * RANK + (i == 1 ? RANK - 1 : axis)];",
         "broadcast",
@@ -257,7 +257,7 @@ FAULTS = [
     Fault(
         23,
         "last tile not written",
-        "conv_lanes.comp",
+        "conv_cpu.comp",
         "if (first + i * kLanes >= p.pixels) continue;",
         "if (first + i * kLanes >= p.pixels / 16u * 16u) continue;",
         "conv",
@@ -298,7 +298,7 @@ FAULTS = [
     Fault(
         33,
         "weights of another precision",
-        "conv_lanes.comp",
+        "conv_cpu.comp",
         "const Number4 weights = LOAD_W4(w_step + j * kLanes);",
         "const Number4 exact = LOAD_W4(w_step + j * kLanes);\n"
         "const Number4 weights = vec4(unpackHalf2x16(packHalf2x16(exact.xy)), unpackHalf2x16(packHalf2x16(exact.zw)));",
@@ -330,7 +330,7 @@ FAULTS = [
     Fault(
         36,
         "uninitialised shared memory",
-        "recurrent_held.comp",
+        "recurrent_multi_step.comp",
         "    hand_on(0u, row, old[row]);\n",
         "",
         "recurrent",
@@ -340,7 +340,7 @@ FAULTS = [
     Fault(
         37,
         "one lane of a tile wrong where the depth is odd",
-        "conv_lanes.comp",
+        "conv_cpu.comp",
         "const Number bias = channel_bias(channel);",
         "const Number bias = channel_bias(channel) + (lane == 3u && p.channels_in % 2u == 1u ? 0.01 : 0.0);",
         "gemm",
@@ -351,7 +351,7 @@ FAULTS = [
     Fault(
         38,
         "wrong only at batch > 1",
-        "conv_lanes.comp",
+        "conv_cpu.comp",
         "images[i] = group_x + places[i].x * p.x_stride_n;",
         "images[i] = group_x;",
         "conv",

@@ -94,7 +94,7 @@ def max_roi_pool(graph: Any, indices: Any, known: bool) -> Any:
     return graph.add("MaxRoiPool", x, indices, pooled_shape=[2, 2], name="node")
 
 
-def suppress_boxes(graph: Any, indices: Any, known: bool) -> Any:
+def soft_nms(graph: Any, indices: Any, known: bool) -> Any:
     boxes, scores = float_input(graph, "boxes", 4, 3, 4), float_input(graph, "scores", 4, 3)
     return graph.add("pumice::SuppressBoxes", boxes, scores, indices, outputs=4, name="node")[0]
 

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from fault_models import Sample, numbers
-from onnx_flow_models import loop_body
+from onnx_control_flow_models import loop_body
 from onnx_models import model, node, subgraph, value
 from onnx_transformers import Writer
 

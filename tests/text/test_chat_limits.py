@@ -21,8 +21,8 @@ pytest.importorskip("jinja2")
 from pumice.text import sandbox
 from pumice.text.chat import ChatTemplate
 from pumice.text.errors import FolderError
-from pumice.text.folder import Folder, read_folder
-from pumice.text.tokens import Tokens
+from pumice.text.model_folder import Folder, read_folder
+from pumice.text.tokenization import Tokens
 
 MESSAGES = [{"role": "user", "content": "Hello. " * 2000}, {"role": "assistant", "content": "Yes?"}] * 50
 

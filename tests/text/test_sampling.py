@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pumice
-from pumice.text.device import SLOTS, Choice, Device, Way, Words, seen_of, settings_of
+from pumice.text.decoder import SLOTS, Choice, Device, Way, Words, seen_of, settings_of
 from pumice.text.generator import Generator
 
 NONE = 0xFFFFFFFF
@@ -135,7 +135,7 @@ def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
     """With 1, 6 and 60 workgroups, on one command list run repeatedly: the last workgroup picks the token and resets the counters."""
     device = copy.copy(generator.device)
     device.words = 6007
-    monkeypatch.setattr("pumice.text.device._LEAST_STRETCH", least)
+    monkeypatch.setattr("pumice.text.decoder._LEAST_STRETCH", least)
     logits = np.stack([np.round(spread(device.words, seed)) for seed in range(5)])
     logits[3] = np.nan
     logits[4, 6006] = np.inf
@@ -160,7 +160,7 @@ def test_tokens_do_not_depend_on_how_words_are_cut(
     choices = [choice._replace(seed=seed) for seed in range(3)]
     found = []
     for least in (10_000, 1000, 100):
-        monkeypatch.setattr("pumice.text.device._LEAST_STRETCH", least)
+        monkeypatch.setattr("pumice.text.decoder._LEAST_STRETCH", least)
         assert device.new_words(1).stretches == max(1, device.words // least)
         found.append(draws(device, np.tile(logits, (3, 1)), choices, 20))
     assert (found[0] == found[1]).all()

@@ -12,7 +12,7 @@ import pumice
 from decoder_folders import STORY, assert_steps_are_recorded
 from process import python
 from pumice.text.generator import Generator
-from pumice.text.tokens import Pieces
+from pumice.text.tokenization import Pieces
 
 PROMPT = "Once there was a fox"
 DRAWN: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "seed": 7}
@@ -186,8 +186,8 @@ def test_a_stream_of_before_is_told_that_the_session_has_gone_on(generator: Gene
 def test_caches_grow_where_a_text_outgrows_them(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = generator.session()
     expected(PROMPT, max_tokens=150, **DRAWN)
-    monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
-    monkeypatch.setattr("pumice.text.rows._LEAST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._LEAST_ROOM", 8)
     session = generator.session()
     rooms = set()
     for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):
@@ -205,7 +205,7 @@ class Interrupted(dict[Any, Any]):
 
 
 def test_an_interruption_while_caches_grow_loses_no_row(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
     expected, session = generator.session(), generator.session()
     for one in (expected, session):
         one(PROMPT, max_tokens=20)

@@ -15,9 +15,9 @@ import pumice
 from corpus.store import load
 from decoder_folders import STORY, WORDS, assert_steps_are_recorded, write_folder
 from process import python
-from pumice.text.device import Choice, Seen, seen_of
+from pumice.text.decoder import Choice, Seen, seen_of
 from pumice.text.generator import Generator, Session
-from pumice.text.rows import Rows
+from pumice.text.decoding_batch import Rows
 from pumice.text.speculation import Draft, NGrams
 
 PROMPT = "Once there was a fox"
@@ -101,8 +101,8 @@ def test_wrong_proposals_change_nothing(generator: Generator, monkeypatch: pytes
 
 
 def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
-    monkeypatch.setattr("pumice.text.rows._LEAST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._LEAST_ROOM", 8)
     long = generator.encoded("the fox ") * 200
     for prompt, count, length in ((generator.encoded(PROMPT), 60, 65), (long[:480], 100, 512)):
         expected, session = generator.session(), generator.session()

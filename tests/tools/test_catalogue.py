@@ -9,8 +9,8 @@ import onnx.defs
 import pytest
 
 import pumice
-from pumice.importer.rewrites.table import NEWEST
-from pumice.tools import catalogue
+from pumice.importer.rewrites.rewrite_table import NEWEST
+from pumice.tools import operator_catalogue
 from pumice.tools.cli import main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
@@ -95,4 +95,4 @@ def test_the_command_lists_all_and_shows_one(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.skipif(onnx.defs.onnx_opset_version() < NEWEST, reason="this onnx does not know the newest versions")
 def test_the_page_in_the_docs_is_not_stale() -> None:
-    assert PAGE.read_text() == catalogue.page(), "run python -m pumice.tools.catalogue"
+    assert PAGE.read_text() == operator_catalogue.page(), "run python -m pumice.tools.operator_catalogue"

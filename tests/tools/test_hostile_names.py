@@ -23,7 +23,7 @@ from onnx import helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.base.plain_text import plain, printable, shell_word
+from pumice.base.printable_text import plain, printable, shell_word
 from pumice.base.progress import Progress
 from pumice.plugin.baselines import file_of
 from pumice.tools.cli import main
@@ -217,11 +217,11 @@ def test_data_keeps_the_names(loaded: pumice.Model) -> None:
 
 def test_no_record_of_a_name_shows_a_dangerous_character() -> None:
     """Covers rarer texts: a lost device, a stored output, a reduced model, a policy."""
-    from pumice.model.device_work import LostDevice
+    from pumice.model.multi_device_map import LostDevice
     from pumice.validation.precision_causes import Candidate
     from pumice.validation.reduce import Reduction
-    from pumice.validation.stored import StoredRow
-    from pumice.validation.tuner import TunedPrecision
+    from pumice.validation.stored_outputs import StoredRow
+    from pumice.validation.precision_tuner import TunedPrecision
 
     name, made = hostile("n"), hostile_model()
     policy = {"default": "fp16", name: "fp32"}

@@ -17,9 +17,9 @@ import onnx_models
 import pumice
 from process import output_of
 from pumice.base import progress
-from pumice.validation.judge import Deviation
+from pumice.validation.deviation import Deviation
 from pumice.validation.report import ValidationReport
-from pumice.validation.rows import ValidationRow
+from pumice.validation.report_rows import ValidationRow
 
 pytest.importorskip("IPython")
 

@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pumice.base.files import replaced, write_whole
+from pumice.base.atomic_files import replaced, write_whole
 from pumice.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 # Modules that open files for writing themselves, with the reason.
 OWN_WRITERS = {
-    "base/files.py": "the function",
+    "base/atomic_files.py": "the function",
     "bench.py": "into a new temporary folder",
     "plugin/isolation.py": "into a new temporary folder",
     "torch/graphs.py": "into a new temporary folder",
-    "validation/example.py": "into a new temporary folder, which is renamed",
+    "validation/onnx_test_folder.py": "into a new temporary folder, which is renamed",
 }
 WRITING = {
     "write_text",
@@ -151,7 +151,7 @@ def test_devices_and_pipes_are_written_not_replaced(tmp_path: Path) -> None:
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
         write_whole(pipe, "through the pipe")
         assert reader.communicate()[0] == b"through the pipe"
-    code = "from pumice.base.files import write_whole\nprint('first', flush=True)\nwrite_whole('/dev/stdout', 'second')"
+    code = "from pumice.base.atomic_files import write_whole\nprint('first', flush=True)\nwrite_whole('/dev/stdout', 'second')"
     with open(tmp_path / "output", "wb") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
     assert (tmp_path / "output").read_bytes() == b"first\nsecond"

@@ -51,7 +51,7 @@ def lavapipe(context: pumice.Context) -> None:
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Corrupt kernel results of both programs (`kept`), or only the outputs of the optimised program."""
     import pumice.model.compiled
-    import pumice.validation.proof
+    import pumice.validation.model_validation
 
     def install(change: Change, kept: bool = True) -> None:
         class FaultyGraph:
@@ -62,14 +62,14 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
                 return Faulty(self._graph.compile(context, precision, **options), change, self._observed)
 
-        load_graph, graph_of = pumice.validation.proof.load_graph, pumice.model.compiled.graph_of
+        load_graph, graph_of = pumice.validation.model_validation.load_graph, pumice.model.compiled.graph_of
 
         def faulty_load(*given: Any, **options: Any) -> Any:
             graph, recipe = load_graph(*given, **options)
             return FaultyGraph(graph, False), recipe
 
         if kept:
-            monkeypatch.setattr(pumice.validation.proof, "load_graph", faulty_load)
+            monkeypatch.setattr(pumice.validation.model_validation, "load_graph", faulty_load)
         monkeypatch.setattr(pumice.model.compiled, "graph_of", lambda *given: FaultyGraph(graph_of(*given), kept))
 
     return install

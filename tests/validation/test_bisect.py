@@ -18,7 +18,7 @@ import pumice
 from faults import FAULTS
 from onnx_models import cast_at_boundaries, gemm, model, node, subgraph, value
 from pumice.base.errors import InputError
-from pumice.validation.model_parts import ModelParts
+from pumice.validation.model_splitter import ModelParts
 from pumice.validation.reference import Reference
 
 FLOAT = np.float32

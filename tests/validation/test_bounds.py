@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pumice.validation.bounds.bounded import Arithmetic, Bounded, stored
-from pumice.validation.bounds.functions import FUNCTIONS, apply
+from pumice.validation.bounds.math_functions import FUNCTIONS, apply
 from pumice.validation.bounds.registry import RULES, Call
-from pumice.validation.bounds.run import Runner
-from pumice.validation.bounds.types import BFLOAT16, FLOAT16, FLOAT32, SPREAD, Types, gamma, gamma6
-from pumice.validation.judge import judged
+from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.float_types import BFLOAT16, FLOAT16, FLOAT32, SPREAD, Types, gamma, gamma6
+from pumice.validation.deviation import judged
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -12,10 +12,10 @@ import pytest
 
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.bounds.registry import RULES, Unproved
-from pumice.validation.bounds.run import Runner, given_input
-from pumice.validation.bounds.standard import is_defined
-from pumice.validation.bounds.types import Types
-from pumice.validation.judge import judged
+from pumice.validation.bounds.rule_runner import Runner, given_input
+from pumice.validation.bounds.function_bodies import is_defined
+from pumice.validation.bounds.float_types import Types
+from pumice.validation.deviation import judged
 
 # Their stored results are rounded to a few digits, or were computed in fp16 throughout.
 ROUNDED = (
@@ -85,8 +85,8 @@ WITHOUT = {  # operators that validation does not cover
 
 def test_every_operator_has_a_rule_or_is_named_here() -> None:
     import pumice
-    from pumice.importer.composed.table import COMPOSED
-    from pumice.importer.rewrites.table import CONTRIB, UPGRADES
+    from pumice.importer.composed.operator_table import COMPOSED
+    from pumice.importer.rewrites.rewrite_table import CONTRIB, UPGRADES
 
     own = {row.name for row in pumice.operators() if not row.name.startswith(("pumice::", "nnapi::"))}
     written = {f"com.microsoft::{name}" for name in CONTRIB}

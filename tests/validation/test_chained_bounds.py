@@ -15,12 +15,12 @@ from corpus.case import arrays
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.bounds.registry import Call, rule_of
-from pumice.validation.bounds.run import given_input
-from pumice.validation.bounds.types import Types
-from pumice.validation.carried import Carried
-from pumice.validation.judge import Deviation, judged
+from pumice.validation.bounds.rule_runner import given_input
+from pumice.validation.bounds.float_types import Types
+from pumice.validation.live_values import Carried
+from pumice.validation.deviation import Deviation, judged
 from pumice.validation.reference import Reference
-from pumice.validation.stored import compared
+from pumice.validation.stored_outputs import compared
 from validation.test_no_false_alarms import names
 
 Array = np.ndarray[Any, Any]

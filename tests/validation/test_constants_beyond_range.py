@@ -11,8 +11,8 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.run import Runner, constant
-from pumice.validation.bounds.types import BFLOAT16, FLOAT16, FLOAT32, Types
+from pumice.validation.bounds.rule_runner import Runner, constant
+from pumice.validation.bounds.float_types import BFLOAT16, FLOAT16, FLOAT32, Types
 
 FLOAT = np.float32
 BEYOND = FLOAT(3.4e38)  # bfloat16's largest number is 3.3895e38

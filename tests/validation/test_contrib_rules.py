@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 import pumice
 from contrib_nodes import Array, Case, random
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.run import Runner, given_input
-from pumice.validation.bounds.types import Types
+from pumice.validation.bounds.rule_runner import Runner, given_input
+from pumice.validation.bounds.float_types import Types
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 HEADS, GROUPS, WIDE = 4, 2, 8

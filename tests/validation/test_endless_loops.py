@@ -13,7 +13,7 @@ import pumice
 from corpus import store
 from corpus.case import arrays
 from onnx_models import model, node, value
-from pumice.validation import loops
+from pumice.validation import loop_limits
 
 LONG = np.array(2**63 - 1)
 
@@ -36,9 +36,9 @@ def counting(limit: str, constants: dict[str, Any], as_node: bool = False) -> on
 @pytest.mark.parametrize(
     ("limit", "constants", "expected"),
     [
-        ("", {}, loops.LONGEST),
-        ("m", {"m": LONG}, loops.LONGEST),
-        ("m", {"m": np.array([20_000])}, loops.LONGEST),
+        ("", {}, loop_limits.LONGEST),
+        ("m", {"m": LONG}, loop_limits.LONGEST),
+        ("m", {"m": np.array([20_000])}, loop_limits.LONGEST),
         ("m", {"m": np.array(3)}, None),
     ],
 )
@@ -46,16 +46,16 @@ def counting(limit: str, constants: dict[str, Any], as_node: bool = False) -> on
 def test_loops_without_a_count_have_a_limit(
     limit: str, constants: dict[str, Any], expected: float | None, as_node: bool
 ) -> None:
-    assert loops.loop_timeout(counting(limit, dict(constants), as_node and bool(limit)), None) == expected
+    assert loop_limits.loop_timeout(counting(limit, dict(constants), as_node and bool(limit)), None) == expected
 
 
 def test_a_loop_inside_another_one_is_found() -> None:
     inner = counting("m", {})
     outside = helper.make_graph([*inner.graph.node], "branch", [], [value("y", (4,))])
     choice = node("If", ["c"], ["z"], then_branch=outside, else_branch=outside)
-    for limit, expected in ((np.array(3), None), (LONG, loops.LONGEST)):
+    for limit, expected in ((np.array(3), None), (LONG, loop_limits.LONGEST)):
         inputs = [value("x", (4,)), value("c", (), TensorProto.BOOL)]
-        assert loops.loop_timeout(model([choice], inputs, ("z",), {"m": limit}), None) == expected
+        assert loop_limits.loop_timeout(model([choice], inputs, ("z",), {"m": limit}), None) == expected
 
 
 @pytest.mark.parametrize("mode", ["both", "chained", "bisect"])

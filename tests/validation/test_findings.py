@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.report import ValidationReport
-from pumice.validation.rows import Finding
+from pumice.validation.report_rows import Finding
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -424,7 +424,7 @@ def test_an_output_behind_an_undecided_choice_is_unproved_where_it_differs(
 
 
 def test_values_are_let_go_after_their_last_reader(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pumice.validation.proof import Proof
+    from pumice.validation.model_validation import Proof
 
     held: list[int] = []
     judge = Proof._judge

@@ -11,8 +11,8 @@ from onnx import TensorProto
 
 import pumice
 from onnx_models import model, node, value
-from pumice.model.inputs import Generated
-from pumice.validation.inputs import generated_inputs
+from pumice.model.input_sources import Generated
+from pumice.validation.input_generation import generated_inputs
 
 INT, BOOL, BYTE, SIGNED = TensorProto.INT64, TensorProto.BOOL, TensorProto.UINT8, TensorProto.INT8
 FLOAT = np.float32

@@ -75,7 +75,7 @@ CELLS = [
 def test_a_fault_is_found_at_its_node(context: pumice.Context, fault: Fault, stretch: tuple[str, int, int]) -> None:
     if "llvmpipe" not in context.info.name:
         pytest.skip("the faults are in kernels that lavapipe runs")
-    if fault.shader == "conv_lanes.comp" and not has_cpu_kernels(context):
+    if fault.shader == "conv_cpu.comp" and not has_cpu_kernels(context):
         pytest.skip("needs the kernels for CPU drivers, which have subgroups of 8")
     found, spared = judged(*stretch)[fault.number]
     assert found is not None

@@ -10,8 +10,8 @@ from onnx import helper
 
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.bounds.registry import Undecided, Unproved
-from pumice.validation.bounds.run import Runner
-from pumice.validation.bounds.types import Types
+from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.float_types import Types
 
 SHAPE = (64,)
 DTYPES = ("int8", "uint8", "int32", "int64")

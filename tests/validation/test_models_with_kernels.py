@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 import pumice
 from custom_models import SOFTCAP, X
 from pumice import dv
-from pumice.validation.example import expected_results
+from pumice.validation.onnx_test_folder import expected_results
 from pumice.validation.options import Options
-from pumice.validation.proof import Proof
+from pumice.validation.model_validation import Proof
 from pumice.validation.reduce import Reduction
-from pumice.validation.repeat import Repeats, Tallies
+from pumice.validation.repeatability import Repeats, Tallies
 
 WRONG = SOFTCAP.replace("tanh(float", "sin(float")
 SAME = "float64, and another run"

@@ -10,9 +10,9 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.run import Runner
-from pumice.validation.bounds.types import Types
-from pumice.validation.judge import judged
+from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.float_types import Types
+from pumice.validation.deviation import judged
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import pumice
-from needless_models import FAMILIES, Draft, Drawn, ints
+from provable_models import FAMILIES, Draft, Drawn, ints
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.bounds.registry import RULES, Call, Undecided
 
@@ -223,7 +223,7 @@ def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
 
 
 def simulated(boxes: Any, scores: Any, overlap: Any, least: Any) -> list[int]:
-    """Return the boxes that select_boxes.comp keeps, in float32."""
+    """Return the boxes that nms.comp keeps, in float32."""
     low, high = boxes[:, :2], boxes[:, 2:]
     kept: list[int] = []
     for i in np.argsort(-scores, kind="stable"):

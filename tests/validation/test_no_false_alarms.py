@@ -12,9 +12,9 @@ import false_alarms
 import pumice
 from corpus import store
 from corpus.case import arrays
-from pumice.validation import proof
+from pumice.validation import model_validation
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.judge import judged
+from pumice.validation.deviation import judged
 from pumice.validation.reference import ReferenceNode
 
 REFUSED = ("sklearn_dictionaries",)
@@ -71,9 +71,9 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
     """8 ULP of the storage type, at a random element."""
     random = np.random.default_rng(3)
     found: list[bool] = []
-    near = proof.Proof._near
+    near = model_validation.Proof._near
 
-    def spoilt(self: proof.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
+    def spoilt(self: model_validation.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
@@ -84,7 +84,7 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
                 found.append(not judged(changed, expected, self.types).ok)
         return near(self, node, name, actual, expected)
 
-    monkeypatch.setattr(proof.Proof, "_near", spoilt)
+    monkeypatch.setattr(model_validation.Proof, "_near", spoilt)
     for name in TIGHT:
         stored = store.load(name)
         case = arrays(stored.inputs, stored.sizes[0])
@@ -99,9 +99,9 @@ def test_in_fp32_eight_units_are_found_where_no_right_element_is_as_far_off(
     """Right sums themselves differ from the exact ones by 8 ULP and more: there, 8 ULP do not indicate a fault."""
     random = np.random.default_rng(3)
     found: dict[bool, list[bool]] = {True: [], False: []}  # key: whether a right element is as far off
-    near = proof.Proof._near
+    near = model_validation.Proof._near
 
-    def spoilt(self: proof.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
+    def spoilt(self: model_validation.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
@@ -113,7 +113,7 @@ def test_in_fp32_eight_units_are_found_where_no_right_element_is_as_far_off(
                 found[bool((own >= units).any())].append(not judged(changed, expected, self.types).ok)
         return near(self, node, name, actual, expected)
 
-    monkeypatch.setattr(proof.Proof, "_near", spoilt)
+    monkeypatch.setattr(model_validation.Proof, "_near", spoilt)
     for name in TIGHT:
         stored = store.load(name)
         case = arrays(stored.inputs, stored.sizes[0])

@@ -13,7 +13,7 @@ import pumice
 from onnx_models import gemm
 from pumice.validation.page import compact, page
 from pumice.validation.view.charts import beyond_fp16, error_chart, range_chart
-from pumice.validation.view.graph_picture import HEIGHT, WIDTH, layout, picture
+from pumice.validation.view.graph_drawing import HEIGHT, WIDTH, layout, picture
 from report_records import HOSTILE, long_record, overflowing, report_of
 
 _EMPTY = {"meta"}

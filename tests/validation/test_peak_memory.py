@@ -14,11 +14,11 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation import streaming
-from pumice.validation.bounds import blocks, blockwise, bounded, cuts
-from pumice.validation.bounds.blocks import Collector, Packed, packed
+from pumice.validation.bounds import lazy_values, blockwise, bounded, block_ranges
+from pumice.validation.bounds.lazy_values import Collector, Packed, packed
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.run import Runner
-from pumice.validation.bounds.types import Types
+from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.float_types import Types
 
 FLOAT = np.float32
 SIDE = 512
@@ -166,7 +166,7 @@ def test_what_float32_does_not_hold_is_kept_in_float64(small_blocks: None, spoil
 def test_integers_are_kept_as_they_are(small_blocks: None) -> None:
     whole = np.arange(1 << 15)
     joined = Collector(whole.shape, whole)
-    for index in cuts.blocks(whole.shape):
+    for index in block_ranges.blocks(whole.shape):
         joined.add(index, Bounded(whole[index]))
     assert joined.value().value.tolist() == whole.tolist()
 
@@ -174,7 +174,7 @@ def test_integers_are_kept_as_they_are(small_blocks: None) -> None:
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 4, 1, 6), (9,), (0, 3), (2, 100)])
 def test_blocks_are_all_of_a_tensor_once(shape: tuple[int, ...]) -> None:
     seen = np.zeros(shape, int)
-    for index in cuts.blocks(shape, most=8):
+    for index in block_ranges.blocks(shape, most=8):
         seen[index] += 1
         assert seen[index].size <= max(8, shape[-1])
     assert (seen == 1).all()

@@ -16,7 +16,7 @@ import pumice
 from onnx_models import cast_at_boundaries, gemm, model, node, value
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.bounds.registry import RULES, Call, Undecided
-from pumice.validation.bounds.types import DeclaredTypes, Types
+from pumice.validation.bounds.float_types import DeclaredTypes, Types
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]

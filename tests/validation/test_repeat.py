@@ -21,11 +21,11 @@ from fault_models import SAMPLES
 from onnx_models import gemm, model, node, value
 from pumice.base.host_arrays import same_bits
 from pumice.tools.cli import main
-from pumice.validation import repeat
+from pumice.validation import repeatability
 from pumice.validation.options import Options
-from pumice.validation.proof import Proof
-from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
-from pumice.validation.sources import DeviceTensors
+from pumice.validation.model_validation import Proof
+from pumice.validation.repeatability import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
+from pumice.validation.tensor_sources import DeviceTensors
 from schema_check import faults
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -121,7 +121,7 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The results of all runs are checked, not only those of the first."""
-    real = repeat._runner
+    real = repeatability._runner
 
     def spoiled(program: pumice.Program, inputs: Any) -> Any:
         once, calls = real(program, inputs), iter(range(1000))
@@ -152,7 +152,7 @@ def test_a_difference_of_the_other_context_alone_is_told_so(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    real = repeat._runner
+    real = repeatability._runner
 
     def elsewhere(program: pumice.Program, inputs: Any) -> Any:
         once = real(program, inputs)
@@ -198,7 +198,7 @@ def test_nobody_waits_for_a_load_that_is_not_wanted_any_more(
 ) -> None:
     """An interrupt is raised before the second load finishes; the thread frees what it has loaded."""
     begun, wanted, freed = threading.Event(), threading.Event(), threading.Event()
-    shipped, closed = DeviceTensors.shipped, repeat._closed
+    shipped, closed = DeviceTensors.shipped, repeatability._closed
 
     def slowly(self: DeviceTensors, other: pumice.Context) -> pumice.Program:
         begun.set()

@@ -12,10 +12,10 @@ import pytest
 import pumice
 from onnx_models import gemm, model, node, subgraph, value
 from pumice.importer import load
-from pumice.validation import repeat
+from pumice.validation import repeatability
 from pumice.validation.options import Options
-from pumice.validation.proof import Proof
-from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeats
+from pumice.validation.model_validation import Proof
+from pumice.validation.repeatability import FRESH, LOADED, ONE_LIST, Repeats
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
@@ -25,7 +25,7 @@ def test_validations_on_one_context_share_the_second_one(
 ) -> None:
     """Creating a device is slow, and its pipelines are slower. Nothing else of a validation stays on it."""
     made: list[pumice.Context] = []
-    another = repeat.another_context
+    another = repeatability.another_context
 
     def counted(*given: Any) -> pumice.Context:
         made.append(another(*given))
@@ -82,7 +82,7 @@ def test_the_first_run_on_the_second_context_is_made_beside_the_judgement_and_is
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[tuple[bool, int]] = []
-    real = repeat._runner
+    real = repeatability._runner
 
     def noted(program: pumice.Program, inputs: Any) -> Any:
         once = real(program, inputs)
@@ -105,8 +105,8 @@ def test_the_first_run_on_the_second_context_is_made_beside_the_judgement_and_is
 def test_a_first_run_that_fails_or_may_not_end_is_not_made_beforehand(context: pumice.Context) -> None:
     table = gather().SerializeToString()
     with pumice.load(table, context, check_indices=True) as loaded:
-        assert repeat._begun(loaded.program, {"i": np.array([9])}) is None
-        assert repeat._begun(loaded.program, {"i": np.array([1])}) is not None
+        assert repeatability._begun(loaded.program, {"i": np.array([9])}) is None
+        assert repeatability._begun(loaded.program, {"i": np.array([1])}) is not None
     branch = [subgraph([node(op, ["x"], [op])], [], [value(op, [2, 4])]) for op in ("Neg", "Abs")]
     chosen = model(
         [node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1])],
@@ -114,7 +114,7 @@ def test_a_first_run_that_fails_or_may_not_end_is_not_made_beforehand(context: p
     )
     with pumice.load(chosen.SerializeToString(), context) as loaded:
         assert loaded.program.has_control_flow
-        assert repeat._begun(loaded.program, {"c": np.array(True), "x": X}) is None
+        assert repeatability._begun(loaded.program, {"c": np.array(True), "x": X}) is None
 
 
 def gather() -> onnx.ModelProto:

@@ -14,11 +14,11 @@ import pytest
 
 import pumice
 from onnx_models import gemm, model, node, value
-from pumice.base import files
-from pumice.base.plain_text import plain
+from pumice.base import atomic_files
+from pumice.base.printable_text import plain
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.junit import junit
-from pumice.validation.statistics import MAGNITUDES, RATIOS, ratio_counts, statistics
+from pumice.validation.tensor_statistics import MAGNITUDES, RATIOS, ratio_counts, statistics
 from report_records import HOSTILE, overflowing, report_of
 from schema_check import faults
 
@@ -239,7 +239,7 @@ def test_an_interruption_leaves_the_file_as_it_was(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.os, "replace", interrupted)
+    monkeypatch.setattr(atomic_files.os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         getattr(report, write)(path)
     assert os.listdir(tmp_path) == ["report"]

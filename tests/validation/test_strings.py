@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.run import Runner
-from pumice.validation.bounds.types import Types
+from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.float_types import Types
 from string_models import string_loop_body
 
 Array = np.ndarray[Any, Any]
@@ -188,7 +188,7 @@ def test_a_wrong_string_of_a_program_is_wrong_at_its_node(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An id that is not in the model's string table stays a number, which equals no string."""
-    from pumice.base.string_table import KeptStrings
+    from pumice.base.string_indices import KeptStrings
 
     with pumice.load(moves(), context) as loaded:
         texts = KeptStrings.texts

@@ -17,7 +17,7 @@ from onnx_models import model, node, value
 from precision_models import TRAPS, precision_model
 from pumice.base.errors import InputError
 from pumice.validation.precision_causes import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
-from pumice.validation.tuner import best_in_turns
+from pumice.validation.precision_tuner import best_in_turns
 
 LIMIT = 0.02
 # The expected reason that a node stays in float32.
@@ -91,7 +91,7 @@ def test_products_that_stay_run_on_matrix_units_within_their_bounds(name: str, p
         found = pumice.tune_precision(proto, [case], limit=0.05, context=emulating, progress=False)
         assert found.value <= 0.05 < found.default_value
         with pumice.load(proto, emulating, found.policy) as loaded:
-            rows = [row for row in loaded.program.report() if "product_halves.comp" in str(row["kernel"])]
+            rows = [row for row in loaded.program.report() if "gemm_split_fp16.comp" in str(row["kernel"])]
             assert {row["node"] for row in rows} <= {one.node for one in found.nodes}
             assert rows
         report = pumice.validate(proto, [case], context=emulating, precision=found.policy)

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 import pumice
 from onnx_models import gemm, model, node
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.types import Types
-from pumice.validation.judge import Deviation, judged
+from pumice.validation.bounds.float_types import Types
+from pumice.validation.deviation import Deviation, judged
 from pumice.validation.reference import Reference
 from pumice.validation.report import ValidationReport
 

@@ -40,15 +40,15 @@ constexpr std::array kKinds = {
     QuirkKind{"int64_comparison", "Compares an int64 that was converted from an int32 wrong with constants.",
               "The bitwise complements are compared.", "test_int64_comparisons.py"},
     QuirkKind{"other_matrix_layout",
-              "Uses another fragment layout for cooperative matrices than attention_quads.comp and product_quads.comp.",
+              "Uses another fragment layout for cooperative matrices than attention_mma.comp and gemm_mma.comp.",
               "Attention scores and operands of GEMM and convolutions pass through shared memory.", "test_driver_quirks.py: matrices"},
     QuirkKind{"emulated_fragments", "None: simulates cooperative matrices in tests.",
               "GEMM with block-quantised weights, split-fp16 GEMM for float32, convolutions with several taps, and attention emulate "
               "fragments in shared memory, slowly.",
-              "test_block_fragments.py, test_product_halves.py, test_conv_halo.py, test_conv_taps.py, test_attention_row_quads.py, "
-              "test_attention_quads.py"},
+              "test_gemm_quant_mma.py, test_gemm_split_fp16.py, test_conv_halo.py, test_conv_few_channels.py, test_attention_decode_mma.py, "
+              "test_attention_mma.py"},
     QuirkKind{"told_spills", "None: simulates register spills in tests.",
-              "Kernels with workgroups of 256 invocations and more count as spilling.", "test_spilled_variants.py"},
+              "Kernels with workgroups of 256 invocations and more count as spilling.", "test_register_spills.py"},
 };
 static_assert(kKinds.size() == static_cast<size_t>(Quirk::told_spills) + 1);
 

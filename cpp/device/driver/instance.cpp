@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "device/driver/short_memory.h"
+#include "device/driver/driver_memory_check.h"
 #include "device/driver/validation_log.h"
 
 namespace pumice {

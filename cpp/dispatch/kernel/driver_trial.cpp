@@ -20,14 +20,14 @@
 #include "device/pipeline.h"
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/kernel_options.h"
-#include "dispatch/kernel/matrix_units.h"
+#include "dispatch/kernel/coopmat_support.h"
 #include "shader/shader.h"
-#include "shader/text/embedded_shaders.h"
+#include "shader/source/embedded_shaders.h"
 
 namespace pumice {
 namespace {
 
-constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "matrix_trial.comp", kKind = "trials";
+constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "coopmat_layout_test.comp", kKind = "trials";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
 constexpr uint32_t kTurns = 70000;  // more iterations than the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
@@ -164,7 +164,7 @@ std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader
   return y;
 }
 
-// Element index (in a 16x16 matrix) of a component of an invocation's fragment, as assumed by attention_quads.comp and product_quads.comp.
+// Element index (in a 16x16 matrix) of a component of an invocation's fragment, as assumed by attention_mma.comp and gemm_mma.comp.
 size_t quad_element(size_t invocation, size_t component) {
   const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
   return row * 16 + column;

@@ -12,15 +12,15 @@
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/loop_watch.h"
 #include "dispatch/kernel/messages.h"
-#include "shader/debug/guard.h"
-#include "shader/pairs/word_pairs.h"
-#include "shader/spirv/constant_comparisons.h"
-#include "shader/spirv/containment.h"
+#include "shader/debug/thread_guard.h"
+#include "shader/int64/int64_emulation.h"
+#include "shader/spirv/int64_comparisons.h"
+#include "shader/spirv/robustness.h"
 #include "shader/spirv/loop_limit.h"
 #include "shader/spirv/spirv.h"
-#include "shader/text/diagnostics.h"
-#include "shader/text/embedded_shaders.h"
-#include "shader/text/glslang_loader.h"
+#include "shader/source/diagnostics.h"
+#include "shader/source/embedded_shaders.h"
+#include "shader/source/glslang_loader.h"
 
 namespace pumice {
 namespace {

@@ -161,7 +161,7 @@ class Kernel {
   std::vector<uint32_t> spirv_;                                           // the module, if given instead of source
 };
 
-// Internal kernels of a context, by name of the embedded shader ("conv_lanes.comp"). Unless the macros set them, they get LOCAL_SIZE for
+// Internal kernels of a context, by name of the embedded shader ("conv_cpu.comp"). Unless the macros set them, they get LOCAL_SIZE for
 // the device, WORKGROUP (256 invocations, or the device's maximum if smaller), and driver macros such as PM_CORRECT_DIVISION.
 class KernelLibrary {
  public:

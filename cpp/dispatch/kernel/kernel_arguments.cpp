@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "dispatch/kernel/grid.h"
-#include "dispatch/kernel/kernel_structures.h"
-#include "shader/debug/guard.h"
+#include "dispatch/kernel/struct_layout_check.h"
+#include "shader/debug/thread_guard.h"
 
 namespace pumice {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "device/device_macros.h"
-#include "shader/text/tokens.h"
+#include "shader/source/tokens.h"
 
 namespace pumice {
 namespace {

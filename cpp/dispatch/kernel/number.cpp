@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/half.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 
 namespace pumice {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "dv/command_list.h"
 #include "dv/include/dmp_dv.h"
-#include "dv/memory/refusal.h"
+#include "dv/memory/dv_error.h"
 
 namespace pumice::dv {
 

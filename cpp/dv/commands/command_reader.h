@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "dv/commands/command.h"
-#include "dv/memory/refusal.h"
+#include "dv/memory/dv_error.h"
 
 namespace pumice::dv {
 

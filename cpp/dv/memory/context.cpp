@@ -1,7 +1,7 @@
 #include "dv/memory/context.h"
 
 #include "dv/include/dmp_dv_cmdraw_v0.h"
-#include "dv/memory/refusal.h"
+#include "dv/memory/dv_error.h"
 
 namespace pumice::dv {
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/rounding.h"
-#include "dv/memory/refusal.h"
+#include "dv/memory/dv_error.h"
 
 namespace pumice::dv {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "operators/row/lowering.h"
-#include "operators/row/spilled_variants.h"
+#include "operators/table/lowering.h"
+#include "operators/table/spilled_variants.h"
 
 namespace pumice {
 

@@ -9,13 +9,13 @@
 #include "graph/binding/arena.h"
 #include "graph/binding/known_spills.h"
 #include "graph/binding/placement.h"
-#include "graph/binding/plan_updates.h"
+#include "graph/binding/in_place_updates.h"
 #include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
 #include "operators/geometry/index_bounds.h"
-#include "operators/means/compose.h"
-#include "operators/means/parts.h"
-#include "operators/means/strided.h"
+#include "operators/common/composition.h"
+#include "operators/common/split_node.h"
+#include "operators/common/strided_copy.h"
 
 namespace pumice {
 namespace {

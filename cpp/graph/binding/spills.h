@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "graph/binding/plan.h"
-#include "operators/row/spilled_variants.h"
+#include "operators/table/spilled_variants.h"
 
 namespace pumice {
 

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/half.h"
 #include "graph/binding/arena.h"
-#include "operators/means/parts.h"
+#include "operators/common/split_node.h"
 
 namespace pumice {
 namespace {

@@ -8,7 +8,7 @@
 #include "graph/description/trial_desc.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/reduction/non_zero.h"
-#include "operators/row/host_elements.h"
+#include "operators/table/host_elements.h"
 
 namespace pumice {
 namespace {

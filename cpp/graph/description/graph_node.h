@@ -11,7 +11,7 @@
 
 #include "core/tensor_desc.h"
 #include "graph/description/node_check.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

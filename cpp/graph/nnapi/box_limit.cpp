@@ -3,10 +3,10 @@
 #include <cmath>
 #include <limits>
 
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "graph/nnapi/boxes.h"
 #include "graph/nnapi/operations.h"
-#include "graph/nnapi/sequences.h"
+#include "graph/nnapi/recurrent_helpers.h"
 
 namespace pumice::nnapi {
 namespace {

@@ -4,7 +4,7 @@
 #include "graph/nnapi/boxes.h"
 #include "graph/nnapi/images.h"
 #include "graph/nnapi/operations.h"
-#include "graph/nnapi/sequences.h"
+#include "graph/nnapi/recurrent_helpers.h"
 
 namespace pumice::nnapi {
 namespace {

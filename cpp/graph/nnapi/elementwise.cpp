@@ -1,7 +1,7 @@
 // Elementwise operations: arithmetic, comparisons, logic, activations, conversions.
 #include <cmath>
 
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "graph/nnapi/expansion.h"
 #include "graph/nnapi/operations.h"
 

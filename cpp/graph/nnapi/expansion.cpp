@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "graph/nnapi/requirement.h"
-#include "operators/row/host_elements.h"
-#include "operators/row/onnx_dtype.h"
+#include "operators/table/host_elements.h"
+#include "operators/table/onnx_dtype.h"
 
 namespace pumice::nnapi {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "graph/nnapi/operations.h"
-#include "graph/nnapi/sequences.h"
+#include "graph/nnapi/recurrent_helpers.h"
 
 namespace pumice::nnapi {
 namespace {

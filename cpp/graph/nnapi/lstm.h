@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "graph/nnapi/sequences.h"
+#include "graph/nnapi/recurrent_helpers.h"
 
 namespace pumice::nnapi {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice::nnapi {
 

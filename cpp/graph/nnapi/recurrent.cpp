@@ -1,6 +1,6 @@
 // RNN, its uni- and bidirectional sequences, and SVDF.
 #include "graph/nnapi/operations.h"
-#include "graph/nnapi/sequences.h"
+#include "graph/nnapi/recurrent_helpers.h"
 
 namespace pumice::nnapi {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "graph/nnapi/images.h"
 #include "graph/nnapi/operations.h"
-#include "graph/nnapi/products.h"
+#include "graph/nnapi/matmul_conv.h"
 
 namespace pumice::nnapi {
 namespace {

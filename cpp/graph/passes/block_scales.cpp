@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/half.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 
 namespace pumice {
 namespace {

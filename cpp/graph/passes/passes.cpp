@@ -7,14 +7,14 @@
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
 #include "graph/passes/float32_nodes.h"
-#include "graph/passes/mixed_floats.h"
-#include "graph/passes/position_chains.h"
-#include "graph/passes/score_flow.h"
-#include "graph/passes/wide_constants.h"
+#include "graph/passes/mixed_precision.h"
+#include "graph/passes/fp32_positions.h"
+#include "graph/passes/finite_scores.h"
+#include "graph/passes/fp32_constants.h"
 #include "operators/host/host_evaluate.h"
-#include "operators/row/onnx_dtype.h"
-#include "operators/row/precision.h"
-#include "operators/row/row_floats.h"
+#include "operators/table/onnx_dtype.h"
+#include "operators/table/precision.h"
+#include "operators/table/result_dtype.h"
 
 namespace pumice {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 
 namespace pumice {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/passes/value_flow.h"
+#include "graph/passes/use_def_chains.h"
 
 namespace pumice {
 

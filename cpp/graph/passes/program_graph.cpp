@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "operators/row/precision.h"
+#include "operators/table/precision.h"
 
 namespace pumice {
 

@@ -6,7 +6,7 @@
 
 #include "graph/description/graph.h"
 #include "graph/passes/program_options.h"
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "graph/passes/passes.h"
-#include "graph/passes/value_flow.h"
+#include "graph/passes/use_def_chains.h"
 
 namespace pumice {
 namespace {

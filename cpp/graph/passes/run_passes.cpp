@@ -1,18 +1,18 @@
 // The order of the passes.
-#include "graph/passes/block_joins.h"
+#include "graph/passes/fuse_block_quant_matmuls.h"
 #include "graph/passes/block_scales.h"
-#include "graph/passes/cache_joins.h"
-#include "graph/passes/concurrent_products.h"
-#include "graph/passes/crop_joins.h"
-#include "graph/passes/fusion.h"
+#include "graph/passes/fuse_rotary_caches.h"
+#include "graph/passes/concurrent_gemms.h"
+#include "graph/passes/fuse_crops.h"
+#include "graph/passes/fuse_elementwise.h"
 #include "graph/passes/index_checks.h"
 #include "graph/passes/input_checks.h"
-#include "graph/passes/narrow_reads.h"
+#include "graph/passes/remove_widening_casts.h"
 #include "graph/passes/passes.h"
-#include "graph/passes/pool_joins.h"
+#include "graph/passes/fuse_max_pool.h"
 #include "graph/passes/recognition.h"
-#include "graph/passes/recurrent_joins.h"
-#include "graph/passes/softmax_joins.h"
+#include "graph/passes/fuse_bidirectional_rnn.h"
+#include "graph/passes/fuse_softmax.h"
 
 namespace pumice {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/blocked_signals.h"
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 
 namespace pumice {
 namespace {

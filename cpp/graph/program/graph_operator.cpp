@@ -4,12 +4,12 @@
 
 #include "core/error.h"
 #include "graph/binding/arena.h"
-#include "graph/binding/pipeline_builds.h"
+#include "graph/binding/pipeline_builder.h"
 #include "graph/binding/plan.h"
 #include "graph/binding/spills.h"
 #include "graph/binding/weights.h"
-#include "graph/flow/levels.h"
-#include "graph/passes/late_graph.h"
+#include "graph/control_flow/graph_levels.h"
+#include "graph/passes/deferred_nodes.h"
 #include "graph/passes/passes.h"
 #include "graph/region/bound_program.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "graph/flow/flow_lease.h"
-#include "graph/flow/levels.h"
+#include "graph/control_flow/control_flow_lease.h"
+#include "graph/control_flow/graph_levels.h"
 #include "graph/passes/float32_nodes.h"
 #include "graph/passes/passes.h"
 #include "graph/region/lease_pool.h"

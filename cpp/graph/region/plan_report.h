@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

@@ -6,13 +6,13 @@
 
 #include "core/error.h"
 #include "core/host_trace.h"
-#include "graph/binding/pipeline_builds.h"
+#include "graph/binding/pipeline_builder.h"
 #include "graph/binding/plan.h"
 #include "graph/binding/spills.h"
 #include "graph/binding/weight_upload.h"
-#include "graph/passes/late_graph.h"
+#include "graph/passes/deferred_nodes.h"
 #include "graph/passes/passes.h"
-#include "graph/region/late_choice.h"
+#include "graph/region/deferred_expansion.h"
 #include "graph/region/observed_region.h"
 
 namespace pumice {

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 
 namespace pumice {
 

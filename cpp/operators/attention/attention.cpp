@@ -4,18 +4,18 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "core/rounding.h"
-#include "operators/attention/attention_parts.h"
-#include "operators/attention/matrix_share.h"
-#include "operators/means/strided.h"
-#include "operators/row/measured_variants.h"
-#include "operators/row/operator_table.h"
+#include "operators/attention/attention_slices.h"
+#include "operators/attention/attention_tiling.h"
+#include "operators/common/strided_copy.h"
+#include "operators/table/measured_variants.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {
 
-constexpr std::string_view kRowsShader = "attention_rows.comp", kRowQuadsShader = "attention_row_quads.comp";
+constexpr std::string_view kRowsShader = "attention_decode.comp", kRowQuadsShader = "attention_decode_mma.comp";
 constexpr int64_t kLeastKeys = 128;  // minimum number of keys per split
 
 // Kernel, grid and key split of an attention.
@@ -26,7 +26,7 @@ struct AttentionPlan {
   std::shared_ptr<const StepChoice> choice = nullptr;
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
   int64_t parts = 1, stretch = 0;  // number of key splits, and of keys per split; 0: the kernel splits them itself
-  int64_t part_floats = 0;         // number of floats for the partial results of all rows, if it differs from attention_parts.glsl
+  int64_t part_floats = 0;         // number of floats for the partial results of all rows, if it differs from attention_partials.glsl
   int64_t counters = 1;            // number of counters of finished splits for the rows of a workgroup
   int64_t together = 0;            // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
   std::string name = {};           // variant name; empty: name of the shader
@@ -82,7 +82,7 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
 AttentionPlan lanes_plan(const Attention& a) {
   // Keys are split to keep loops below the 65,535 iterations after which lavapipe silently ends them (docs/drivers.md).
   constexpr int64_t kRows = 16, kKeys = 16, kMostIterations = 60000;
-  AttentionPlan plan{"attention_lanes.comp"};
+  AttentionPlan plan{"attention_cpu.comp"};
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
   const int64_t iterations = 1 + ceil_div(a.k.size(), 4) + ceil_div(a.v.size(), 4);
@@ -112,7 +112,7 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-// Specialisation of attention_quads' main loop. Heads of more than 64 elements leave no registers for the code of WHOLE_FIRST.
+// Specialisation of attention_mma' main loop. Heads of more than 64 elements leave no registers for the code of WHOLE_FIRST.
 std::string turns_of(const Attention& a, const MatrixShare& share, const AttentionPlan& plan) {
   constexpr int64_t kOfWholeFirst = 64;
   const int64_t keys = a.k.rows(), turn = share.keys * share.shares;
@@ -124,7 +124,7 @@ std::string turns_of(const Attention& a, const MatrixShare& share, const Attenti
 
 // Plan for cooperative matrices with the given configuration.
 AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
-  AttentionPlan plan{is_quads ? "attention_quads.comp" : "attention_matrix.comp"};
+  AttentionPlan plan{is_quads ? "attention_mma.comp" : "attention_coopmat.comp"};
   plan.name = share.name(is_quads), plan.spilled = share.spilled;
   plan.spec = {{"INVOCATIONS", share.subgroups * (is_quads ? kQuadsSubgroup : node.subgroup())}};
   if (is_quads) {
@@ -199,8 +199,8 @@ std::optional<AttentionPlan> few_rows_plan(const LowerContext& node, const Atten
   std::optional<AttentionPlan> plan = row_quads_plan(node, a);
   if (!plan) return plan;
   const std::optional<AttentionPlan> other = a.in_bytes() ? std::nullopt : matrix_plan(node, a);
-  const std::string own = "attention_row_quads";
-  auto choice = told_choice(node.measured, kind_of(a), own, std::array<std::string_view, 1>{other ? "attention_quads" : own});
+  const std::string own = "attention_decode_mma";
+  auto choice = told_choice(node.measured, kind_of(a), own, std::array<std::string_view, 1>{other ? "attention_mma" : own});
   if (choice && choice->taken != own) plan = other;
   plan->choice = std::move(choice);
   return plan;

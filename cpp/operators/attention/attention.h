@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "operators/attention/attention_terms.h"
+#include "operators/attention/attention_params.h"
 
 namespace pumice {
 

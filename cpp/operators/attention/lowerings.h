@@ -1,8 +1,8 @@
 // Lowerings and shape rules of the attention operators.
 #pragma once
 
-#include "operators/row/lowering.h"
-#include "operators/row/operator_row.h"
+#include "operators/table/lowering.h"
+#include "operators/table/operator_row.h"
 
 namespace pumice {
 

@@ -1,8 +1,8 @@
 // Lowers RotaryEmbedding.
 #include "operators/attention/attention.h"
 #include "operators/attention/lowerings.h"
-#include "operators/means/strided.h"
-#include "operators/row/operator_table.h"
+#include "operators/common/strided_copy.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

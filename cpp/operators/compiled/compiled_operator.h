@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "dispatch/dispatchable.h"
-#include "operators/row/lowering.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/lowering.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

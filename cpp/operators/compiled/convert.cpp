@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "operators/compiled/immediate.h"
-#include "operators/row/onnx_dtype.h"
+#include "operators/table/onnx_dtype.h"
 
 namespace pumice {
 namespace {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <limits>
 
-#include "core/number_text.h"
-#include "operators/means/compose.h"
-#include "operators/means/strided.h"
+#include "core/number_format.h"
+#include "operators/common/composition.h"
+#include "operators/common/strided_copy.h"
 
 namespace pumice {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

@@ -5,9 +5,9 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/compiled/compiled_operator.h"
-#include "operators/map/map_expression.h"
-#include "operators/means/compose.h"
-#include "operators/means/parts.h"
+#include "operators/elementwise/elementwise_expression.h"
+#include "operators/common/composition.h"
+#include "operators/common/split_node.h"
 
 namespace pumice {
 namespace {

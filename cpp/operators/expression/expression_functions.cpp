@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "core/error.h"
-#include "core/saturated.h"
+#include "core/saturating_cast.h"
 #include "operators/expression/expression_node.h"
 
 namespace pumice {

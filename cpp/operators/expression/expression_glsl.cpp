@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "operators/expression/expression.h"
 #include "operators/expression/expression_node.h"
 

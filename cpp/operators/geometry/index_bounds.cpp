@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "operators/geometry/window_geometry.h"
 
 namespace pumice {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/tensor_desc.h"
-#include "operators/row/attributes.h"
+#include "operators/table/attributes.h"
 
 namespace pumice {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

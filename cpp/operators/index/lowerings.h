@@ -2,7 +2,7 @@
 #pragma once
 
 #include "operators/host/host_node.h"
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

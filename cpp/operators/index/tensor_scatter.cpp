@@ -3,8 +3,8 @@
 
 #include "core/error.h"
 #include "operators/index/lowerings.h"
-#include "operators/means/strided.h"
-#include "operators/row/operator_table.h"
+#include "operators/common/strided_copy.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {

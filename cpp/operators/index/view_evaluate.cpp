@@ -6,7 +6,7 @@
 #include "operators/geometry/slice_geometry.h"
 #include "operators/host/host_values.h"
 #include "operators/index/lowerings.h"
-#include "operators/row/host_elements.h"
+#include "operators/table/host_elements.h"
 
 namespace pumice {
 namespace {

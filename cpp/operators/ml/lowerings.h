@@ -1,7 +1,7 @@
 // Lowerings of classifier and hash operators.
 #pragma once
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

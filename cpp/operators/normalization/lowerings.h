@@ -1,7 +1,7 @@
 // Lowerings and packing functions of the normalisation operators.
 #pragma once
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

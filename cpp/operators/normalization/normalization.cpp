@@ -3,15 +3,15 @@
 #include <bit>
 
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "core/rounding.h"
-#include "operators/means/compose.h"
-#include "operators/means/held_rows.h"
-#include "operators/means/mixed_arrays.h"
-#include "operators/means/planes.h"
+#include "operators/common/composition.h"
+#include "operators/common/row_registers.h"
+#include "operators/common/mixed_precision.h"
+#include "operators/common/planes.h"
 #include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {
@@ -119,7 +119,7 @@ void add_held_channels(LowerContext& node, const Planes& x, const Planes& y, con
                    {"SUBGROUP", std::to_string(node.subgroup())},
                    {"EPILOGUE(x)", node.epilogue()}};
   tell_residual(node, macros);
-  StepBuilder step(node.kernel("norm_channels_held.comp", node.input(0).dtype, macros));
+  StepBuilder step(node.kernel("norm_nhwc_registers.comp", node.input(0).dtype, macros));
   bind_residual(node, step);
   step.bind("x", node.in(0)).bind("y", node.out(0)).bind("scale", node.packed(1)).bind("bias", node.packed(2));
   step.set("images", x.n).set("fours", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
@@ -142,7 +142,7 @@ Stretches add_channel_parts(LowerContext& node, const Planes& x) {
     teams /= 2;
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
   const Operand parts = node.temporary(static_cast<uint64_t>(x.n * count * x.c) * 8);
-  StepBuilder step(node.kernel("norm_channels_parts.comp", node.input(0).dtype,
+  StepBuilder step(node.kernel("norm_nhwc_statistics.comp", node.input(0).dtype,
                                {{"TEAM", number(kLeastTeam)},
                                 {"TEAMS", number(teams)},
                                 {"HELD", number(kStretch / kLeastTeam)},
@@ -158,7 +158,7 @@ void add_channel_apply(LowerContext& node, const Planes& x, const Planes& y, con
   constexpr int64_t kHeld = 4, kPixels = 64 * kHeld, kFours = 4;  // number of pixels and of vec4s of channels per workgroup
   Macros macros = {{"HELD", std::to_string(kHeld) + "u"}, {"SUBGROUP", std::to_string(node.subgroup())}, {"EPILOGUE(x)", node.epilogue()}};
   tell_residual(node, macros);
-  StepBuilder step(node.kernel("norm_channels_apply.comp", node.input(0).dtype, macros));
+  StepBuilder step(node.kernel("norm_nhwc_apply.comp", node.input(0).dtype, macros));
   bind_residual(node, step);
   step.bind("x", node.in(0)).bind("parts", stretches.parts).bind("scale", node.packed(1)).bind("bias", node.packed(2));
   step.bind("y", node.out(0)).set("images", x.n).set("fours", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
@@ -180,7 +180,7 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
                      {"EPILOGUE(x)", node.epilogue()},
                      {"MOST_CHANNELS", std::to_string(kMostHeldChannels)}};
     tell_residual(node, macros);
-    StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
+    StepBuilder step = held_step(node, *held, "layer_norm_registers.comp", macros, x.n * groups, pixels);
     bind_residual(node, step);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
     const double plane = static_cast<double>(x.h * x.w) / 4;  // it is a multiple of four if there are several channels
@@ -255,7 +255,7 @@ void lower_batch_norm(LowerContext& node) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   if (x.elements() == 0) return;
   const Operand factors = node.temporary(static_cast<uint64_t>(x.c) * 16);
-  StepBuilder step(node.kernel("batch_factors.comp", DType::float32));
+  StepBuilder step(node.kernel("batch_norm_factors.comp", DType::float32));
   step.bind("scale", node.packed(1))
       .bind("bias", node.packed(2))
       .bind("mean", node.packed(3))
@@ -337,7 +337,7 @@ void lower_layer_norm(LowerContext& node) {
     macros.emplace_back("CHANNELS", "0");
     macros.emplace_back("EARLY", flag(held->held <= kMostHeld && x.elements() <= kFewElements));
     node.tell_additions(held_additions(node, *held));
-    return finish(held_step(node, *held, "layer_norm_held.comp", macros, rows, size));
+    return finish(held_step(node, *held, "layer_norm_registers.comp", macros, rows, size));
   }
   node.check_loops(iterations);
   macros.emplace_back("LANES", flag(node.prefers_lanes()));

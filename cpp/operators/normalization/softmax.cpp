@@ -1,12 +1,12 @@
 // Lowers Softmax, LogSoftmax and Hardmax.
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/means/compose.h"
-#include "operators/means/held_rows.h"
-#include "operators/means/mixed_arrays.h"
+#include "operators/common/composition.h"
+#include "operators/common/row_registers.h"
+#include "operators/common/mixed_precision.h"
 #include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {
@@ -87,7 +87,7 @@ void lower_softmax(LowerContext& node) {
   if (held) {
     const Macros macros = {{"LOGARITHM", form == kLogSoftmax ? "1" : "0"}};
     node.tell_additions(held_additions(node, *held));
-    return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());
+    return node.add(held_step(node, *held, "softmax_registers.comp", macros, rows, size).build());
   }
   if (is_cut || (form != kHardmax && iterations > node.loop_limit().value_or(iterations))) return add_columns(node, size, inner);
   node.check_loops(iterations);

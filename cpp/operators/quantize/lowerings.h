@@ -1,7 +1,7 @@
 // Lowerings and packings of the quantisation rows.
 #pragma once
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

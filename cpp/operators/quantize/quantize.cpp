@@ -1,10 +1,10 @@
 // Lowers QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 #include "core/error.h"
-#include "operators/means/compose.h"
-#include "operators/means/narrow.h"
+#include "operators/common/composition.h"
+#include "operators/common/low_precision_cast.h"
 #include "operators/quantize/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {
@@ -97,7 +97,7 @@ void lower_dynamic_quantize(LowerContext& node) {
   const Piece least = parts.reduce("ReduceMin", x, {0}), most = parts.reduce("ReduceMax", x, {0});
   const auto made = [&](size_t i, DType dtype) { return node.has_output(i) ? parts.output(i) : parts.scratch(dtype, {}); };
   const Piece scale = made(1, DType::float32), zero = made(2, DType::uint8);
-  node.add(StepBuilder(node.kernel("dynamic_scale.comp", scale.desc.dtype))
+  node.add(StepBuilder(node.kernel("dynamic_quantize_scale.comp", scale.desc.dtype))
                .bind("least", least.operand)
                .bind("most", most.operand)
                .bind("scale", scale.operand)

@@ -1,7 +1,7 @@
 // Lowerings of the random number operators.
 #pragma once
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

@@ -2,7 +2,7 @@
 #include "operators/random/random.h"
 
 #include "core/rounding.h"
-#include "operators/means/compose.h"
+#include "operators/common/composition.h"
 #include "operators/random/lowerings.h"
 #include "operators/reduction/reduce.h"
 

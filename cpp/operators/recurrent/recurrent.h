@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

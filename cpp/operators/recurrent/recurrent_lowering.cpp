@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "operators/contraction/contraction.h"
+#include "operators/conv_gemm/conv_gemm_dispatch.h"
 #include "operators/recurrent/lowerings.h"
 #include "operators/recurrent/recurrent.h"
 #include "operators/recurrent/recurrent_states.h"
@@ -98,7 +98,7 @@ class StepKernel {
     if (held_steps_ > 0) {
       const SpecValues spec = {{"INVOCATIONS", static_cast<double>(round_up(layer.units, kUnits))},
                                {"QUADS", static_cast<double>(layer.width / 4)}};
-      kernels_ = {node.kernel("recurrent_held.comp", node.float_dtype, macros, spec)};
+      kernels_ = {node.kernel("recurrent_multi_step.comp", node.float_dtype, macros, spec)};
       return;
     }
     bind("fours", state);

@@ -94,7 +94,7 @@ std::string stored(const TensorDesc& desc, const std::string& array, const std::
 void add_first_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells) {
   StateStep step(node, sizes);
   const std::string hidden = given_state(node, step, 0);
-  step.run("recurrent_begin.comp", state, {hidden, cells == kNone ? "0.0" : given_state(node, step, 1)}, sizes.elements(), 0, cells);
+  step.run("recurrent_initial_states.comp", state, {hidden, cells == kNone ? "0.0" : given_state(node, step, 1)}, sizes.elements(), 0, cells);
 }
 
 void add_last_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells) {
@@ -102,8 +102,8 @@ void add_last_states(LowerContext& node, const StateSizes& sizes, const Operand&
   const std::string first = made_state(node, step, 0), second = cells == kNone ? "" : made_state(node, step, 1);
   if (step.is_empty()) return;
   const int64_t elements = sizes.directions * sizes.batch * sizes.units;
-  if (first.empty()) return step.run("recurrent_end.comp", state, {second, ""}, elements, cells, kNone);
-  step.run("recurrent_end.comp", state, {first, second}, elements, hidden, second.empty() ? kNone : cells);
+  if (first.empty()) return step.run("recurrent_final_states.comp", state, {second, ""}, elements, cells, kNone);
+  step.run("recurrent_final_states.comp", state, {first, second}, elements, hidden, second.empty() ? kNone : cells);
 }
 
 }  // namespace pumice

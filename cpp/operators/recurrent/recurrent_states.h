@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

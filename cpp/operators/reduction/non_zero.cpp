@@ -1,7 +1,7 @@
 // Counts and locates nonzero elements. The host reads the count to determine the output sizes.
 #include "operators/reduction/non_zero.h"
 
-#include "operators/means/compose.h"
+#include "operators/common/composition.h"
 #include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
 

@@ -8,10 +8,10 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/expression/expression.h"
-#include "operators/means/compose.h"
-#include "operators/means/held_rows.h"
+#include "operators/common/composition.h"
+#include "operators/common/row_registers.h"
 #include "operators/reduction/lowerings.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {

@@ -1,7 +1,7 @@
 // Folds over axes, for reductions and global pooling.
 #pragma once
 
-#include "operators/means/strided.h"
+#include "operators/common/strided_copy.h"
 
 namespace pumice {
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "operators/means/strided.h"
+#include "operators/common/strided_copy.h"
 #include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {

@@ -1,7 +1,7 @@
 // GridSample: interpolates at coordinates that are computed on the device.
-#include "operators/means/strided.h"
+#include "operators/common/strided_copy.h"
 #include "operators/resize/lowerings.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

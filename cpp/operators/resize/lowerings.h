@@ -1,7 +1,7 @@
 // Lowerings of resize operators.
 #pragma once
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

@@ -5,11 +5,11 @@
 #include "core/error.h"
 #include "operators/geometry/resize_geometry.h"
 #include "operators/index/lowerings.h"
-#include "operators/means/lookup.h"
-#include "operators/means/strided.h"
+#include "operators/common/table_gather.h"
+#include "operators/common/strided_copy.h"
 #include "operators/resize/lowerings.h"
-#include "operators/row/host_elements.h"
-#include "operators/row/operator_table.h"
+#include "operators/table/host_elements.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/means/strided.h"
+#include "operators/common/strided_copy.h"
 #include "operators/signal/lowerings.h"
 
 namespace pumice {

@@ -1,7 +1,7 @@
 // Geometry of discrete Fourier transforms, shared by shape rules and lowerings.
 #pragma once
 
-#include "operators/row/operator_table.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 

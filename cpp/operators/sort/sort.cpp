@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/means/strided.h"
-#include "operators/row/operator_table.h"
+#include "operators/common/strided_copy.h"
+#include "operators/table/operator_table.h"
 #include "operators/sort/lowerings.h"
 
 namespace pumice {
@@ -111,7 +111,7 @@ struct Sort {
 };
 
 void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& sort, const Operand& x, int64_t k) {
-  add_dense(node, i, "sorted.comp", {{"POSITIONS", std::to_string(i)}}, [&](StepBuilder& step) {
+  add_dense(node, i, "topk_gather.comp", {{"POSITIONS", std::to_string(i)}}, [&](StepBuilder& step) {
     step.bind("order", found.indices).set("inner", sort.inner).set("size", k).set("pitch", found.pitch);
     if (i == 0) step.bind("x", x).set("x_size", sort.count);
   });

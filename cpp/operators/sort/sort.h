@@ -1,7 +1,7 @@
 // Device-side sorting.
 #pragma once
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 

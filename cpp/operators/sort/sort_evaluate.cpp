@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "operators/host/host_values.h"
-#include "operators/row/host_elements.h"
+#include "operators/table/host_elements.h"
 #include "operators/sort/lowerings.h"
 
 namespace pumice {

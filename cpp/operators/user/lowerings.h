@@ -1,8 +1,8 @@
 // Shape rule and lowering of the operator for user kernels.
 #pragma once
 
-#include "operators/row/lowering.h"
-#include "operators/row/operator_row.h"
+#include "operators/table/lowering.h"
+#include "operators/table/operator_row.h"
 
 namespace pumice {
 

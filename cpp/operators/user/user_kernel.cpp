@@ -3,13 +3,13 @@
 #include <optional>
 
 #include "core/error.h"
-#include "core/number_text.h"
+#include "core/number_format.h"
 #include "core/rounding.h"
 #include "dispatch/kernel/kernel_arguments.h"
-#include "operators/means/compose.h"
-#include "operators/means/strided.h"
+#include "operators/common/composition.h"
+#include "operators/common/strided_copy.h"
 #include "operators/user/lowerings.h"
-#include "operators/user/rules.h"
+#include "operators/user/size_rules.h"
 
 namespace pumice {
 namespace {

@@ -1,11 +1,11 @@
 // Lowerings of pooling, region and box operators.
 #pragma once
 
-#include "operators/row/lowering.h"
+#include "operators/table/lowering.h"
 
 namespace pumice {
 
-// OperatorRow::form for lower_pool() and lower_global_pool(), with the numbering of pool.comp; powers are only in pool_volume.comp.
+// OperatorRow::form for lower_pool() and lower_global_pool(), with the numbering of pool.comp; powers are only in pool_nd.comp.
 enum PoolForm : uint8_t { kPoolsLargest, kPoolsMean, kPoolsSum, kPoolsPowers };
 enum RoiForm : uint8_t { kOnnxRegions, kClampedRegions };  // the same for lower_roi_align()
 

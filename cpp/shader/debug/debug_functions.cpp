@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "shader/text/tokens.h"
+#include "shader/source/tokens.h"
 
 namespace pumice {
 namespace {

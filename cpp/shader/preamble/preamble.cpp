@@ -8,10 +8,10 @@
 
 #include "core/error.h"
 #include "shader/preamble/macro_gates.h"
-#include "shader/preamble/preamble_items.h"
-#include "shader/preamble/preamble_parts.h"
-#include "shader/text/glslang_loader.h"
-#include "shader/text/text_facts.h"
+#include "shader/preamble/preamble_library.h"
+#include "shader/preamble/preamble_sections.h"
+#include "shader/source/glslang_loader.h"
+#include "shader/source/source_facts.h"
 
 namespace pumice {
 namespace {

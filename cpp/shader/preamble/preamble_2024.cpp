@@ -1,5 +1,5 @@
 // Preamble parts that only year_2024 has: vec8 and images.
-#include "shader/preamble/preamble_parts.h"
+#include "shader/preamble/preamble_sections.h"
 
 namespace pumice {
 namespace {

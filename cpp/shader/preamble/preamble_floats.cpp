@@ -4,7 +4,7 @@
 // Loads, conversions and vector stores are expressions that evaluate each argument once. Scalar stores of the packed modes and per-lane
 // copies are `do {} while (false)` statements, so that `if (c) buffer_st1(...); else ...` parses. Stores round to nearest even and keep
 // NaN.
-#include "shader/preamble/preamble_parts.h"
+#include "shader/preamble/preamble_sections.h"
 
 namespace pumice {
 namespace {

@@ -1,6 +1,6 @@
 // The integer families, sint8 and sint16. Packed elements are `int`s with lanes from low to high bits; storing a lane preserves the others.
 // Arithmetic uses int, or int16_t if the device has it.
-#include "shader/preamble/preamble_parts.h"
+#include "shader/preamble/preamble_sections.h"
 
 namespace pumice {
 namespace {

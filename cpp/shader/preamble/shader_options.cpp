@@ -3,7 +3,7 @@
 #include <array>
 
 #include "core/error.h"
-#include "shader/text/tokens.h"
+#include "shader/source/tokens.h"
 
 namespace pumice {
 namespace {

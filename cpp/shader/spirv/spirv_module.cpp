@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "shader/text/diagnostics.h"
+#include "shader/source/diagnostics.h"
 
 namespace pumice::spirv {
 namespace {

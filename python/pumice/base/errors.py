@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from .._pumice import BindingError, Error, GraphError, UnsupportedError
-from .plain_text import printable
+from .printable_text import printable
 
 _E = TypeVar("_E", bound=Error)
 _MOST_LINES = 50  # maximum lines in an error message; `items` has all of them

@@ -14,7 +14,7 @@ from .torch_tensors import plain_inside
 if TYPE_CHECKING:
     import numpy.typing as npt
 else:
-    from . import lazy_typing as npt
+    from . import lazy_numpy_typing as npt
 
 _COPIED = 4096  # compare arrays of up to this many bytes through copies
 

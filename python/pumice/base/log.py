@@ -6,7 +6,7 @@ import sys
 
 from .._pumice import forward_log as forward_log
 from .errors import bounded
-from .plain_text import printable
+from .printable_text import printable
 
 
 def log_warning(text: str) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .log import at_terminal
-from .plain_text import plain
+from .printable_text import plain
 
 _PATIENCE_SECONDS = 1.0
 

@@ -10,7 +10,7 @@ import numpy as np
 from .._pumice import BindingError, UnsupportedError
 from ..base.element_types import Array
 from ..base.errors import binding_error
-from .block_layout import Layout, copy_in, copy_out, has_same_fields, has_same_layout, layout_of, row_of, without_gaps
+from .padded_layout import Layout, copy_in, copy_out, has_same_fields, has_same_layout, layout_of, row_of, without_gaps
 
 if TYPE_CHECKING:
     from .kernel import Kernel

@@ -21,7 +21,7 @@ from ..base.torch_tensors import plain, without_gradient
 if TYPE_CHECKING:
     import numpy.typing as npt
 else:
-    from ..base import lazy_typing as npt
+    from ..base import lazy_numpy_typing as npt
 
 _NUMBERS = "an array of numbers"
 
@@ -175,7 +175,7 @@ def empty(
         return _pumice.empty(shape, dtype, _context_of(context))
     if share != "cuda":
         raise binding_error("K5", "share", "'cuda' or None", repr(share), kind="argument")
-    from .sharing import empty_shared
+    from .cuda_sharing import empty_shared
 
     return empty_shared(shape, dtype, _context_of(context))
 

@@ -16,11 +16,11 @@ from .._pumice import BoundKernel, Context, Error, OutOfBoundsError, ShaderOptio
 from ..base.element_types import Array
 from ..base.errors import binding_error
 from ..base.log import forward_log
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from ..base.torch_tensors import knows_torch, plain_arguments
 from .block_arguments import Filled
 from .context import default_context
-from .given_arguments import Facts, facts_of, resolved, stand_for_others
+from .indirect_arguments import Facts, facts_of, resolved, stand_for_others
 from .kernel_file import KernelFile, Path
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Kernel(_pumice.Kernel):
         one axis. Raise GraphError for an invalid name, dtype or shape, ShaderCompileError with lines of the body; a call raises
         BindingError (K5: shape).
         """
-        from .kernel_body import text_of
+        from .kernel_source import text_of
 
         text = text_of(body, inputs, outputs, header)
         made = cls(text.source, context, name, **options)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._pumice import UnsupportedError
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 
 Number = bool | int | float
 

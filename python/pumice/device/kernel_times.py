@@ -13,7 +13,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from .block_arguments import names_of
 from .context import tensor
-from .given_arguments import resolved, stand_for_others
+from .indirect_arguments import resolved, stand_for_others
 
 if TYPE_CHECKING:
     from .kernel import Kernel

@@ -18,12 +18,12 @@ import pumice._pumice as _pumice
 from .._pumice import Context, json_text, sha256
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError, NotedError
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from .tuning_store import Record, config_text, described, device_name, driver_name, read_variant, size_class
 
 if TYPE_CHECKING:
     from .kernel import Kernel
-    from .tuning_call import Call
+    from .tuning_arguments import Call
     from .tuning_measurement import Measurement
 
 Arguments = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
@@ -238,7 +238,7 @@ class _Search:
         return every
 
     def _call(self, config: dict[str, Any], every: dict[str, Any]) -> Call:
-        from .tuning_call import Call
+        from .tuning_arguments import Call
 
         bindings = self._kernel.shader.interface["bindings"]
         return Call(self._kernel.source, bindings, self._context, every, config.get("precision"))

@@ -7,7 +7,7 @@ import os
 from typing import Any, NamedTuple
 
 from ..base.errors import InputError
-from ..base.files import write_whole
+from ..base.atomic_files import write_whole
 from .tuning_store import Record, config_text, read, record_from, records, write
 
 _FORMAT = "pumice tuning 1"

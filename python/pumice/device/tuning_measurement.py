@@ -18,7 +18,7 @@ from .._pumice import (
     UnsupportedError,
 )
 from ..base.element_types import Array
-from .tuning_call import Call
+from .tuning_arguments import Call
 from .tuning_store import Record, arrays_of, described, size_class, write
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from .._pumice import Graph, Node
 from . import commands
 from .commands import Run
 from .conversion import Conversion, require
-from .conversion_windows import batch_normalization, convolution, depth_to_space, has_end, pool, upsample
+from .conversion_conv_pool import batch_normalization, convolution, depth_to_space, has_end, pool, upsample
 from .layers import Layer, Weights
 
 _MOST_VECTOR = 65535  # maximum vector length, because a fully connected command has 16-bit fields

@@ -10,7 +10,7 @@ from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from ..base.errors import binding_error, graph_error
 from .composed.random import RANDOM_NODES, STREAM
-from .composed.table import COMPOSED
+from .composed.operator_table import COMPOSED
 from .file.model_file import ModelFile
 from .file.node_names import node_names
 from .file.node_order import in_order, needed
@@ -29,8 +29,8 @@ from .file.recipe import (
 )
 from .onnx_functions import OPSET, schema_of, version_of
 from .onnx_values import ONNX_DOMAINS, attribute_of, attributes_of, constant_value, declared_output, value_of
-from .rewrites.node_forms import Scope
-from .rewrites.table import CONTRIB_DOMAIN, NEWEST, OLDEST, rewritten
+from .rewrites.rewrite_helpers import Scope
+from .rewrites.rewrite_table import CONTRIB_DOMAIN, NEWEST, OLDEST, rewritten
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ValueInfoProto

@@ -12,9 +12,9 @@ import pumice._pumice as _pumice
 
 from ..base.element_types import array_of
 from ..base.errors import InputError, graph_error
-from ..base.plain_text import printable
+from ..base.printable_text import printable
 from .file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from .kernel_rules import Rule, RuleTensor, Sizes, applied, number_text, plain, sizes_text
+from .symbolic_rules import Rule, RuleTensor, Sizes, applied, number_text, plain, sizes_text
 
 if TYPE_CHECKING:
     from ..device.kernel import Kernel

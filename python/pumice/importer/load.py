@@ -213,7 +213,7 @@ def composed_of(recipe: Recipe) -> Composed:
     """
     if recipe.plain:
         return {}
-    from .composed.table import COMPOSED
+    from .composed.operator_table import COMPOSED
 
     return COMPOSED
 

@@ -21,7 +21,7 @@ from ..base.errors import graph_error
 from .file.node_names import node_names
 from .file.onnx_tensor import DTYPES
 from .file.recipe import NodeRecipe
-from .rewrites.table import NEWEST, OLDEST
+from .rewrites.rewrite_table import NEWEST, OLDEST
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto

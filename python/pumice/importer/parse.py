@@ -11,16 +11,16 @@ import pumice._pumice as _pumice
 
 from ..base.element_types import Bytes
 from ..base.errors import bounded, graph_error
-from .composed.table import COMPOSED
-from .file.foreign_files import kind_of
+from .composed.operator_table import COMPOSED
+from .file.file_signatures import kind_of
 from .file.model_file import ModelFile
 from .file.recipe import Overridable, Recipe
 from .file.weight_files import check_locations
 from .graph_importer import GraphImporter
 from .onnx_functions import expanded
 from .onnx_values import ONNX_DOMAINS
-from .rewrites.strings import without_strings
-from .rewrites.table import UPGRADES
+from .rewrites.string_to_index import without_strings
+from .rewrites.rewrite_table import UPGRADES
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.element_types import Array, array_of
 from ..base.errors import InputError
-from ..base.files import Path, readable
+from ..base.atomic_files import Path, readable
 
 if TYPE_CHECKING:
     from onnx import TensorProto

@@ -17,9 +17,9 @@ from ..importer.file.model_file import Folder, Source, portable, reread
 from ..importer.file.weight_files import model_digests, model_states
 from .batches import Batch, Layout, batch_of, checked_rows, layout_of, rows_of
 from .model import Model
-from .opened_models import Digests, ModelKey, OpenedModel, keep, opened_model
-from .options import refuse_unknown
-from .policy import Precision, policy_of
+from .shared_models import Digests, ModelKey, OpenedModel, keep, opened_model
+from .load_options import refuse_unknown
+from .precision_policy import Precision, policy_of
 from .runs import MOST_IN_FLIGHT
 
 _OPTIONS = ("seed", "fuse", "check_indices", "deterministic", "tuned")

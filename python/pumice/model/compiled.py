@@ -9,12 +9,12 @@ from .._pumice import Context, UploadMemory
 from ..device.context import checked_context, default_context, made_default_context
 from ..importer.file.model_file import bytes_of, reread
 from ..importer.load import graph_of, load_recipe
-from .options import chosen_policy, chosen_variants, kernel_table, listed, shown_bar
+from .load_options import chosen_policy, chosen_variants, kernel_table, listed, shown_bar
 
 if TYPE_CHECKING:
     from .._pumice import Program
     from ..importer.file.model_file import Folder, Source
-    from .policy import Precision
+    from .precision_policy import Precision
 
 
 class CompiledModel:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import InputError
-from ..base.files import readable
+from ..base.atomic_files import readable
 from .array_files import npz_arrays, tensor_array
 
 if TYPE_CHECKING:
     from .model import Model
-    from .values import ModelValue
+    from .model_values import ModelValue
 
 _SETS = "test_data_set_"
 _NUMBER = re.compile(r"_(\d+)\.pb$")

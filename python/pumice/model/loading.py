@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..importer.file.recipe import Overridable
     from ..importer.kernel_operator import KernelOperator
     from .parallel_model import ParallelModel
-    from .policy import Precision
+    from .precision_policy import Precision
 
 
 @overload

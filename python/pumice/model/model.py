@@ -16,31 +16,31 @@ from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from ..device.context import Place, context_at, place_of
 from ..importer.file.model_file import Folder, ModelFile, Source, portable
 from . import runs
 from .compiled import CompiledModel
-from .declarations import Declarations, declared_value, dimensions
-from .options import refuse_unknown
+from .declared_outputs import Declarations, declared_value, dimensions
+from .load_options import refuse_unknown
 from .runs import ModelRun, Outputs, mapped, targets_of
-from .values import ModelValue, Packing, fits, rearrangement, sizes_text
+from .model_values import ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from onnx import ModelProto
 
     from .._pumice import Program
-    from ..base.string_table import CallStrings, KeptStrings
+    from ..base.string_indices import CallStrings, KeptStrings
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable, Recipe
     from ..importer.kernel_operator import KernelOperator, KernelTable
-    from .policy import Precision
+    from .precision_policy import Precision
     from .report import ModelReport
     from .step_tuning import StepTuning
 else:
-    from ..base import lazy_typing as npt
+    from ..base import lazy_numpy_typing as npt
 
 _OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # may clash with input names
 _MOST_SIGNATURES = 256  # number of validated signatures (argument shapes and dtypes) to remember
@@ -261,7 +261,7 @@ class Model:
     @cached_property
     def _kept_strings(self) -> KeptStrings | None:
         """The strings in the model and in all calls to _kept_arguments(); None for a model without strings."""
-        from ..base.string_table import KeptStrings, StringTable
+        from ..base.string_indices import KeptStrings, StringTable
 
         strings, values = self._string_values
         return KeptStrings(StringTable(strings), values) if values else None

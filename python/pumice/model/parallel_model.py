@@ -11,16 +11,16 @@ from typing import Any
 from .._pumice import Context, DeviceLostError
 from ..base.errors import InputError
 from ..base.log import forward_log, log_warning
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from ..device.context import devices as listed_devices
 from ..importer.file.model_file import Source, reread
 from .batches import batch_of, checked_rows, layout_of, rows_of
-from .device_work import DeviceWork, LostDevice
+from .multi_device_map import DeviceWork, LostDevice
 from .model import Model
-from .options import OF_EACH_MODEL, refuse_unknown
-from .policy import Precision
+from .load_options import OF_EACH_MODEL, refuse_unknown
+from .precision_policy import Precision
 from .runs import MOST_IN_FLIGHT
-from .values import ModelValue
+from .model_values import ModelValue
 
 _HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists the devices, by their names too")
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..base.plain_text import LONG, plain, printable
+from ..base.printable_text import LONG, plain, printable
 
 if TYPE_CHECKING:
     from .._pumice import Context, Program

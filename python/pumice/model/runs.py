@@ -12,13 +12,13 @@ import numpy as np
 from .._pumice import Error
 from ..base.element_types import Array
 from ..base.errors import InputError, binding_error
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 
 if TYPE_CHECKING:
     from .._pumice import ProgramRun
-    from ..base.string_table import CallStrings
+    from ..base.string_indices import CallStrings
     from .model import Model
-    from .values import ModelValue
+    from .model_values import ModelValue
 
 MOST_IN_FLIGHT = 8  # maximum concurrent executions of a program with the same shapes
 MOST_NOTED = 16  # maximum recorded pairs of model and shapes

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._pumice import DispatchTime, Error, OutOfMemoryError
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from ..base.progress import Progress
-from ..device.tuning_call import PRECISIONS, difference, tolerance_of
+from ..device.tuning_arguments import PRECISIONS, difference, tolerance_of
 from ..device.tuning_store import Record, read, write
 from .step_variants import StepVariants, best_variants, blank
 

@@ -113,7 +113,7 @@ class PumiceBackend(Backend):
         import numpy as np
         from onnx import helper
 
-        from ..importer.rewrites.table import NEWEST
+        from ..importer.rewrites.rewrite_table import NEWEST
 
         arrays = [np.asarray(value) for value in inputs]
         names = [name for name in node.input if name]

@@ -76,8 +76,8 @@ class ModelItem(pytest.Item):
         from ..base.errors import ValidationError
         from ..model.data_sets import beside, read
         from ..model.model import Model
-        from ..validation.stored import STORED, judge_stored
-        from .validating import Validator
+        from ..validation.stored_outputs import STORED, judge_stored
+        from .validator import Validator
 
         paths = beside(self.path)
         if not paths:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from .._pumice import DeviceLostError
-from ..base.files import write_whole
-from ..base.plain_text import printable
+from ..base.atomic_files import write_whole
+from ..base.printable_text import printable
 from . import expectations
 from .baselines import merged
 from .cells import Cell

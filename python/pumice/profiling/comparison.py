@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from .records import Row
 
 _HEADS = ("", "us before", "us after", "after / before")

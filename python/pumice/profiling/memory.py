@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._pumice import Error, UnsupportedError
 from ..base.errors import InputError
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from ..model.model import Model
 
 if TYPE_CHECKING:

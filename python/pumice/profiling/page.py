@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from ..validation.view.charts import BLUE, GREY, ORANGE
 from ..validation.view.document import document
 from ..validation.view.markup import Markup, element, joined, path

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
 from ..base.errors import InputError
-from ..base.files import Path, write_whole
-from ..base.plain_text import plain
+from ..base.atomic_files import Path, write_whole
+from ..base.printable_text import plain
 from ..model import runs
 from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of
-from .sampling import Weighted, rows_of, weighted
+from .span_weights import Weighted, rows_of, weighted
 
 if TYPE_CHECKING:
     from .comparison import Comparison
     from .memory import MemoryMap
-    from .peaks import Peaks
+    from .device_peaks import Peaks
 
 LEVELS = ("execution", "node", "dispatch")
 GROUPS = ("node", "kernel", "dispatch")
@@ -140,7 +140,7 @@ class Profile:
     @property
     def peaks(self) -> Peaks | None:
         """The peaks of the device with the longest execution; None if `pumice.calibrate` has not measured it."""
-        from .peaks import known_peaks
+        from .device_peaks import known_peaks
 
         names = [one.device for one in sorted(self.executions, key=lambda one: one.seconds)]
         return known_peaks(names[-1]) if names else None
@@ -150,7 +150,7 @@ class Profile:
 
         Executions stamped as a whole are estimated from those of the same list stamped at the profile's level: rows and
         barriers add up to `device_seconds`. The cost of timestamps between nodes is subtracted
-        (`pumice.profiling.sampling`). Raise InputError for another grouping.
+        (`pumice.profiling.span_weights`). Raise InputError for another grouping.
         """
         if by not in GROUPS:
             raise InputError(f"Profile: by: expected one of {', '.join(GROUPS)}, given {by!r}")

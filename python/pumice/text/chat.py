@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from .._pumice import Error
 from ..base.errors import InputError
 from .errors import FolderError
-from .folder import Folder, Settings
+from .model_folder import Folder, Settings
 
 _TOKENIZER, _TEMPLATE, _FIELD = "tokenizer_config.json", "chat_template.jinja", "chat_template"
 _DEFAULT, _TOOL_USE = "default", "tool_use"  # template names

@@ -14,18 +14,18 @@ from .._pumice import Context, Program, StateError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
-from ..base.precisions import checked_precision
+from ..base.precision_argument import checked_precision
 from ..device.context import checked_context, default_context
 from ..importer.load import graph_of, load_recipe
-from .caches import RoomyRecipe, own_precision
+from .decoder_recipe import RoomyRecipe, own_precision
 from .chat import ChatTemplate, Message
-from .device import Choice, Device
+from .decoder import Choice, Device
 from .errors import FolderError
-from .folder import Path, read_folder
-from .room import INT8, STORED, in_room
-from .rows import Choose, Rows, Timing
+from .model_folder import Path, read_folder
+from .static_kv_cache import INT8, STORED, in_room
+from .decoding_batch import Choose, Rows, Timing
 from .speculation import MOST_WIDTH, Proposer, check_decoder, check_speculation, proposer_of
-from .tokens import Pieces, Tokens
+from .tokenization import Pieces, Tokens
 
 _MOST_SEED = 1 << 64
 _WIDTH = 3  # default number of draft tokens

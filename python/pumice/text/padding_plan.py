@@ -9,10 +9,10 @@ import numpy as np
 
 from ..base.element_types import ONNX_NUMBERS, Array
 from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from .folder import Folder
-from .left_padding import Attended, Unclear
-from .length_checks import Layout, layout_of
-from .length_probes import SHIFT, DecoderSizes, LengthValues, Probe, ProbeError, Size, longest_of, needed_nodes
+from .model_folder import Folder
+from .padding_verifier import Attended, Unclear
+from .padding_comparison import Layout, layout_of
+from .length_evaluation import SHIFT, DecoderSizes, LengthValues, Probe, ProbeError, Size, longest_of, needed_nodes
 
 MASK = "pumice.mask"  # name of the mask of cache rows that hold tokens, bool [batch, capacity]
 _PROBES = Probe(3, 2), Probe(3, 2, 2), Probe(3, 2, 5)

@@ -4,11 +4,11 @@
 #define READS_BEST 1
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };      // [batch, vocab_size]
-layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of likeliest.comp
-layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]: from candidates.comp
+layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of logits_argmax.comp
+layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]: from sampling_candidates.comp
 layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [batch, chunks]: number of candidates
 layout(push_constant) uniform Parameters { uint words, images, stretches, slots, advance; };
-#include "taking.glsl"
+#include "store_token.glsl"
 
 const uint kBins = kInvocations;  // one bin per byte value
 const uint kKept = 1024u;         // candidates cached in shared memory

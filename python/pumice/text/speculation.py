@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.errors import InputError
-from .device import Choice, Device, Seen
-from .rows import Rows
+from .decoder import Choice, Device, Seen
+from .decoding_batch import Rows
 
 if TYPE_CHECKING:
     from .generator import Generator

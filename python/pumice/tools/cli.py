@@ -17,19 +17,19 @@ from .. import __version__
 from .._pumice import Context, DeviceInfo, Error, cache_state, precision_support
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.files import replaced
-from ..base.plain_text import plain, printable
+from ..base.atomic_files import replaced
+from ..base.printable_text import plain, printable
 from ..device.context import devices as listed_devices
 from ..device.tuning_exchange import groups
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive, precision_of
 from .doctor.command import add_doctor_options, doctor
 from .generate_command import add_generate_options, generate
-from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
+from .model_helpers import described, device_line, load_model, model_inputs, model_record, telling
 from .reduce_command import add_reduce_options, reduce_model
 from .tune_command import add_tune_options, tune
-from .tuning_command import add_tuning_options, tuning, tuning_lines
+from .tuning_store_command import add_tuning_options, tuning, tuning_lines
 from .validate_command import add_validate_options, validate
-from .versions import versions
+from .version_info import versions
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -292,7 +292,7 @@ def _profiled(model: Model, arrays: Sequence[Array], runs: int) -> Profile:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    from ..profiling.peaks import calibrate
+    from ..profiling.device_peaks import calibrate
 
     with Context(arguments.device or "") as context:
         peaks = calibrate(context, again=True)
@@ -310,7 +310,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 
 
 def _operators(arguments: argparse.Namespace) -> int:
-    from .catalogue import operators
+    from .operator_catalogue import operators
 
     shown = [operators(name) for name in arguments.names] or operators()
     if arguments.json:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
-from ..device.images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
+from ..device.image_loading import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
 
 DEFAULT_PRECISION = "fp32"
 DEVICE_HELP = "uuid:..., pci:..., an index, a kind or part of a name"

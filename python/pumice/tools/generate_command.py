@@ -9,7 +9,7 @@ from typing import Any
 
 from .._pumice import Context
 from ..base.errors import InputError
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 
 
 def add_generate_options(command: argparse.ArgumentParser) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..base.plain_text import printable
+from ..base.printable_text import printable
 from .cli_options import add_generator_options, add_image_options, add_model_options, runs
-from .model_commands import load_model, model_inputs, telling
+from .model_helpers import load_model, model_inputs, telling
 
 
 def add_reduce_options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_reduce_options(parser: argparse.ArgumentParser) -> None:
 def reduce_model(arguments: argparse.Namespace) -> int:
     """Run the command; return exit status 0. Raise InputError if the model does not fail."""
     from ..base.progress import Progress
-    from ..validation.example import check_folder
+    from ..validation.onnx_test_folder import check_folder
     from ..validation.reduce import reduce
 
     check_folder(arguments.output)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
-from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
+from .model_helpers import described, device_line, load_model, model_inputs, model_record, telling
 
 _LONGEST = 400
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .._pumice import Error, devices
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
-from ..base.files import write_whole
-from ..base.plain_text import LONG, plain
+from ..base.atomic_files import write_whole
+from ..base.printable_text import LONG, plain
 from .cli_options import (
     DEVICE_HELP,
     add_generator_options,
@@ -24,11 +24,11 @@ from .cli_options import (
     precision_of,
     runs,
 )
-from .model_commands import device_line, load_model, model_inputs, telling
+from .model_helpers import device_line, load_model, model_inputs, telling
 
 if TYPE_CHECKING:
     from ..model.data_sets import DataSet
-    from ..model.inputs import Generated
+    from ..model.input_sources import Generated
     from ..model.model import Model
     from ..validation.report import ValidationReport
 
@@ -175,7 +175,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _guarded(arguments: argparse.Namespace) -> ValidationReport:
     """Validate on one of several devices; if it cannot run the model, report it as unproved and continue."""
     from ..validation.report import ValidationReport
-    from ..validation.rows import Finding, ValidationRow
+    from ..validation.report_rows import Finding, ValidationRow
 
     try:
         return _validated(arguments)
@@ -197,7 +197,7 @@ def _name_of(device: str | None) -> str:
 
 def _validated(arguments: argparse.Namespace) -> ValidationReport:
     from ..base.progress import Progress
-    from ..validation.stored import judge_stored
+    from ..validation.stored_outputs import judge_stored
     from ..validation.validate import validate as judge
 
     with load_model(arguments) as model:
@@ -239,8 +239,8 @@ def _limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
 def _cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], Generated]:
     """Return the test cases, and which inputs were generated."""
     from ..model.data_sets import DataSet, in_folder
-    from ..model.inputs import Generated
-    from ..validation.inputs import generated_inputs
+    from ..model.input_sources import Generated
+    from ..validation.input_generation import generated_inputs
 
     if arguments.data:
         return in_folder(model, arguments.data), Generated({}, {})

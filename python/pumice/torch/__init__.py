@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
-from .compiling import backend as backend
-from .operators import wrap as wrap
-from .sharing import ordered as ordered
+from .compile_backend import backend as backend
+from .custom_operators import wrap as wrap
+from .cuda_memory import ordered as ordered
 
 __all__ = ["backend", "ordered", "wrap"]
 

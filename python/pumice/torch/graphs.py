@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from .._pumice import Error, UnsupportedError
-from .decomposed import DECOMPOSED
-from .numbers import host_nodes, is_float, used_nodes
+from .decompositions import DECOMPOSED
+from .host_numbers import host_nodes, is_float, used_nodes
 
 _MOST_INLINE_BYTES = 1 << 30  # half of protobuf's limit of 2 GiB; larger models store weights in a separate file
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.blocks import pairs
+from .bounds.lazy_values import pairs
 from .bounds.bounded import Bounded
-from .bounds.cuts import blocks
-from .bounds.types import SPREAD, is_float
+from .bounds.block_ranges import blocks
+from .bounds.float_types import SPREAD, is_float
 
 # Relative to the scale. bf16 has 8 significand bits: ordinary networks err by 1% to 3% of their largest logit.
 DEFAULT_ACCURACY = {"fp32": 0.02, "fp16": 0.02, "bf16": 0.1}

@@ -13,21 +13,21 @@ from ..base.element_types import Array
 from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import from_device, given_input
-from .carried import computed_beforehand, decided
+from .bounds.rule_runner import from_device, given_input
+from .live_values import computed_beforehand, decided
 from .case_runs import compared, observed_outputs
-from .exact_values import ExactOutputs
-from .judge import ILL, UNPROVED, WRONG, judged, overflow_text, overflowing
-from .loops import loop_timeout
-from .model_parts import ModelParts
+from .exact_outputs import ExactOutputs
+from .deviation import ILL, UNPROVED, WRONG, judged, overflow_text, overflowing
+from .loop_limits import loop_timeout
+from .model_splitter import ModelParts
 from .options import Options, check_names
-from .plain_run import OBSERVED, empty_case
+from .run_comparison import OBSERVED, empty_case
 from .race import RacingStep, racing_step
 from .reference import Reference, ReferenceNode
 from .report import ValidationReport
-from .rows import RACE, Finding, ValidationRow
-from .samples import Samples
-from .scales import Scales
+from .report_rows import RACE, Finding, ValidationRow
+from .monte_carlo import Samples
+from .output_scales import Scales
 
 _Step = Callable[[int, int], None]
 _Choices = Callable[[int, list[str]], Mapping[str, Array]]  # (number of nodes, tensor names) -> device values

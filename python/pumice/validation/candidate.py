@@ -11,17 +11,17 @@ import onnx
 
 from ..base.element_types import PRECISIONS, Array, numpy_dtype
 from ..base.errors import InputError, binding_error, unsupported_error
-from ..base.string_table import KeptStrings
+from ..base.string_indices import KeptStrings
 from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.file.recipe import STRING, InputRecipe, NotExpressible
 from ..importer.onnx_values import value_of
 from ..importer.parse import parse
 from ..model.model import Model
-from ..model.policy import Precision
-from ..model.values import fits, sizes_text
-from .bounds.types import DeclaredTypes, Types, is_float
+from ..model.precision_policy import Precision
+from ..model.model_values import fits, sizes_text
+from .bounds.float_types import DeclaredTypes, Types, is_float
 from .reference import Reference
-from .runtimes import run, runtime, session, whole_model, with_every_tensor
+from .onnx_runtimes import run, runtime, session, whole_model, with_every_tensor
 from .streaming import Held
 from .work import Work
 

@@ -9,8 +9,8 @@ from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import differing, element_bytes, same_bits
 from .reference import Reference
-from .rows import DIFFERS, Finding
-from .sources import Tensors
+from .report_rows import DIFFERS, Finding
+from .tensor_sources import Tensors
 from .streaming import Held, Windowed
 
 

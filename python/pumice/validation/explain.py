@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from .._pumice import Context, Error, another_context, devices
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.plain_text import plain, printable, shell_word
+from ..base.printable_text import plain, printable, shell_word
 from ..importer.file.model_file import Folder
-from ..model.policy import Precision, policy_of
-from .cut import Cut, cut, part_precision
-from .example import DATA, expected_results, files_of, typed, write_folder
-from .repeat import FAMILIES, ONE_LIST, differing_runs
-from .rows import ValidationRow
-from .setup import Origin, Setup
+from ..model.precision_policy import Precision, policy_of
+from .subgraph import Cut, cut, part_precision
+from .onnx_test_folder import DATA, expected_results, files_of, typed, write_folder
+from .repeatability import FAMILIES, ONE_LIST, differing_runs
+from .report_rows import ValidationRow
+from .load_setup import Origin, Setup
 from .shrink import fails_by, parts_of, shrinker
 
 if TYPE_CHECKING:

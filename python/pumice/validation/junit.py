@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ..base.plain_text import LONG, plain
+from ..base.printable_text import LONG, plain
 
 Record = Mapping[str, Any]
 

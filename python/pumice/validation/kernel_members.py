@@ -9,13 +9,13 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..base.host_arrays import same_bits
-from .bounds.blocks import Collector, Fed, Retyped
+from .bounds.lazy_values import Collector, Fed, Retyped
 from .bounds.blockwise import blocks_of
 from .bounds.bounded import Bounded, rounded_to
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import NOTHING, REREAD, Runner, Told, from_device
-from .bounds.types import HALVES, Types, float_type, is_float, name_of
-from .carried import Carried, decided, settled_integers, widened
+from .bounds.rule_runner import NOTHING, REREAD, Runner, Told, from_device
+from .bounds.float_types import HALVES, Types, float_type, is_float, name_of
+from .live_values import Carried, decided, settled_integers, widened
 from .reference import Reference, ReferenceNode
 
 # Begins the note of a tensor that is not checked because a kernel input is unknown.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..base.errors import InputError
 from .accuracy import DEFAULT_ACCURACY
 from .reference import Reference
-from .sources import Subject
+from .tensor_sources import Subject
 
 
 class Options(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.plain_text import plain
+from ..base.printable_text import plain
 from .view.charts import BLUE, GREY, ORANGE, RED, error_chart, legend, range_chart
 from .view.document import document, file_text
 from .view.findings import findings_section
-from .view.graph_picture import picture
+from .view.graph_drawing import picture
 from .view.markup import Markup, data_island, element, joined
 from .view.tables import badge, facts_table, matrix, policy_section, row_details, rows_table
 

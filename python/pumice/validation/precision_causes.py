@@ -14,9 +14,9 @@ from ..importer.file.recipe import NodeRecipe
 from ..importer.load import load_graph
 from ..model.model import Model
 from .bounds.bounded import Bounded
-from .bounds.types import FloatType, Types, is_float
-from .chain import relative_error
-from .loops import loop_timeout
+from .bounds.float_types import FloatType, Types, is_float
+from .error_propagation import relative_error
+from .loop_limits import loop_timeout
 
 OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
     "overflow",

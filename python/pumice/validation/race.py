@@ -9,7 +9,7 @@ from .._pumice import Program
 from ..base.element_types import Array
 from ..base.host_arrays import differing, same_bits
 from .reference import ReferenceNode
-from .rows import RACE
+from .report_rows import RACE
 
 _TRIES = 3  # runs per prefix; a race may not show in every run
 

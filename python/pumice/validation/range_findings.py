@@ -9,18 +9,18 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..model.model import Model
-from .bounds.blocks import pairs
+from .bounds.lazy_values import pairs
 from .bounds.bounded import Bounded
-from .bounds.cuts import blocks
+from .bounds.block_ranges import blocks
 from .bounds.decisions import dtype_of
 from .bounds.quantized import _spread, limits
 from .bounds.registry import Unproved, Value
-from .bounds.run import Runner, attributes_of
-from .bounds.types import FloatType, is_float
-from .carried import Carried
+from .bounds.rule_runner import Runner, attributes_of
+from .bounds.float_types import FloatType, is_float
+from .live_values import Carried
 from .reference import Reference, ReferenceNode
-from .rows import Finding
-from .sources import Subject
+from .report_rows import Finding
+from .tensor_sources import Subject
 
 _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")  # linear in their constants if the other input is fixed
 _DOMINATES = 2.0  # threshold, in roundings of normal numbers

@@ -10,15 +10,15 @@ import onnx
 from .._pumice import Context
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.plain_text import plain, printable
+from ..base.printable_text import plain, printable
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
-from ..model.policy import Precision, policy_of
-from .cut import Cut, part_precision
-from .example import expected_results, files_of, typed, write_folder
-from .judge import WRONG
-from .rows import deciding_rows
-from .setup import Setup
+from ..model.precision_policy import Precision, policy_of
+from .subgraph import Cut, part_precision
+from .onnx_test_folder import expected_results, files_of, typed, write_folder
+from .deviation import WRONG
+from .report_rows import deciding_rows
+from .load_setup import Setup
 from .shrink import Fails, Tried, fails_by, parts_of, shrinker
 from .validate import Case, validate
 

@@ -15,17 +15,17 @@ from ..importer.file.node_names import node_names
 from ..importer.file.node_order import in_order, needed
 from ..importer.file.recipe import NodeRecipe
 from ..importer.parse import opsets, parse
-from ..model.policy import Policy, Precision, policy_of
+from ..model.precision_policy import Policy, Precision, policy_of
 from .bounds.bounded import Bounded, replace_beyond, rounded_to
-from .bounds.recent import Recent
+from .bounds.lru_cache import Recent
 from .bounds.registry import Value
-from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of, scaled_constant
-from .bounds.types import Types, is_float
+from .bounds.rule_runner import NOTHING, Evaluation, Runner, Told, constant, constant_of, scaled_constant
+from .bounds.float_types import Types, is_float
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    from ..base.string_table import KeptStrings
+    from ..base.string_indices import KeptStrings
     from ..importer.kernel_operator import KernelTable
 
 
@@ -118,7 +118,7 @@ class Reference:
         self.runner = Runner(self.opsets, self.types)
         self.chained = Runner(self.opsets, self.types.as_independent())
         if kernels:
-            from .kernel_rules import rules_of
+            from .user_kernel_rules import rules_of
 
             for runner in (self.runner, self.chained):
                 runner.operators.update(rules_of(kernels.operators))

@@ -8,23 +8,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from ..base.string_table import KeptStrings
+from ..base.string_indices import KeptStrings
 from ..model.model import Model
-from ..model.policy import Precision
-from .against import Against, exactly
+from ..model.precision_policy import Precision
+from .oracle import Against, exactly
 from .bounds.bounded import Bounded
 from .bounds.registry import Unproved, Value
-from .bounds.run import constant, given_input
-from .bounds.types import FloatType, Types, float_type, is_float, name_of
-from .carried import Carried
-from .chain import overflow_of
-from .cut import MissingTensor, cut
-from .loops import loop_timeout
+from .bounds.rule_runner import constant, given_input
+from .bounds.float_types import FloatType, Types, float_type, is_float, name_of
+from .live_values import Carried
+from .error_propagation import overflow_of
+from .subgraph import MissingTensor, cut
+from .loop_limits import loop_timeout
 from .options import Options
-from .proof import Proof
+from .model_validation import Proof
 from .reference import Reference, ReferenceNode
-from .rows import ValidationRow
-from .setup import Setup
+from .report_rows import ValidationRow
+from .load_setup import Setup
 from .streaming import CANNOT, Held, told_additions
 from .work import Work
 

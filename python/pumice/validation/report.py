@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import validation_error
-from ..base.files import Path, write_whole
-from ..base.plain_text import LONG, plain
-from .facts import Facts
-from .judge import ILL, RIGHT, UNPROVED, WRONG
-from .record import report_record
-from .rows import CASE, DIFFERS, Finding, ValidationRow, deciding_rows, tensor_of
+from ..base.atomic_files import Path, write_whole
+from ..base.printable_text import LONG, plain
+from .report_facts import Facts
+from .deviation import ILL, RIGHT, UNPROVED, WRONG
+from .report_record import report_record
+from .report_rows import CASE, DIFFERS, Finding, ValidationRow, deciding_rows, tensor_of
 from .work import Work, percent, share_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ..importer.file.model_file import Folder
     from .explain import Explanation
-    from .repeat import Repeatability
-    from .setup import Origin
+    from .repeatability import Repeatability
+    from .load_setup import Origin
 
 _TEXT_WIDTH = 160
 _MOST_NAMED = 8

@@ -12,13 +12,13 @@ from .._pumice import Error, IndexRangeError, sha256
 from ..base.element_types import Array
 from ..base.host_arrays import element_bytes
 from ..importer.load import load_graph
-from .cut import Cut, MissingTensor, cut
-from .judge import WRONG
+from .subgraph import Cut, MissingTensor, cut
+from .deviation import WRONG
 from .reference import Reference
-from .repeat import differing_runs
-from .rows import ValidationRow
-from .setup import Origin
-from .sources import DeviceTensors
+from .repeatability import differing_runs
+from .report_rows import ValidationRow
+from .load_setup import Origin
+from .tensor_sources import DeviceTensors
 
 Fails: TypeAlias = Callable[[onnx.ModelProto, dict[str, Array]], bool]
 Tried: TypeAlias = Callable[[int, int], None]

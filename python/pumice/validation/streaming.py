@@ -12,15 +12,15 @@ from onnx import helper
 
 from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
-from ..base.string_table import KeptStrings, StringTable
+from ..base.string_indices import KeptStrings, StringTable
 from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import ModelFile
 from ..importer.file.recipe import NodeRecipe
 from ..model.model import Model
-from ..model.policy import policy_of
-from .cut import declared
-from .loops import timeout_of
-from .model_parts import ModelParts
+from ..model.precision_policy import policy_of
+from .subgraph import declared
+from .loop_limits import timeout_of
+from .model_splitter import ModelParts
 from .reference import Reference
 
 WINDOW = 64 << 20  # bytes of tensors on the host at once; larger models are streamed

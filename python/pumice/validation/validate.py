@@ -15,22 +15,22 @@ from ..base.errors import InputError
 from ..base.log import forward_log
 from ..importer.file.model_file import Source
 from ..model.model import Model
-from ..model.policy import Precision, policy_of
-from .against import Against
+from ..model.precision_policy import Precision, policy_of
+from .oracle import Against
 from .bisect import bisected
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
-from .cut import Cut
-from .facts import facts_of, option_facts
-from .judge import UNPROVED, WRONG
+from .subgraph import Cut
+from .report_facts import facts_of, option_facts
+from .deviation import UNPROVED, WRONG
 from .options import Options, check_outputs_are_judged, checked_accuracy
-from .proof import Proof
+from .model_validation import Proof
 from .reference_inputs import ReferenceInputs
-from .references import Functions, against_of
-from .repeat import Repeats, checked_count, findings
+from .reference_oracles import Functions, against_of
+from .repeatability import Repeats, checked_count, findings
 from .report import ValidationReport
-from .rows import Finding, ValidationRow, findings_of
-from .setup import Origin, Setup
-from .sources import DeviceTensors
+from .report_rows import Finding, ValidationRow, findings_of
+from .load_setup import Origin, Setup
+from .tensor_sources import DeviceTensors
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]

@@ -12,7 +12,7 @@ from ..._pumice import Graph, GraphError, UnsupportedError
 from ...base.element_types import Array, Bytes, array_of
 from ...base.errors import graph_error, unsupported_error
 from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_trailing_gaps
-from .compounds import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_of
+from .compound_values import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_of
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -207,7 +207,7 @@ class Builder:
         inputs = [self.tensor(name) if name else None for name in node.inputs]
         names = without_trailing_gaps(node.outputs)
         if any(value is not None and value.dtype.startswith(_NARROW) for value in inputs):
-            from .narrow_elements import add_moved, narrow_dtype
+            from .low_bit_moves import add_moved, narrow_dtype
 
             if narrow_dtype(node, inputs):
                 self.keep(names, add_moved(self, node, inputs, names))

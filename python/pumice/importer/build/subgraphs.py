@@ -10,7 +10,7 @@ from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..file.recipe import NodeRecipe, Recipe
 from .builder import Builder, Refused
-from .compounds import Made, kind_of, leaves, replaced
+from .compound_values import Made, kind_of, leaves, replaced
 
 if TYPE_CHECKING:
     from ..._pumice import Value

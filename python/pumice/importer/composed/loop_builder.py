@@ -15,7 +15,7 @@ from ..._pumice import GraphError
 from ...base.element_types import Array, numpy_dtype
 from ...base.errors import graph_error
 from ..build.builder import Builder
-from ..build.compounds import Kind, Made, kind_of, parts_of
+from ..build.compound_values import Kind, Made, kind_of, parts_of
 from ..build.subgraphs import add_captured, captured, inner_builder, signature, single_bool, tensors
 from ..file.recipe import RANDOM_STATE, InputRecipe, NodeRecipe, Recipe
 from .random import next_state

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...base.errors import graph_error
 from ..build.builder import Builder, Refused
-from ..build.compounds import Kind, OptionalValue
+from ..build.compound_values import Kind, OptionalValue
 from ..build.subgraphs import SINGLE, single_bool, subgraphs_of
 from ..file.recipe import NodeRecipe, Recipe
 from .loop_builder import INT32, SCALAR, LoopBuilder, Scanned, declared_rank

@@ -11,7 +11,7 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..build.builder import Builder
-from ..build.compounds import FIRST, FLAT, SINGLE, Kind, OptionalValue, SequenceValue, packed_item, rank_of
+from ..build.compound_values import FIRST, FLAT, SINGLE, Kind, OptionalValue, SequenceValue, packed_item, rank_of
 from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ...base.errors import graph_error
 from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, integers
 
 if TYPE_CHECKING:
-    from .node_forms import Nodes, Scope
+    from .rewrite_helpers import Nodes, Scope
 
 
 class _Image:

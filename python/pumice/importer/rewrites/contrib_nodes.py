@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..file.recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
-from .contrib_writer import Writer
-from .node_forms import Nodes, Scope, Upgrade, input_of, like_input
+from .node_writer import Writer
+from .rewrite_helpers import Nodes, Scope, Upgrade, input_of, like_input
 
 
 def _gelu(node: NodeRecipe, scope: Scope) -> Nodes:

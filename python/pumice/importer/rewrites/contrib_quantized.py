@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..file.recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
-from .contrib_writer import Writer
+from .node_writer import Writer
 from .dynamic_lstm import dynamic_lstm
-from .node_forms import Nodes, Scope, Upgrade, input_of
+from .rewrite_helpers import Nodes, Scope, Upgrade, input_of
 
 FLOAT = 1  # TensorProto.DataType
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, NotExpressible, Recipe, number
-from .contrib_writer import Writer
-from .node_forms import input_of
+from .node_writer import Writer
+from .rewrite_helpers import input_of
 
 if TYPE_CHECKING:
-    from .node_forms import Nodes, Scope
+    from .rewrite_helpers import Nodes, Scope
 
 FLOAT = 1  # TensorProto.DataType
 _ACTIVATIONS = ["Sigmoid", "Tanh", "Tanh"]

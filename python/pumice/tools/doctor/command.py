@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ...base.plain_text import LONG, plain
+from ...base.printable_text import LONG, plain
 from .checks import examine
 from .machine import Machine
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from .bounded import Arithmetic, Bounded, stored
-from .functions import apply
+from .math_functions import apply
 from .reductions import softmax
 from .registry import Call, Unproved, rule
-from .sums import contracted
-from .types import is_float
+from .gemm_conv import contracted
+from .float_types import is_float
 
 
 def apart(x: Bounded, heads: int) -> Bounded:
@@ -25,9 +25,9 @@ def merged(x: Bounded) -> Bounded:
     return x.moved(lambda v: v.transpose(0, 2, 1, 3).reshape(v.shape[0], v.shape[2], -1))
 
 
-def joined_rows(before: Bounded | None, now: Bounded) -> Bounded:
+def left_padded_cache(before: Bounded | None, now: Bounded) -> Bounded:
     """Append new keys or values to the cached ones."""
-    from .movement import joined
+    from .data_movement import joined
 
     return now if before is None else joined([before, now], 2)
 
@@ -113,7 +113,7 @@ def _shares(call: Call, scores: Bounded, sink: Bounded | None) -> Bounded:
 
 def _with_sink(scores: Bounded, sink: Bounded) -> Bounded:
     """Append the sink's score to each row."""
-    from .movement import joined
+    from .data_movement import joined
 
     column = (*scores.shape[:-1], 1)
     return joined([scores, sink.moved(lambda a: np.broadcast_to(a.reshape(1, -1, 1, 1), column))], -1)
@@ -134,7 +134,7 @@ def _attention(call: Call) -> list[Any]:
         k, v = (apart(one, call.attribute("kv_num_heads")) for one in (k, v))
     if call.attribute("softmax_precision") == 11:
         raise Unproved("Attention with a softmax in double")
-    k, v = joined_rows(past_k, k), joined_rows(past_v, v)
+    k, v = left_padded_cache(past_k, k), left_padded_cache(past_v, v)
     rows, keys = q.shape[2], k.shape[2]
     masks: list[Any] = []
     behind = 0 if past_k is None else past_k.shape[2]

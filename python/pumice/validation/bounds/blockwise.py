@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .bounded import Bounded
-from .cuts import BLOCK, Index, blocks, cut
-from .groups import of_one_choice
+from .block_ranges import BLOCK, Index, blocks, cut
+from .choice_groups import of_one_choice
 
 # Elementwise operators with broadcasting.
 MAPS = {

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .cuts import BLOCK, by_blocks
-from .sides import Sides
-from .types import FLOAT16, FLOAT32, FloatType, Types, is_float
+from .block_ranges import BLOCK, by_blocks
+from .alternatives import Sides
+from .float_types import FLOAT16, FLOAT32, FloatType, Types, is_float
 
 
 class Bounded:

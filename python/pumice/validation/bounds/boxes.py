@@ -9,8 +9,8 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Bounded
 from .registry import Call, Undecided, rule
-from .sums import contracted, known
-from .types import FLOAT32
+from .gemm_conv import contracted, known
+from .float_types import FLOAT32
 
 _NEAR = 1e-5  # areas and their quotients are computed in float32
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .attention import apart, attend, joined_rows, merged, rotated
+from .attention import apart, attend, left_padded_cache, merged, rotated
 from .bounded import Arithmetic, Bounded, stored
-from .functions import apply
-from .maps import gelu
-from .movement import joined
-from .norms import inverse_deviation, normalised
+from .math_functions import apply
+from .elementwise import gelu
+from .data_movement import joined
+from .normalization import inverse_deviation, normalised
 from .registry import RULES, Call, Unproved, rule
 from .registry import call as other
-from .sums import contracted, integer_product, summed, without_zero
+from .gemm_conv import contracted, integer_product, summed, without_zero
 
 DOMAIN = "com.microsoft"
 
@@ -292,7 +292,7 @@ def _multi_head(call: Call) -> list[Any]:
     q = apart(q, heads)
     if not in_heads:
         k, v = apart(k, heads), apart(v, heads)
-    k, v = joined_rows(past_k, k), joined_rows(past_v, v)
+    k, v = left_padded_cache(past_k, k), left_padded_cache(past_v, v)
     masks = _masks(call, q, k, 0 if past_k is None else past_k.shape[2], padding, more)
     y, scores = attend(call, (q, k, v), masks, call.attribute("scale"))
     return [merged(y), k, v, scores[1]][: call.outputs]
@@ -332,7 +332,7 @@ def _self_attention(call: Call) -> list[Any]:
     ends = np.cumsum([0, *sizes])
     q, k, v = (apart(rows.moved(lambda a, i=i: a[..., ends[i] : ends[i + 1]]), heads) for i in range(3))  # type: ignore[misc]
     if past is not None:
-        k, v = (joined_rows(past.moved(lambda a, i=i: a[i]), one) for i, one in enumerate((k, v)))
+        k, v = (left_padded_cache(past.moved(lambda a, i=i: a[i]), one) for i, one in enumerate((k, v)))
     if padding is not None and padding.ndim == 4:
         first = k.shape[2] - q.shape[2]
         padding = padding.moved(lambda a: a[:, 0, first : k.shape[2], : k.shape[2]])

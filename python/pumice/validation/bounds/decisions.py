@@ -8,11 +8,11 @@ import numpy as np
 
 from ...base.element_types import Array, numpy_dtype
 from .bounded import Bounded
-from .maps import axis_of_old_broadcast, wrapped_error
-from .order import best_of, places_of
+from .elementwise import axis_of_old_broadcast, wrapped_error
+from .ranking import best_of, places_of
 from .registry import Call, Undecided, Unproved, rule
-from .sides import OneHot, Ranked, Whole
-from .types import FLOAT32, Types, float_type, is_float
+from .alternatives import OneHot, Ranked, Whole
+from .float_types import FLOAT32, Types, float_type, is_float
 
 _COMPARED: dict[str, Any] = {
     "Equal": np.equal,

@@ -10,7 +10,7 @@ from .bounded import Bounded
 from .recurrent import Recurrent, finished
 from .registry import Call, Unproved, rule
 from .registry import call as other
-from .sums import integer_product, without_zero
+from .gemm_conv import integer_product, without_zero
 
 _W_SCALE, _R_SCALE = 8, 10  # input indices; each zero point follows its scale
 

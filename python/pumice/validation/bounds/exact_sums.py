@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.element_types import Array
-from .types import BFLOAT16, FLOAT16, FLOAT64, FloatType
+from .float_types import BFLOAT16, FLOAT16, FLOAT64, FloatType
 
 _SIGNIFICANT = 53
 _SAMPLE = 64  # number of sampled elements, which rule out most tensors cheaply

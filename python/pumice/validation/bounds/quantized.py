@@ -8,12 +8,12 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .choices import followed
+from .undecided_choices import followed
 from .decisions import dtype_of, narrow_float, stepwise
-from .maps import float_value
+from .elementwise import float_value
 from .registry import Call, Unproved, rule
-from .sums import integer_convolution, integer_product, without_zero
-from .types import Types, is_float
+from .gemm_conv import integer_convolution, integer_product, without_zero
+from .float_types import Types, is_float
 
 
 def _spread(value: Bounded, shape: tuple[int, ...], axis: int, block: int) -> Bounded:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from .bounded import Arithmetic, Bounded, stored
-from .functions import apply
-from .movement import joined
+from .math_functions import apply
+from .data_movement import joined
 from .registry import Call, Unproved, rule
 from .registry import call as other
-from .sums import contracted
-from .types import SPREAD, Types
+from .gemm_conv import contracted
+from .float_types import SPREAD, Types
 
 Activation = Callable[[Bounded], Bounded]
 _DEFAULTS: dict[str, list[str]] = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}

@@ -9,9 +9,9 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Bounded
 from .exact_sums import exact_sums
-from .functions import apply
+from .math_functions import apply
 from .registry import Call, Undecided, rule
-from .sums import known, summed
+from .gemm_conv import known, summed
 
 
 def reduced(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool) -> Bounded:

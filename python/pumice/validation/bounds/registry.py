@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Arithmetic, Bounded
-from .types import Types
+from .float_types import Types
 
 Value: TypeAlias = "Bounded | list[Any] | None"  # tensor, sequence, or empty optional
 

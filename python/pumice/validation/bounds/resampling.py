@@ -9,10 +9,10 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .choices import either
+from .undecided_choices import either
 from .registry import Call, Unproved, rule
-from .sides import new_labels
-from .sums import known
+from .alternatives import new_labels
+from .gemm_conv import known
 
 # float64 coordinates within this distance of a tie may round either way, except exact ties.
 _NEAR = 1e-9

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .bounded import Bounded
-from .movement import joined
+from .data_movement import joined
 from .registry import Call, Unproved, rule
 
 

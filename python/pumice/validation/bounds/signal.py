@@ -11,8 +11,8 @@ from ...base.element_types import Array
 from .bounded import Bounded
 from .decisions import dtype_of
 from .registry import Call, Undecided, Unproved, rule
-from .sums import known
-from .types import is_float
+from .gemm_conv import known
+from .float_types import is_float
 
 
 def _largest_factor(n: int) -> int:

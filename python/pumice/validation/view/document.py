@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...base.plain_text import plain
+from ...base.printable_text import plain
 from .markup import Markup, element
 
 _FOLDER = Path(__file__).parent

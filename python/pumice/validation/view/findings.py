@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...base.plain_text import plain
+from ...base.printable_text import plain
 from .markup import TEXT, Markup, element
 from .tables import scrolled
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ...base.plain_text import plain
+from ...base.printable_text import plain
 
 TEXT = 600  # maximum characters of a sentence on the page; records keep the full text
 _EMPTY = ("br", "col", "input", "meta", "rect")

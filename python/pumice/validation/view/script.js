@@ -15,7 +15,7 @@
     return made;
   };
 
-  // Bins of validation/statistics.py.
+  // Bins of validation/tensor_statistics.py.
   const MAGNITUDES = { first: -40, step: 2, marks: [[-24, "6e-8"], [-14, "6.1e-5"], [0, "1"], [16, "65504"]], limits: [-24, -14, 16] };
   const histogram = (counts, label, ticks, limits, over) => {
     const width = 440, height = 108, floor = 88, most = Math.max(...counts, 1);

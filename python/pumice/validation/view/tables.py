@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...base.plain_text import plain
+from ...base.printable_text import plain
 from .charts import beyond_fp16
-from .graph_picture import spots_and_edges
+from .graph_drawing import spots_and_edges
 from .markup import Markup, element, number
 
 SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248"}

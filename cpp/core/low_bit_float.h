@@ -1,0 +1,25 @@
+// Encodings of fp4 and fp8 formats. Kernels receive these values as macros (shaders/include/low_precision.glsl).
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace pumice {
+
+// Codes that are not finite numbers. last: the largest code of either sign is NaN. zero: the code of -0 is NaN, and there is no -0. ieee:
+// the largest exponent encodes infinities and NaNs. none: every code is a number.
+enum class NarrowSpecials : uint8_t { last, zero, ieee, none };
+
+struct NarrowFormat {
+  int exponent, mantissa, bias;  // field widths in bits; exponent bias
+  uint32_t largest;              // code of the largest finite value
+  NarrowSpecials specials;
+  bool has_sign = true;
+
+  double value(uint32_t code) const;
+};
+
+const NarrowFormat& narrow_format(DType dtype);  // dtype in kNarrowFloats
+
+}  // namespace pumice

@@ -1,0 +1,193 @@
+#include "core/parallel_copy.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/blocked_signals.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostThreads = 8;                 // maximum, including the caller; 8 saturate memory bandwidth
+constexpr size_t kLeastShared = size_t{1} << 20;   // smaller copies finish before the other threads wake up
+constexpr size_t kSmallBlock = size_t{256} << 10;  // 50 us on one thread
+constexpr size_t kLargeBlock = size_t{2} << 20;    // a huge page, so that one thread does its first touch
+constexpr size_t kManyBytes = size_t{16} << 20;    // copies of this size or more use large blocks: each thread still gets at least one
+
+// Non-temporal stores fill whole write-combining lines and avoid reading the destination.
+void copy_streaming(std::byte* target, const std::byte* source, size_t bytes) {
+#ifdef __SSE2__
+  constexpr size_t kLine = 64, kVector = 16;
+  const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(target) % kLine) % kLine);
+  std::memcpy(target, source, head);
+  target += head, source += head, bytes -= head;
+  for (; bytes >= kLine; target += kLine, source += kLine, bytes -= kLine) {
+    __m128i parts[kLine / kVector];
+    for (size_t i = 0; i < kLine / kVector; ++i) parts[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source) + i);
+    for (size_t i = 0; i < kLine / kVector; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(target) + i, parts[i]);
+  }
+  std::memcpy(target, source, bytes);
+  _mm_sfence();  // non-temporal stores are not ordered before the store that notifies the device
+#else
+  std::memcpy(target, source, bytes);
+#endif
+}
+
+void copy_block(std::byte* target, const std::byte* source, size_t bytes, Store store) {
+  if (store == Store::streaming)
+    copy_streaming(target, source, bytes);
+  else
+    std::memcpy(target, source, bytes);
+}
+
+size_t next_multiple(size_t value, size_t grain) {
+  return (value / grain + 1) * grain;
+}
+
+// Helper threads for copies. They are detached and idle between copies, so process exit does not wait for them. A forked child creates its
+// own.
+class CopyThreads {
+ public:
+  static CopyThreads& of_process() {
+    static std::atomic<CopyThreads*> made{nullptr};
+    CopyThreads* known = made.load(std::memory_order_acquire);
+    if (known && known->process_ == getpid()) return *known;
+    auto* const fresh = new CopyThreads;
+    if (made.compare_exchange_strong(known, fresh)) {
+      fresh->begin();
+      return *fresh;
+    }
+    delete fresh;
+    return *known;
+  }
+
+  std::mutex mutex;                        // guards the members below and the states of all copies
+  std::condition_variable allowed;         // signals that blocks are available
+  std::vector<SharedCopy::State*> copies;  // copies in progress
+
+ private:
+  void begin() {
+    const size_t count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads) - 1;
+    try {
+      const BlockedSignals blocked;
+      for (size_t i = 0; i < count; ++i)
+        std::thread([this] {
+          name_thread("pumice copy");
+          work();
+        }).detach();
+    } catch (const std::system_error&) {  // run with fewer threads, since the caller always copies
+    }
+  }
+  [[noreturn]] void work();
+
+  const pid_t process_ = getpid();
+};
+
+}  // namespace
+
+struct SharedCopy::State {
+  CopyWindow<std::byte> target;
+  CopyWindow<const std::byte> source;
+  size_t bytes, chunk, block;
+  Store store;
+  CopyThreads& threads;
+  std::condition_variable copied{};  // signals that a block was copied
+  size_t allowed = 0, next = 0;      // bytes allowed; bytes claimed by threads
+  std::vector<size_t> begun{};       // start offsets of blocks being copied
+
+  bool has_block() const { return next < allowed; }
+  bool is_copied(size_t wanted) const {
+    return next >= wanted && std::ranges::all_of(begun, [&](size_t begin) { return begin >= wanted; });
+  }
+
+  // End of the block at `begin`: at the next chunk boundary, the allowed limit or a block boundary of the non-ring memory, whichever is
+  // first.
+  size_t end_of(size_t begin) const {
+    const bool is_ring = target.bytes < bytes;
+    const auto address = is_ring ? reinterpret_cast<uintptr_t>(source.begin) : reinterpret_cast<uintptr_t>(target.begin);
+    return std::min({allowed, next_multiple(begin, chunk), next_multiple(address + begin, block) - address});
+  }
+
+  // Copies the next block without holding the lock.
+  void copy_next(std::unique_lock<std::mutex>& lock) {
+    const size_t begin = next, end = end_of(begin);
+    next = end;
+    begun.push_back(begin);
+    lock.unlock();
+    copy_block(target.begin + begin % target.bytes, source.begin + begin % source.bytes, end - begin, store);
+    lock.lock();
+    begun.erase(std::ranges::find(begun, begin));
+    copied.notify_one();
+  }
+};
+
+void CopyThreads::work() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    const auto one = std::ranges::find_if(copies, [](const SharedCopy::State* copy) { return copy->has_block(); });
+    if (one == copies.end())
+      allowed.wait(lock);
+    else
+      (*one)->copy_next(lock);
+  }
+}
+
+SharedCopy::SharedCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store)
+    : state_(new State{target, source, bytes, chunk, bytes < kManyBytes ? kSmallBlock : kLargeBlock, store, CopyThreads::of_process()}) {
+  state_->begun.reserve(kMostThreads);  // so that push_back() in copy_next() cannot throw
+  const std::lock_guard lock(state_->threads.mutex);
+  state_->threads.copies.push_back(state_.get());
+}
+
+SharedCopy::~SharedCopy() {
+  std::unique_lock lock(state_->threads.mutex);
+  std::erase(state_->threads.copies, state_.get());
+  state_->copied.wait(lock, [this] { return state_->begun.empty(); });
+}
+
+void SharedCopy::allow(size_t bytes) {
+  State& state = *state_;
+  {
+    const std::lock_guard lock(state.threads.mutex);
+    if (bytes <= state.allowed) return;
+    state.allowed = std::min(bytes, state.bytes);
+  }
+  state.threads.allowed.notify_all();
+}
+
+bool SharedCopy::is_copied(size_t bytes) const {
+  const std::lock_guard lock(state_->threads.mutex);
+  return state_->is_copied(bytes);
+}
+
+void SharedCopy::copy_until(size_t bytes) {
+  std::unique_lock lock(state_->threads.mutex);
+  while (!state_->is_copied(bytes))
+    if (state_->has_block())
+      state_->copy_next(lock);
+    else
+      state_->copied.wait(lock);
+}
+
+void copy_bytes(std::byte* target, std::span<const std::byte> source, Store store) {
+  if (source.empty()) return;
+  if (source.size() < kLeastShared) return copy_block(target, source.data(), source.size(), store);
+  SharedCopy copy({target, source.size()}, {source.data(), source.size()}, source.size(), source.size(), store);
+  copy.allow(source.size());
+  copy.copy_until(source.size());
+}
+
+}  // namespace pumice

@@ -1,0 +1,152 @@
+#include "graph/binding/pipeline_builder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "core/blocked_signals.h"
+#include "core/error.h"
+#include "core/interrupts.h"
+#include "core/log.h"
+#include "core/number_format.h"
+#include "dispatch/kernel/kernel.h"
+
+namespace pumice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostCompilers = 8;
+constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kLeastPeriod = std::chrono::milliseconds(1);
+constexpr double kSlowSeconds = 1;
+
+// Returns the number of seconds after which a compiling kernel is logged.
+double slow_seconds() {
+  const char* const given = std::getenv("PUMICE_SLOW_COMPILE_SECONDS");
+  if (!given || !*given) return kSlowSeconds;
+  const auto seconds = parsed_number(given);
+  if (seconds && *seconds >= 0) return *seconds;
+  throw Error(std::string("PUMICE_SLOW_COMPILE_SECONDS: expected a number of seconds, or inf; given '") + given + "'");
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+class PipelineBuilds {
+ public:
+  explicit PipelineBuilds(const std::vector<const KernelVariant*>& kernels) : kernels_(kernels) {}
+
+  void run(const CompileProgress& progress) {
+    const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::jthread> threads;
+    threads.reserve(std::min({kernels_.size(), kMostCompilers, cores}));
+    try {
+      start(threads);
+      if (threads.empty()) work();  // the system grants no thread
+      watch(progress);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      next_ = kernels_.size();
+      if (!failure_) failure_ = std::current_exception();
+    }
+    threads.clear();  // joins the threads
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  void start(std::vector<std::jthread>& threads) {
+    try {
+      const BlockedSignals blocked;
+      while (threads.size() < threads.capacity())
+        threads.emplace_back([this] {
+          name_thread("pumice compile");
+          work();
+        });
+    } catch (const std::system_error&) {  // as many threads as the system grants
+    }
+  }
+
+  struct UnderWay {
+    const KernelVariant* kernel;
+    Clock::time_point begin;
+    bool is_told = false;
+  };
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (next_ < kernels_.size()) {
+      const KernelVariant* const kernel = kernels_[next_++];
+      under_way_.push_back({kernel, Clock::now()});
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        (void)kernel->pipeline();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      finish(*kernel);
+      if (!failure) continue;
+      // After a failure no further build starts.
+      if (!failure_) failure_ = failure;
+      next_ = kernels_.size();
+    }
+    if (under_way_.empty()) all_done_.notify_one();
+  }
+
+  void finish(const KernelVariant& kernel) {
+    const auto one = std::ranges::find(under_way_, &kernel, &UnderWay::kernel);
+    if (const double seconds = seconds_since(one->begin); seconds > slow_)
+      log(LogLevel::info, "the driver took " + general_text(seconds) + " s to compile kernel '" + kernel.name() + "'");
+    under_way_.erase(one);
+    ++done_;
+  }
+
+  bool is_done() const { return next_ == kernels_.size() && under_way_.empty(); }
+
+  void watch(const CompileProgress& progress) {
+    std::unique_lock lock(mutex_);
+    // Otherwise kernels slower than `slow_` but faster than the period would never be reported.
+    const auto period = std::clamp(std::chrono::duration<double>(slow_ / 4), kLeastPeriod, kWatchPeriod);
+    while (!all_done_.wait_for(lock, period, [this] { return is_done(); })) {
+      for (UnderWay& one : under_way_) {
+        if (one.is_told || seconds_since(one.begin) < slow_) continue;
+        one.is_told = true;
+        log(LogLevel::info, "the driver has been compiling kernel '" + one.kernel->name() + "' for " + general_text(slow_) + " s");
+      }
+      const std::string phase = under_way_.empty() ? "kernels" : "kernel " + under_way_.front().kernel->name();
+      const size_t done = done_;
+      lock.unlock();  // `progress` may wait for the GIL
+      if (progress) progress(phase.c_str(), done, kernels_.size());
+      check_interrupts();
+      lock.lock();
+    }
+  }
+
+  const std::vector<const KernelVariant*>& kernels_;
+  const double slow_ = slow_seconds();
+  std::mutex mutex_;  // guards the members below
+  std::condition_variable all_done_;
+  size_t next_ = 0, done_ = 0;
+  std::vector<UnderWay> under_way_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
+  std::vector<const KernelVariant*> missing;
+  std::ranges::copy_if(kernels, std::back_inserter(missing), [](const KernelVariant* kernel) { return !kernel->has_pipeline(); });
+  PipelineBuilds builds(missing);  // created even if no pipeline is missing, since it validates the environment variables
+  if (!missing.empty()) builds.run(progress);
+}
+
+}  // namespace pumice

@@ -1,0 +1,25 @@
+// Executions of a program with control flow: run its routines step by step; the host decides what the device cannot.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "graph/control_flow/control_flow_observation.h"
+#include "graph/control_flow/control_flow_program.h"
+#include "graph/region/lease.h"
+#include "graph/region/program_value.h"
+
+namespace pumice {
+
+// A lease of a program with control flow: its inputs, with the shapes last passed to make_inputs() and returned by input_desc(), and
+// everything that runs on them.
+class FlowLease : public Lease {
+ public:
+  static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
+  virtual void make_inputs(std::span<const ShapeView> shapes) = 0;
+  // Like start(), but the host drives all control flow, and up to `most` runs of each region are observed. Plans and kernels of the regions
+  // are the same. Throws as start() does.
+  virtual FlowObservation observe(const RunLimits& limits, uint64_t most) = 0;
+};
+
+}  // namespace pumice

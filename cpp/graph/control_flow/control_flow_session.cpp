@@ -1,0 +1,111 @@
+#include "graph/control_flow/control_flow_session.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/number_format.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostInFlight = 64;  // maximum number of unawaited submissions
+constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
+
+double seconds_since(FlowSession::Clock::time_point begin) {
+  return seconds_between(begin, FlowSession::Clock::now());
+}
+
+std::string seconds_text(double seconds) {
+  return general_text(seconds) + " s";
+}
+
+}  // namespace
+
+double seconds_between(FlowSession::Clock::time_point begin, FlowSession::Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+FlowSession::FlowSession(std::shared_ptr<Context> context, std::string name, const RecordingOptions& options)
+    : context_(std::move(context)),
+      name_(std::move(name)),
+      is_measured_(options.total_time),
+      pool_(context_),
+      recordings_(context_, options) {}
+
+void FlowSession::begin(const RunLimits& limits) {
+  limits_ = &limits;
+  begin_ = Clock::now();
+  next_signal_ = begin_ + kSignalPeriod;
+  report = {};
+  device_seconds_ = 0;
+  in_flight_.clear();
+  first_cold_ = last_cold_ = 0;
+  pool_.trim();
+}
+
+void FlowSession::submit(CommandList& list) {
+  if (in_flight_.size() >= kMostInFlight) {
+    wait_for(in_flight_[kMostInFlight / 2]);
+    in_flight_.erase(in_flight_.begin(), in_flight_.begin() + kMostInFlight / 2 + 1);
+  }
+  last_ = list.exec();
+  in_flight_.push_back(last_->id());
+  if (last_->is_cold()) note_cold(*last_);
+  ++report.submissions;
+  report.dispatches += list.recording()->dispatch_count();
+  if (!is_measured_) return;
+  wait();  // one after the other, because a list has only one pair of timestamps
+  device_seconds_ += last_->device_seconds().value_or(0);
+}
+
+void FlowSession::wait() {
+  if (!last_) return;
+  wait_for(last_->id());
+  in_flight_.clear();
+}
+
+void FlowSession::note_cold(const Submission& submission) {
+  last_cold_ = submission.id();
+  if (first_cold_ == 0) first_cold_ = last_cold_;
+}
+
+void FlowSession::wait_for(uint64_t id) {
+  const auto wait = [&] { context_->wait(id, remaining(), limits_->interrupted); };
+  if (!ends_cold(id)) return wait();
+  off_the_clock(wait);
+  first_cold_ = last_cold_ > id ? last_cold_ : 0;
+}
+
+std::optional<double> FlowSession::remaining() const {
+  if (!limits_->timeout_seconds) return {};
+  return std::max(0.0, *limits_->timeout_seconds - seconds_since(begin_));
+}
+
+void FlowSession::check_time(const std::string& next) {
+  if (const auto now = Clock::now(); limits_->interrupted && now >= next_signal_) {
+    limits_->interrupted();
+    next_signal_ = now + kSignalPeriod;
+  }
+  if (limits_->timeout_seconds && seconds_since(begin_) >= *limits_->timeout_seconds)
+    throw TimeoutError(
+        "execution of '" + name_ + "' took longer than " + seconds_text(*limits_->timeout_seconds) + "; next was '" + next + "'", true);
+}
+
+bool FlowSession::is_loop_over(Clock::time_point entered) const {
+  return limits_->loop_seconds && seconds_between(entered, loop_clock()) >= *limits_->loop_seconds;
+}
+
+void FlowSession::fail_loop(const std::string& node, uint64_t trips) const {
+  throw TimeoutError("loop '" + node + "' of '" + name_ + "' ran longer than " + seconds_text(*limits_->loop_seconds) + "; stopped after " +
+                         std::to_string(trips) + " iterations",
+                     true);
+}
+
+FlowValue FlowSession::made(TensorDesc desc, HostSlotUse use) {
+  const uint64_t bytes = desc.bytes();
+  FlowValue value{std::move(desc), {}, pool_.take(bytes, use), {}};
+  value.range = {value.slot->device, 0, bytes};
+  return value;
+}
+
+}  // namespace pumice

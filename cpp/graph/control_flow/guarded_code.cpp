@@ -1,0 +1,107 @@
+#include "graph/control_flow/guarded_code.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace pumice {
+GuardedCode::GuardedCode(const FlowProgram& program, const FlowSurvey& survey, const RecordingOptions& options)
+    : program_(program), options_(options), inner_(survey.inner) {
+  find_loops();
+  if (survey.arena_bytes > 0) arena_ = Buffer::create(program.context, survey.arena_bytes);
+}
+
+// Finds the routines that contain a loop at any depth. A routine usually runs routines of higher index, so the search goes backwards, and
+// repeats until nothing changes.
+void GuardedCode::find_loops() {
+  has_loop_.assign(program_.routines.size(), false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = program_.routines.size(); i-- > 0;)
+      for (const RoutineStep& step : program_.routines[i].steps) {
+        const bool found = step.kind == RoutineStep::Kind::while_ ||
+                           (step.kind == RoutineStep::Kind::if_ && (has_loop_[step.first] || has_loop_[step.second]));
+        if (found && !has_loop_[i]) has_loop_[i] = changed = true;
+      }
+  }
+}
+
+const FlowValue& GuardedCode::scratch(size_t number, const TensorDesc& desc, HostSlotPool* pool) {
+  if (number == scratch_.size()) {
+    FlowValue made{desc, {}, pool->take(desc.bytes(), HostSlotUse::device), {}};
+    made.range = {made.slot->device, 0, desc.bytes()};
+    scratch_.push_back(std::move(made));
+  }
+  return scratch_[number];
+}
+
+void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, std::shared_ptr<Buffer> status) {
+  const auto& context = program_.context;
+  status_ = std::move(status);
+  words_ = Buffer::create(context, words * sizeof(uint32_t));
+  // Without conditional rendering, the device skips indirect dispatches whose group counts are zero: there is one record for each word and
+  // group counts.
+  if (context->feature("conditionalRendering")) return;
+  for (const GuardedItem& item : items)
+    if (const auto& groups = item.dispatch.groups; !item.is_branch && item.word != kNoWord)
+      record_of_[{item.word, groups[0], groups[1], groups[2]}] = 0;
+  std::vector<std::array<uint32_t, 4>> records;
+  for (auto& [record, number] : record_of_) number = static_cast<uint32_t>(records.size()), records.push_back(record);
+  const auto bytes = std::as_bytes(std::span(records));
+  records_ = Buffer::create(context, bytes.size());
+  if (!bytes.empty()) upload({records_, 0, bytes.size()}, bytes);
+  counts_ = Buffer::create(context, records.size() * kGuardCounts);
+}
+
+Dispatch GuardedCode::branch(const GuardedItem& item) const {
+  const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return buffer ? BufferRange{buffer, 0, buffer->bytes()} : BufferRange{}; };
+  const auto number_of = [&](uint32_t word) {  // first record of this word or a later one
+    const auto found = record_of_.lower_bound({word, 0, 0, 0});
+    return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
+  };
+  const uint32_t words = item.kind == GuardedItem::Kind::choice ? 2 : item.kind == GuardedItem::Kind::status ? 0 : 1;
+  // any word may change, since inner loops pass the active word on
+  const bool all = !inner_.empty() && item.kind != GuardedItem::Kind::status;
+  Dispatch dispatch = item.dispatch;
+  dispatch.kernel = program_.context->attachment<KernelLibrary>()->find(program_.context, "control_flow.comp", Storage::fp32);
+  StepBuilder builder(dispatch.kernel);
+  const std::map<std::string, BufferRange> ranges{{"condition", item.condition},
+                                                  {"words", whole(words_)},
+                                                  {"records", whole(records_)},
+                                                  {"counts", whole(counts_)},
+                                                  {"status", whole(status_)}};
+  for (const auto& binding : dispatch.kernel->interface().bindings) {
+    builder.bind(binding.name, {});
+    dispatch.buffers.push_back(ranges.at(binding.name));
+  }
+  dispatch.push = builder.set("kind", static_cast<uint32_t>(item.kind))
+                      .set("own", item.own)
+                      .set("enclosing", item.enclosing)
+                      .set("to", item.to)
+                      .set("counter", item.counter)
+                      .set("first_record", all ? 0 : number_of(item.own))
+                      .set("end_record", all ? static_cast<uint32_t>(record_of_.size()) : number_of(item.own + words))
+                      .groups(1)
+                      .build()
+                      .push;
+  return dispatch;
+}
+
+CommandList GuardedCode::record(std::vector<GuardedItem> items) const {
+  CommandList list(program_.context);
+  for (GuardedItem& item : items) {
+    if (item.is_branch) {
+      list.dispatch(branch(item));
+      continue;
+    }
+    const auto& groups = item.dispatch.groups;
+    if (item.word != kNoWord && counts_)
+      item.dispatch.guard = {counts_, record_of_.at({item.word, groups[0], groups[1], groups[2]}) * kGuardCounts, kGuardCounts};
+    else if (item.word != kNoWord)
+      item.dispatch.guard = {words_, item.word * sizeof(uint32_t), kGuardWord};
+    list.dispatch(std::move(item.dispatch));
+  }
+  list.commit(options_);
+  return list;
+}
+
+}  // namespace pumice

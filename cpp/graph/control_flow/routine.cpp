@@ -1,0 +1,259 @@
+#include "graph/control_flow/routine.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/number_format.h"
+#include "graph/description/graph_path.h"
+#include "graph/control_flow/graph_levels.h"
+#include "graph/control_flow/scalar_loop_source.h"
+#include "graph/passes/passes.h"
+#include "graph/passes/fp32_constants.h"
+
+namespace pumice {
+namespace {
+
+// Returns the value of an int32 constant with one element.
+std::optional<int64_t> integer_of(const GraphValue& value) {
+  if (!value.constant || value.dtype != DType::int32 || value.constant->desc.elements() != 1) return {};
+  return value.constant->as_int64()[0];
+}
+
+std::optional<size_t> input_position(const Graph& graph, ValueId value) {
+  const auto found = std::ranges::find(graph.inputs(), value);
+  return found == graph.inputs().end() ? std::nullopt : std::optional(static_cast<size_t>(found - graph.inputs().begin()));
+}
+
+const GraphNode* producer_of(const Graph& graph, ValueId value, std::string_view op) {
+  const int32_t producer = graph.value(value).producer;
+  if (producer < 0) return nullptr;
+  const GraphNode& node = graph.nodes()[static_cast<size_t>(producer)];
+  return node.op() == op && node.inputs.size() == 2 ? &node : nullptr;
+}
+
+std::optional<LoopCounter> counter_of(const ControlFlow& flow) {
+  const Graph &condition = *flow.first, &body = *flow.second;
+  const size_t kept = flow.carried + flow.state;
+  const GraphNode* less = producer_of(condition, condition.outputs()[0].second, "Less");
+  if (!less || condition.value(less->inputs[0]).dtype != DType::int32) return {};
+  const auto counter = input_position(condition, less->inputs[0]), limit = input_position(condition, less->inputs[1]);
+  const auto fixed = integer_of(condition.value(less->inputs[1]));
+  if (!counter || *counter >= kept || (!fixed && (!limit || *limit < kept))) return {};
+  const GraphNode* add = producer_of(body, body.outputs()[*counter].second, "Add");
+  if (!add) return {};
+  const ValueId own = body.inputs()[*counter];
+  const size_t other = add->inputs[0] == own ? 1 : 0;
+  const auto step = integer_of(body.value(add->inputs[other]));
+  if (add->inputs[1 - other] != own || !step || *step <= 0) return {};
+  return LoopCounter{*counter, fixed ? std::nullopt : limit, fixed.value_or(0), *step};
+}
+
+class Cutter {
+ public:
+  Cutter(const std::shared_ptr<Context>& context, const ProgramOptions& options) : context_(context), options_(options) {
+    if (options.keep_all) options_.fuse = FusionSet::none();
+    options_.keep_all = false;
+  }
+
+  std::vector<Routine> cut(const Graph& graph, bool keep_all) {
+    number_of(graph, {});
+    for (size_t i = 0; i < graphs_.size(); ++i) {  // grows during the loop
+      place_ = places_[i];
+      told_of_path([&] { return place_; }, [&] { cut_one(*graphs_[i], i == 0, keep_all && i == 0); });
+      routines_.push_back(std::move(routine_));
+    }
+    if (!refused_.empty()) throw UnsupportedError(refused_);
+    for (const size_t condition : conditions_) {
+      Routine& routine = routines_[condition];
+      routine.read_by_host[index(routine.outputs[0])] = true;
+    }
+    return std::move(routines_);
+  }
+
+ private:
+  // `place`: the path to the graph. Errors in a graph that several nodes run name the first of these nodes.
+  size_t number_of(const Graph& graph, const std::string& place) {
+    const auto [found, added] = numbers_.try_emplace(&graph, graphs_.size());
+    if (added) graphs_.push_back(&graph), places_.push_back(place);
+    return found->second;
+  }
+
+  // Returns the path to a graph that a node of the current graph runs.
+  std::string place_of(const Graph& graph, const GraphNode& node, std::string_view role, const Graph& inner) const {
+    return (place_.empty() ? path_begin(graph.name()) : place_ + " / ") + path_part(node.op(), node.name, role, inner.name());
+  }
+
+  void cut_one(const Graph& graph, bool outermost, bool keep_all) {
+    regions_after_cuts_ = 0;
+    routine_ = {graph.name(), graph.inputs(), {}, {}, {}, {}, std::vector<bool>(graph.values().size(), false)};
+    for (const ValueId input : graph.inputs()) {
+      const GraphValue& value = graph.value(input);
+      routine_.input_values.push_back({value.name, value.dtype, value.assumed ? std::nullopt : value.shape, value.dimension_names});
+    }
+    for (const auto& [name, value] : graph.outputs()) routine_.outputs.push_back(value);
+    const std::vector<bool> needed = needed_values(graph, keep_all);
+    if (keep_all) add_all_outputs(graph);
+    levels_ = levels_of(graph, needed, routine_.outputs);
+    for (const Level& level : levels_.levels) {
+      if (!level.plain.empty()) add_region(graph, level, outermost);
+      for (const size_t node : level.control) add_control(graph, graph.nodes()[node], outermost);
+    }
+    add_constants(graph);
+    find_released(graph);
+  }
+
+  void add_all_outputs(const Graph& graph) {
+    std::vector<bool> given(graph.values().size(), false);
+    for (const ValueId output : routine_.outputs) given[index(output)] = true;
+    for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
+      for (const ValueId output : node->outputs)
+        if (output != kAbsent && !given[index(output)]) routine_.outputs.push_back(output);
+  }
+
+  std::string path(const Graph& graph, const std::string& name, bool outermost) const {
+    return outermost || graph.name().empty() ? name : graph.name() + "/" + name;
+  }
+
+  static void mark_borders(const Graph& graph, GraphPart& part, bool outermost) {
+    std::vector<bool> is_read(graph.values().size(), false);  // whether nodes of other parts read it, or it is an output
+    std::vector<bool> is_own(graph.nodes().size(), false);
+    for (const size_t i : part.nodes) is_own[i] = true;
+    for (size_t i = 0; i < is_own.size(); ++i)
+      for (const ValueId input : graph.nodes()[i].inputs)
+        if (!is_own[i] && input != kAbsent) is_read[index(input)] = true;
+    for (const auto& [name, output] : graph.outputs())
+      if (!outermost) is_read[index(output)] = true;
+    for (const ValueId input : part.inputs) part.entering.push_back(!outermost || graph.value(input).producer >= 0);
+    for (const ValueId output : part.outputs) part.leaving.push_back(is_read[index(output)]);
+  }
+
+  void add_region(const Graph& graph, const Level& level, bool outermost) {
+    const std::vector<size_t>& nodes = level.plain;
+    GraphPart part{graph.name(), nodes, {}, {}, {}, path(graph, {}, outermost)};
+    std::vector<bool> made(graph.values().size(), false), read = made;
+    for (const size_t i : nodes) {
+      const GraphNode& node = graph.nodes()[i];
+      for (const ValueId input : node.inputs) {
+        if (input == kAbsent || graph.value(input).constant || made[index(input)] || read[index(input)]) continue;
+        read[index(input)] = true;
+        part.inputs.push_back(input);
+      }
+      for (const ValueId output : node.outputs) {
+        if (output == kAbsent) continue;
+        made[index(output)] = true;
+        if (levels_.crosses[index(output)]) part.outputs.push_back(output), part.host_outputs.push_back(levels_.on_host[index(output)]);
+      }
+    }
+    mark_borders(graph, part, outermost);
+    RoutineStep& step = routine_.steps.emplace_back();
+    step.cut = cut_text(graph, level);
+    if (!step.cut.empty()) step.node = path(graph, "region " + std::to_string(++regions_after_cuts_), outermost);
+    step.inputs = part.inputs, step.outputs = part.outputs;
+    step.region = std::make_shared<Region>(context_, graph, part, options_);
+    for (size_t i = 0; i < step.inputs.size(); ++i)
+      if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
+  }
+
+  // Returns the condition of an IF if it is constant: the other branch is then not compiled.
+  static std::optional<bool> known_condition(const Graph& graph, const GraphNode& node) {
+    if (node.inputs[0] == kAbsent || !graph.value(node.inputs[0]).constant) return {};
+    return graph.value(node.inputs[0]).constant->data[0] != std::byte{0};
+  }
+
+  void add_control(const Graph& graph, const GraphNode& node, bool outermost) {
+    const ControlFlow& flow = *node.control;
+    RoutineStep& step = routine_.steps.emplace_back();
+    step.kind = flow.kind == ControlFlow::Kind::if_ ? RoutineStep::Kind::if_ : RoutineStep::Kind::while_;
+    step.node = path(graph, node.name, outermost);
+    const auto decided = flow.kind == ControlFlow::Kind::if_ ? known_condition(graph, node) : std::nullopt;
+    const Graph &first = decided == false ? *flow.second : *flow.first, &second = decided == true ? *flow.first : *flow.second;
+    const bool chooses = flow.kind == ControlFlow::Kind::if_;
+    step.first = number_of(first, place_of(graph, node, !chooses ? "condition" : decided == false ? "else" : "then", first));
+    step.second = number_of(second, place_of(graph, node, !chooses ? "body" : decided == true ? "then" : "else", second));
+    step.own_name = node.name;
+    step.carried = flow.carried, step.state = flow.state;
+    refuse_wide_constants(graph, node, step);
+    step.inputs = node.inputs, step.outputs = node.outputs;
+    if (flow.kind == ControlFlow::Kind::while_) {
+      step.counter = counter_of(flow);
+      if (options_.precision == "fp32") step.scalar = scalar_loop_macros(flow);
+    }
+    if (flow.kind == ControlFlow::Kind::while_)
+      conditions_.push_back(step.first);
+    else if (node.inputs[0] != kAbsent)
+      routine_.read_by_host[index(node.inputs[0])] = true;
+  }
+
+  // Rejects constants passed to a loop or branch that exceed float16: inside they would become float16.
+  void refuse_wide_constants(const Graph& graph, const GraphNode& node, const RoutineStep& step) {
+    if (options_.precision != "fp16") return;
+    for (const ValueId input : node.inputs) {
+      if (input == kAbsent || !graph.value(input).constant) continue;
+      if (const auto number = beyond_float16(*graph.value(input).constant))
+        refused_.push_back((place_.empty() ? "" : place_ + ": ") + "node '" + step.node + "': " + std::string(node.op()) + " of '" +
+                           graph.value(input).name + "', which holds " + general_text(*number) + ": float16 does not");
+    }
+  }
+
+  void add_constants(const Graph& graph) {
+    std::vector<bool> added(graph.values().size(), false);
+    const auto add = [&](ValueId id) {
+      if (id == kAbsent || !graph.value(id).constant || added[index(id)]) return;
+      added[index(id)] = true;
+      const HostTensor& host = *graph.value(id).constant;
+      const auto buffer = Buffer::create(context_, host.desc.bytes());
+      const BufferRange range{buffer, 0, buffer->bytes()};
+      std::vector<std::byte> bytes(buffer->bytes());  // whole words
+      std::copy_n(host.data, host.desc.element_bytes(), bytes.begin());
+      if (!bytes.empty()) upload(range, bytes);
+      routine_.constants.push_back({id, host, range});
+    };
+    for (const RoutineStep& step : routine_.steps)
+      if (step.kind != RoutineStep::Kind::region) std::ranges::for_each(step.inputs, add);
+    std::ranges::for_each(routine_.outputs, add);
+  }
+
+  void find_released(const Graph& graph) {
+    std::vector<bool> read(graph.values().size(), false);
+    const auto note = [&](ValueId id, std::vector<ValueId>* released) {
+      if (id == kAbsent || read[index(id)]) return;
+      read[index(id)] = true;
+      if (released && !graph.value(id).constant) released->push_back(id);
+    };
+    for (const ValueId output : routine_.outputs) note(output, nullptr);
+    for (auto step = routine_.steps.rbegin(); step != routine_.steps.rend(); ++step) {
+      for (const ValueId id : step->inputs) note(id, &step->released);
+      for (const ValueId id : step->outputs) note(id, &step->released);  // results that no step reads are released too
+    }
+  }
+
+  const std::shared_ptr<Context>& context_;
+  ProgramOptions options_;
+  std::unordered_map<const Graph*, size_t> numbers_;
+  std::vector<const Graph*> graphs_;  // graph of each routine
+  std::vector<std::string> places_;   // path to each graph; empty for the outermost
+  std::string place_;                 // path to the current graph
+  std::vector<size_t> conditions_;    // indices of the condition graphs
+  std::vector<Routine> routines_;
+  std::vector<std::string> refused_;
+  Routine routine_;                // routine under construction
+  size_t regions_after_cuts_ = 0;  // regions of the current routine that follow host sync points
+  GraphLevels levels_;             // levels of the current graph
+};
+
+}  // namespace
+
+std::optional<uint64_t> LoopCounter::trips(int64_t start, int64_t end) const {
+  if (start >= end) return 0;
+  const int64_t count = (end - start + step - 1) / step;
+  if (start + count * step > std::numeric_limits<int32_t>::max()) return {};
+  return static_cast<uint64_t>(count);
+}
+
+std::vector<Routine> make_routines(const std::shared_ptr<Context>& context, const Graph& graph, const ProgramOptions& options) {
+  return Cutter(context, options).cut(graph, options.keep_all);
+}
+
+}  // namespace pumice

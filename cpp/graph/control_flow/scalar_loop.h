@@ -1,0 +1,40 @@
+// A loop whose state is a few 32-bit scalars: one dispatch runs thousands of iterations in a single kernel.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "graph/control_flow/device_loop.h"
+
+namespace pumice {
+
+class ScalarLoop : public DeviceLoop {
+ public:
+  // Creates the loop; null if it has no macros, or a value has more than one element.
+  static std::unique_ptr<ScalarLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
+                                            const RecordingOptions& options);
+  std::string_view kind() const override { return "kernel"; }
+  std::vector<BufferRange> entry() const override;
+  CommandList& begin() override { return begin_; }
+  CommandList& round(size_t iterations) override;
+  size_t least_iterations() const override;
+  size_t most_iterations() const override;
+  BufferRange result(size_t i, uint64_t) const override { return word(i); }
+
+ private:
+  ScalarLoop(const FlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options);
+  BufferRange word(size_t i) const { return {words_, i * sizeof(uint32_t), sizeof(uint32_t)}; }
+
+  std::shared_ptr<Context> context_;
+  std::string label_;
+  size_t values_;
+  RecordingOptions options_;
+  std::shared_ptr<const KernelVariant> kernel_;
+  std::shared_ptr<Buffer> words_, zeros_;  // words: the values, trips, rounds
+  CommandList begin_;
+  std::map<size_t, CommandList> rounds_;  // lists by number of iterations
+};
+
+}  // namespace pumice

@@ -1,0 +1,245 @@
+// Matmuls and convolutions. Quantized ones accumulate 8-bit products exactly in int32 and round once.
+#include "graph/nnapi/matmul_conv.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/number_format.h"
+#include "graph/nnapi/expansion.h"
+#include "graph/nnapi/images.h"
+#include "graph/nnapi/operations.h"
+
+namespace pumice::nnapi {
+
+// Returns scale and zero point as constants for quantized products.
+static std::vector<ValueId> parameters(Expansion& e, const Quantization& quantization, DType dtype) {
+  return {e.scales(quantization), e.scalar(quantization.zero_point.value_or(0), dtype)};
+}
+
+void check_bias_length(Operands& o, size_t axis) {
+  const auto fail = [&](const std::string& expected) { o.fail(2, expected + " expected; given " + o.shape_text(2)); };
+  const auto channels = o.size(1, axis);
+  if (const auto rank = o.rank(2); rank && *rank != 1) fail(channels ? to_string(Shape{*channels}) : "a rank of 1");
+  o.expect_rank(2, 1);
+  const auto length = o.size(2, 0);
+  if (channels && length && channels != length) fail(to_string(Shape{*channels}));
+  if (channels) o.assume_size(2, 0, *channels);
+  if (length) o.assume_size(1, axis, *length);
+}
+
+void check_bias(const Expansion& e) {
+  const GraphValue& bias = e.value(2);
+  const DType expected = e.is_quantized(0) ? DType::int32 : e.dtype(0);
+  if (bias.dtype != expected)
+    e.fail(2,
+           std::string(name(expected)) + " expected beside " + std::string(name(e.dtype(0))) + "; given " + std::string(name(bias.dtype)));
+  const Quantization &x = e.quantization(0), &w = e.quantization(1), &given = bias.quantization;
+  if (given.scale.empty()) return;
+  if (given.zero_point.value_or(0) != 0) e.fail(2, "a zero point of 0 expected; given " + std::to_string(*given.zero_point));
+  if (w.scale.size() != given.scale.size())
+    e.fail(2, std::to_string(w.scale.size()) + " scales expected, as operand 1; given " + std::to_string(given.scale.size()));
+  for (size_t i = 0; i < w.scale.size(); ++i) {
+    const double product = static_cast<double>(x.scale[0]) * static_cast<double>(w.scale[i]), scale = static_cast<double>(given.scale[i]);
+    if (std::abs(product - scale) > 1e-6 * std::min(product, scale))
+      e.fail(2,
+             "a scale of " + general_text(product) + " expected, the product of those of operands 0 and 1; given " + general_text(scale));
+  }
+}
+
+void check_filter(const Expansion& e, int channel_axis) {
+  const DType x = e.dtype(0), w = e.dtype(1);
+  const auto axis = e.quantization(1).channel_axis;
+  if (axis && *axis != channel_axis)
+    e.fail(1, "scales on axis " + std::to_string(channel_axis) + " expected; given those on axis " + std::to_string(*axis));
+  if (x != w && !(axis && contains(kQuant, x) && w == DType::int8))
+    e.fail(1, std::string(name(x)) + " expected, as operand 0; given " + std::string(name(w)));
+}
+
+ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation, const Quantization& y, const Attributes& attributes) {
+  std::vector<ValueId> inputs{x};
+  const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
+  append(parameters(e, e.quantization(0), e.dtype(0)));
+  append({w});
+  append(parameters(e, e.quantization(1), e.dtype(1)));
+  append(parameters(e, y, e.dtype(0)));
+  append({e[2]});
+  return e.activated(e.add("QLinearConv", inputs, attributes), activation, y);
+}
+
+namespace {
+
+void check_fully_connected(Operands& o) {
+  o.expect_rank(1, 2);
+  o.expect_least_rank(0, 2);
+  check_bias_length(o, 0);
+  const auto size = o.size(1, 1);
+  const auto& shape = o.facts()[0].shape;
+  if (!size || !shape) return;
+  int64_t known = 1;  // product of the known sizes
+  for (const int64_t one : *shape) known = one == kUnknownSize ? known : checked_mul(known, one, "elements");
+  if (*size != 0 && known % *size == 0) return;
+  if (*size == 0 || std::ranges::find(*shape, kUnknownSize) == shape->end())
+    o.fail(0, "rows of " + std::to_string(*size) + " elements expected; given " + o.shape_text(0));
+  o.leave_open();
+}
+
+void fully_connected(Expansion& e) {
+  const Activation activation = e.activation(3);
+  check_filter(e, 0);
+  check_bias(e);
+  const Length units = e.length(1, 0), size = e.length(1, 1);
+  if (!e.is_quantized(0)) {
+    const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && size.is_known() && e.shape(0)[1] == size.number;
+    const ValueId x = is_matrix ? e[0] : e.reshaped(e[0], {{}, size});
+    return e.give(e.activated(e.add("Gemm", {x, e[1], e[2]}, with({{"transB", int64_t{1}}})), activation));
+  }
+  // A 1x1 convolution, which adds the bias before rounding.
+  const Quantization quantization = e.declared();
+  const Length one{1};
+  const ValueId x = e.reshaped(e[0], {{}, size, one, one}), w = e.reshaped(e[1], {units, size, one, one});
+  const ValueId y = quantized_conv(e, x, w, activation, quantization, {});
+  e.give(e.reshaped(y, {{}, units}), quantization);
+}
+
+// Swaps the last two axes.
+ValueId adjoint(Expansion& e, size_t i) {
+  std::vector<int64_t> order(e.rank(i));
+  for (size_t axis = 0; axis < order.size(); ++axis) order[axis] = static_cast<int64_t>(axis);
+  std::swap(order.at(order.size() - 1), order.at(order.size() - 2));
+  return e.transposed(e[i], order);
+}
+
+void check_batch_matmul(Operands& o) {
+  for (const size_t i : {0, 1}) o.expect_least_rank(i, 2);
+}
+
+void batch_matmul(Expansion& e) {
+  const ValueId a = e.integer(2) != 0 ? adjoint(e, 0) : e[0], b = e.integer(3) != 0 ? adjoint(e, 1) : e[1];
+  if (!e.is_quantized(0)) return e.give(e.add("MatMul", {a, b}));
+  const Quantization y = e.declared();
+  std::vector<ValueId> inputs{a};
+  const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
+  append(parameters(e, e.quantization(0), e.dtype(0)));
+  append({b});
+  append(parameters(e, e.quantization(1), e.dtype(1)));
+  append(parameters(e, y, e.dtype(0)));
+  e.give(e.add("QLinearMatMul", inputs), y);
+}
+
+enum class Groups : uint8_t { one, by_channel, given };
+
+// Number of operands before the paddings, and between the strides and the activation (the group count).
+constexpr size_t kBeforeWindow = 3;
+constexpr size_t numbers_of(Groups groups) {
+  return groups == Groups::one ? 0 : 1;
+}
+
+// Infers unknown channels of image and filter from each other; Conv checks that they match.
+void agree_on_channels(Operands& o, size_t image_axis, int64_t group) {
+  const auto in = o.size(0, image_axis), each = o.size(1, 3);
+  if (each) o.assume_size(0, image_axis, checked_mul(*each, group, "channels"));
+  if (in && *in % group == 0) o.assume_size(1, 3, *in / group);
+}
+
+void check_depthwise(Operands& o, size_t image_axis, size_t multiplier_operand) {
+  if (const auto first = o.size(1, 0); first && *first != 1) o.fail(1, "[1, height, width, channels] expected; given " + o.shape_text(1));
+  const int64_t multiplier = o.integer(multiplier_operand);
+  const auto in = o.size(0, image_axis), channels = o.size(1, 3);
+  const auto text = [](const std::optional<int64_t>& size) { return size ? std::to_string(*size) : std::string("?"); };
+  const bool fits = !channels || (multiplier > 0 && (in ? *in * multiplier == *channels : *channels % multiplier == 0));
+  if (multiplier < 1 || !fits)
+    o.fail(multiplier_operand,
+           "a multiplier that makes " + text(channels) + " channels of " + text(in) + " expected; given " + std::to_string(multiplier));
+  if (in) o.assume_size(1, 3, checked_mul(*in, multiplier, "channels"));
+  if (channels) o.assume_size(0, image_axis, *channels / multiplier);
+}
+
+template <Groups groups>
+void check_conv(Operands& o) {
+  const size_t behind = kBeforeWindow + (o.is_implicit() ? 3 : 6);
+  for (const size_t i : {0, 1}) o.expect_rank(i, 4);
+  const size_t image_axis = o.integer(behind + numbers_of(groups) + 1) != 0 ? 1 : 3;
+  if constexpr (groups == Groups::by_channel) {
+    check_depthwise(o, image_axis, behind);
+    return check_bias_length(o, 3);
+  }
+  const int64_t group = groups == Groups::given ? o.integer(behind) : 1;
+  check_bias_length(o, 0);
+  const auto channels = o.size(1, 0);
+  if (group < 1 || (channels && *channels % group != 0))
+    o.fail(behind, "a number that divides " + std::to_string(channels.value_or(0)) + " channels expected; given " + std::to_string(group));
+  agree_on_channels(o, image_axis, group);
+}
+
+template <Groups groups>
+void conv(Expansion& e) {
+  constexpr size_t numbers = numbers_of(groups);
+  const Window window = window_of(e, kBeforeWindow, numbers, false);
+  const size_t behind = window.next;  // the group count, if any, then activation, layout, dilations
+  const Activation activation = e.activation(behind + numbers);
+  const bool planes = is_planes(e, behind + numbers + 1);
+  constexpr bool depthwise = groups == Groups::by_channel;
+  check_filter(e, depthwise ? 3 : 0);
+  check_bias(e);
+  int64_t group = 1;
+  if constexpr (depthwise) group = e.size(0, planes ? 1 : 3);
+  if constexpr (groups == Groups::given) group = e.integer(behind);
+  Attributes attributes = window.attributes;
+  attributes.set("group", group);
+  const ValueId x = planes_of(e, e[0], planes);
+  const ValueId w =
+      e.add("Transpose", {e[1]}, with({{"perm", depthwise ? std::vector<int64_t>{3, 0, 1, 2} : std::vector<int64_t>{0, 3, 1, 2}}}));
+  if (!e.is_quantized(0)) {
+    const ValueId y = e.activated(e.add("Conv", {x, w, e[2]}, attributes), activation);
+    return e.give(image_of(e, y, planes));
+  }
+  const Quantization quantization = e.declared();
+  e.give(image_of(e, quantized_conv(e, x, w, activation, quantization, attributes), planes), quantization);
+}
+
+}  // namespace
+
+Operations product_operations() {
+  constexpr DTypeSet reals = kFloat | kQuant, biases = kFloat | kInt;
+  const Operand bias = tensor("bias", biases), filter{{"filter", reals}, OperandKind::tensor, true}, activation = scalar("activation");
+  const auto conv_form = [&](bool implicit, std::vector<Operand> more, bool dilated) {
+    std::vector<Operand> form{tensor("x", reals), filter, bias};
+    for (const Operand& operand : window_operands(implicit, false)) form.push_back(operand);
+    for (const Operand& operand : more) form.push_back(operand);
+    form.push_back(activation);
+    form.push_back(scalar("nchw", kTruth, dilated));
+    if (dilated) form.insert(form.end(), {scalar("dilation_width", kInt, true), scalar("dilation_height", kInt, true)});
+    return form;
+  };
+  const auto convolution = [&](std::string_view name, int level, std::string_view summary, std::vector<Operand> more, bool dilated,
+                               void (*expand)(Expansion&), void (*check)(Operands&)) {
+    return Operation{name, level, summary, conv_form(false, more, dilated), {tensor("y", reals)}, expand, conv_form(true, more, dilated),
+                     check};
+  };
+  return {
+      {"nnapi::FULLY_CONNECTED",
+       1,
+       "x, as rows, by the transposed weights, plus the bias, then the activation.",
+       {tensor("x", reals), tensor("weights", reals), bias, activation},
+       {tensor("y", reals)},
+       fully_connected,
+       {},
+       check_fully_connected},
+      {"nnapi::BATCH_MATMUL",
+       6,
+       "Products of the matrices in the last two axes, exchanged first where adj_x or adj_y is true.",
+       {tensor("x", reals | kInt, 'T'), tensor("y", reals | kInt, 'T'), scalar("adj_x", kTruth), scalar("adj_y", kTruth)},
+       {tensor("z", reals | kInt)},
+       batch_matmul,
+       {},
+       check_batch_matmul},
+      convolution("nnapi::CONV_2D", 1, "A convolution with filters [out, height, width, in], plus the bias, then the activation.", {}, true,
+                  conv<Groups::one>, check_conv<Groups::one>),
+      convolution("nnapi::DEPTHWISE_CONV_2D", 1, "A convolution of each channel with its own filters, [1, height, width, out].",
+                  {scalar("depth_multiplier")}, true, conv<Groups::by_channel>, check_conv<Groups::by_channel>),
+      convolution("nnapi::GROUPED_CONV_2D", 3, "A convolution of groups of channels, with filters [out, height, width, in of a group].",
+                  {scalar("groups")}, false, conv<Groups::given>, check_conv<Groups::given>),
+  };
+}
+
+}  // namespace pumice::nnapi

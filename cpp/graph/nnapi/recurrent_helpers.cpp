@@ -1,0 +1,100 @@
+#include "graph/nnapi/recurrent_helpers.h"
+
+#include <algorithm>
+
+namespace pumice::nnapi {
+
+void expect_one_size(Operands& o, std::initializer_list<Place> places, std::string_view rule) {
+  std::optional<int64_t> known;
+  size_t teller = 0;
+  for (const auto& [i, axis] : places) {
+    if (!o.has(i)) continue;
+    const auto size = o.size(i, axis);
+    if (size && known && *size != *known)
+      o.fail(i, rule,
+             std::to_string(*known) + " elements expected on axis " + std::to_string(axis) + ", as " + o.called(teller) + " has; given " +
+                 o.shape_text(i));
+    if (size && !known) known = size, teller = i;
+  }
+  for (const auto& [i, axis] : places)
+    if (known && o.has(i)) o.assume_size(i, axis, *known);
+}
+
+void refuse_empty(Operands& o, std::string_view rule) {
+  for (size_t i = 0; i < o.count(); ++i) {
+    if (!o.has(i) || o.role(i).kind != OperandKind::tensor) continue;
+    const auto rank = o.rank(i);
+    for (size_t axis = 0; rank && axis < *rank; ++axis)
+      if (o.size(i, axis) == 0) o.fail(i, rule, "sizes above 0 expected; given " + o.shape_text(i));
+  }
+}
+
+void expect_ranks(Operands& o, size_t first, size_t count, size_t rank) {
+  for (size_t i = first; i < first + count; ++i)
+    if (o.has(i)) o.expect_rank(i, rank);
+}
+
+std::string cell_activation(const Expansion& e, size_t i, std::string_view rule) {
+  switch (const int64_t code = e.integer(i)) {
+    case 0:
+      return "Affine";
+    case 1:
+      return "Relu";
+    case 3:
+      return "pumice::Relu6";
+    case 4:
+      return "Tanh";
+    case 6:
+      return "Sigmoid";
+    default:
+      e.fail(i, rule, "0 (NONE), 1 (RELU), 3 (RELU6), 4 (TANH) or 6 (SIGMOID) expected; given " + std::to_string(code));
+  }
+}
+
+ValueId cell_activated(Expansion& e, ValueId id, const std::string& activation) {
+  if (activation == "Affine") return id;
+  if (activation == "pumice::Relu6") return e.activated(id, Activation::relu6);
+  return e.add(activation, {id});
+}
+
+bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases) {
+  const auto forward = o.size(forward_biases, 0);
+  return linking != Linking::parallel && forward && forward == o.size(backward_biases, 0);
+}
+
+ValueId both_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis) {
+  const auto one_more = [&](ValueId id) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  return e.add("Concat", {one_more(forward), one_more(backward)}, with({{"axis", axis}}));
+}
+
+void give_node_of_both(Expansion& e, const std::vector<ValueId>& made, bool time_major, bool merged) {
+  const auto parts = [&](ValueId id, int64_t axis) {
+    std::vector<ValueId> each = e.add_many("Split", {id}, 2, with({{"axis", axis}, {"num_outputs", int64_t{2}}}));
+    for (ValueId& one : each) one = e.add("Squeeze", {one, e.integers({axis})});
+    return each;
+  };
+  const int64_t direction = time_major ? 0 : 1;
+  if (merged) {
+    const ValueId y = time_major ? e.transposed(made[0], {0, 2, 1, 3}) : made[0];
+    e.give(e.add("Reshape", {y, e.integers({0, 0, -1})}));
+  } else {
+    for (const ValueId one : parts(made[0], direction + 1)) e.give(one);
+  }
+  std::vector<std::vector<ValueId>> states;
+  for (size_t k = 1; k < made.size(); ++k) states.push_back(parts(made[k], direction));
+  for (const size_t way : {0, 1})
+    for (const auto& one : states) e.give(one[way]);
+}
+
+void give_both(Expansion& e, const Layer& forward, const Layer& backward, bool merged) {
+  if (merged) {
+    e.give(e.add("Concat", {forward.y, backward.y}, with({{"axis", int64_t{-1}}})));
+  } else {
+    e.give(forward.y);
+    e.give(backward.y);
+  }
+  for (const Layer* layer : {&forward, &backward})
+    for (const ValueId state : layer->states) e.give(state);
+}
+
+}  // namespace pumice::nnapi

@@ -1,0 +1,176 @@
+#include "graph/passes/fp32_constants.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "core/log.h"
+#include "core/number_format.h"
+#include "operators/table/precision.h"
+#include "operators/table/result_dtype.h"
+
+namespace pumice {
+namespace {
+
+constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // magnitudes up to kVanishes round to 0
+constexpr double kLeastWhole = 0x1p-14;                      // smallest normal float16 number; below it float16 loses precision
+constexpr float kBeyondHalf = 65520;                         // numbers of this magnitude and above overflow float16
+
+constexpr size_t kRun = size_t{1} << 16;  // elements of a constant read per chunk
+
+bool is_beyond(double number) {
+  return std::isfinite(number) && (std::abs(number) >= kBeyondHalf);
+}
+
+// Returns the first element beyond float16, or nullopt. Positive floats have the same order as their bits.
+std::optional<double> first_beyond(const HostTensor& constant) {
+  const auto count = static_cast<size_t>(constant.desc.elements());
+  if (constant.desc.dtype != DType::float32) {
+    const auto elements = constant.as_double();
+    const auto found = std::ranges::find_if(elements, is_beyond);
+    return found == elements.end() ? std::nullopt : std::optional(*found);
+  }
+  constexpr auto kFirst = std::bit_cast<uint32_t>(kBeyondHalf), kInfinity = uint32_t{0x7f800000};
+  std::vector<uint32_t> words(std::min(kRun, count));
+  for (size_t begin = 0; begin < count; begin += kRun) {
+    const size_t run = std::min(kRun, count - begin);
+    // Weights in a file are read without the mapping, so that its pages do not count towards the process's memory.
+    constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(std::span(words).first(run)));
+    uint32_t any = 0;
+    for (size_t i = 0; i < run; ++i) any |= static_cast<uint32_t>((words[i] & 0x7fffffffu) - kFirst < kInfinity - kFirst);
+    for (size_t i = 0; any != 0 && i < run; ++i)
+      if ((words[i] & 0x7fffffffu) - kFirst < kInfinity - kFirst) return std::bit_cast<float>(words[i]);
+  }
+  return {};
+}
+
+// Returns the largest magnitude of the finite elements.
+double largest_of(const HostTensor& constant) {
+  const auto count = static_cast<size_t>(constant.desc.elements());
+  std::vector<float> numbers(std::min(kRun, count));
+  float largest = 0;
+  for (size_t begin = 0; begin < count; begin += kRun) {
+    const auto run = std::span(numbers).first(std::min(kRun, count - begin));
+    constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(run));
+    for (const float number : run)
+      if (std::isfinite(number)) largest = std::max(largest, std::abs(number));
+  }
+  return largest;
+}
+
+class WideConstants {
+ public:
+  explicit WideConstants(ProgramGraph& graph) : graph_(graph), numbers_(graph.values.size()), known_(graph.values.size(), false) {}
+
+  void keep() {
+    for (ProgramNode& node : graph_.nodes) {
+      if (node.wide) continue;  // requested by the caller
+      for (size_t k = 0; k < node.inputs.size(); ++k)
+        if (reads(node, k) && number_of(node.inputs[k])) note_input(node, k);
+      if (const auto number = filled_with(node)) {
+        node.wide = true;
+        note(node, "its 'value'", *number);
+      }
+      if (const auto number = scaled(node)) {
+        node.wide = true;
+        note(node, "its '" + std::string(node.row->scales) + "' times '" + graph_.value(node.inputs[1]).name + "'", *number);
+      }
+    }
+    // All constants of a float32 node become float32, and so do other nodes that read one of them.
+    for (bool again = true; again;) {
+      again = false;
+      for (ProgramNode& node : graph_.nodes) again = spread(node) || again;
+    }
+  }
+
+ private:
+  // Whether the node computes with the elements of the constant. Host-read inputs count only if they become elements.
+  bool reads(const ProgramNode& node, size_t input) const {
+    const ValueId id = node.inputs[input];
+    if (id == kAbsent || !graph_.value(id).constant || !is_working_float(graph_.value(id).dtype)) return false;
+    return !is_host_input(node, input) || has_bit(node.row->host_elements, input);
+  }
+
+  const std::optional<double>& number_of(ValueId id) {
+    const auto at = static_cast<size_t>(id);
+    if (!known_[at]) numbers_[at] = beyond_float16(*graph_.value(id).constant);
+    known_[at] = true;
+    return numbers_[at];
+  }
+
+  static std::optional<double> filled_with(const ProgramNode& node) {
+    const HostTensor* value = node.row->filled_with.empty() ? nullptr : node.attributes.tensor(node.row->filled_with);
+    return value ? beyond_float16(*value) : std::nullopt;
+  }
+
+  // Returns the largest element of a constant input 1, times the attribute that scales it, if this product overflows float16 or loses
+  // precision in it. If input 1 is not constant, considers the attribute alone.
+  std::optional<double> scaled(const ProgramNode& node) const {
+    if (node.row->scales.empty() || node.inputs.size() < 2 || node.inputs[1] == kAbsent) return {};
+    const double scale = node.attributes.real(node.row->scales, 1);
+    const GraphValue& input = graph_.value(node.inputs[1]);
+    if (scale == 1 || !is_working_float(input.dtype)) return {};
+    const double largest = input.constant && input.constant->data ? largest_of(*input.constant) : 1, number = scale * largest;
+    const bool is_small = number != 0 && std::abs(number) < kLeastWhole && largest >= kLeastWhole;
+    return is_beyond(number) || is_small ? std::optional(number) : std::nullopt;
+  }
+
+  void note_input(ProgramNode& node, size_t input) {
+    const ValueId id = node.inputs[input];
+    graph_.value(id).wide = true;
+    if (!is_open_bound(graph_, node, input)) note(node, "'" + graph_.value(id).name + "'", *number_of(id));
+  }
+
+  void note(const ProgramNode& node, const std::string& whose, double number) {
+    const bool is_kept = std::abs(number) > kVanishes && !is_beyond(number);
+    const std::string what =
+        whose + " holds " + general_text(number) + (is_kept ? ", of which float16 keeps few digits" : ", which float16 does not");
+    std::string& told = graph_.report[node.report].wide;
+    if (told.empty()) told = "float32: " + what;
+    log(LogLevel::warning,
+        "node '" + node.name + "' computes in float32: " + what + " (its numbers end at " + general_text(kLargestHalf) + ")");
+  }
+
+  bool spread(ProgramNode& node) {
+    bool changed = false, any = node.wide;
+    for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads(node, k) && graph_.value(node.inputs[k]).wide);
+    if (!any || node.row->mixes_floats) return false;
+    changed = !node.wide;
+    node.wide = true;
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (reads(node, k) && !graph_.value(node.inputs[k]).wide) graph_.value(node.inputs[k]).wide = changed = true;
+    return changed;
+  }
+
+  ProgramGraph& graph_;
+  std::vector<std::optional<double>> numbers_;  // the known number of each value
+  std::vector<bool> known_;
+};
+
+}  // namespace
+
+std::optional<double> beyond_float16(const HostTensor& constant) {
+  if (!constant.data || !is_working_float(constant.desc.dtype) || constant.desc.dtype == DType::float16) return {};
+  if (constant.desc.elements() == 1) {
+    const double number = constant.as_double()[0];
+    if (number != 0 && std::abs(number) <= kVanishes) return number;
+  }
+  return first_beyond(constant);
+}
+
+bool is_open_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
+  const bool is_least = has_bit(node.row->least_inputs, input);
+  if ((!is_least && !has_bit(node.row->most_inputs, input)) || node.inputs[input] == kAbsent) return false;
+  const GraphValue& bound = graph.value(node.inputs[input]);
+  if (!bound.constant || !bound.wide || bound.constant->desc.elements() != 1) return false;
+  const double number = bound.constant->as_double()[0];
+  return is_least ? number <= -kBeyondHalf : number >= kBeyondHalf;
+}
+
+void keep_wide_constants(ProgramGraph& graph) {
+  if (graph.float_dtype == DType::float16) WideConstants(graph).keep();
+}
+
+}  // namespace pumice

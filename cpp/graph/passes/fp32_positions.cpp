@@ -1,0 +1,160 @@
+#include "graph/passes/fp32_positions.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <span>
+#include <string>
+
+#include "graph/passes/use_def_chains.h"
+#include "operators/table/precision.h"
+#include "operators/table/result_dtype.h"
+
+namespace pumice {
+namespace {
+
+// Operators whose result is a position if all inputs are positions or constants.
+constexpr std::array<std::string_view, 27> kArithmetic = {"Add",       "Sub",       "Mul",        "Div",  "Mod",  "Neg",       "Abs",
+                                                          "Min",       "Max",       "Clip",       "Pow",  "Sqrt", "Log",       "Exp",
+                                                          "Floor",     "Ceil",      "Round",      "Sign", "Sum",  "CumSum",    "ReduceSum",
+                                                          "ReduceMax", "ReduceMin", "ReduceMean", "Mean", "TopK", "Reciprocal"};
+constexpr std::array<std::string_view, 3> kPeriodic = {"Sin", "Cos", "Tan"};
+constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "Round",          "Mod",    "Equal",  "Less",
+                                                     "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax", "ArgMin", "TopK"};
+
+// Where the elements of a float tensor come from; a result has the highest origin of its inputs. Values from another part, a branch or an
+// earlier loop iteration may be positions.
+enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
+
+bool only_moves(const ProgramNode& node) {
+  return keeps_bits(*node.row) || node.op() == "Where";
+}
+
+class PositionChains {
+ public:
+  explicit PositionChains(ProgramGraph& graph)
+      : graph_(graph), flow_(graph), origins_(graph.values.size(), Origin::other), wanted_(graph.values.size()) {}
+
+  void keep() {
+    for (size_t i = 0; i < graph_.values.size(); ++i)
+      if (graph_.values[i].constant || graph_.values[i].owned) origins_[i] = Origin::constants;
+    for (size_t i = 0; i < graph_.inputs.size(); ++i)
+      if (const ValueId input = graph_.inputs[i]; !graph_.value(input).owned)
+        origins_[index(input)] = i < graph_.entering.size() && graph_.entering[i] ? Origin::integers : Origin::input;
+    for (const ProgramNode& node : graph_.nodes) {
+      const Origin made = made_by(node);
+      for (const ValueId output : node.outputs)
+        if (has_floats(output)) origins_[index(output)] = made;
+    }
+    for (size_t j = 0; j < graph_.leaving.size(); ++j)
+      if (const ValueId output = graph_.outputs[j].second; graph_.leaving[j] && origins_[index(output)] != Origin::constants) want(output);
+    for (size_t i = graph_.nodes.size(); i-- > 0;) mark(graph_.nodes[i]);
+  }
+
+ private:
+  bool has_floats(ValueId id) const { return id != kAbsent && is_float(graph_.value(id).dtype); }
+
+  // Whether it has floats whose dtype depends on the precision, i.e. not float64.
+  bool has_working_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
+
+  bool has_integers(ValueId id) const { return id != kAbsent && pumice::is_integer(graph_.value(id).dtype); }
+
+  // Returns the maximum origin of the node's float inputs.
+  Origin read_by(const ProgramNode& node) const {
+    Origin most = Origin::constants;
+    for (size_t k = 0; k < node.read().size(); ++k)
+      if (has_floats(node.inputs[k])) most = std::max(most, origins_[index(node.inputs[k])]);
+    return most;
+  }
+
+  Origin made_by(const ProgramNode& node) const {
+    if (node.op() == "Range") return Origin::integers;
+    if (node.row->casts) return has_integers(node.inputs[0]) ? Origin::integers : read_by(node);
+    if (only_moves(node)) return read_by(node);
+    if (!is_among(kArithmetic, node.op()) && !is_outer_product(node)) return Origin::other;
+    const Origin read = read_by(node);
+    return read == Origin::input ? Origin::scaled_input : read;
+  }
+
+  // Whether the node is an outer product such as frequencies x positions: K is 1.
+  bool is_outer_product(const ProgramNode& node) const {
+    if (node.op() == "Einsum") return sums_nothing(node.attributes.text("equation"));
+    const bool is_gemm = node.op() == "Gemm";
+    if (!is_gemm && node.op() != "MatMul" && node.op() != "pumice::MatMul") return false;  // pumice::MatMul adds a bias
+    const auto is_one = [&](size_t input, bool last) {
+      const auto& shape = graph_.value(node.inputs[input]).shape;
+      return shape && shape->size() > 1 && (*shape)[shape->size() - (last ? 1 : 2)] == 1;
+    };
+    return is_one(0, !is_gemm || node.attributes.integer("transA", 0) == 0) ||
+           is_one(1, is_gemm && node.attributes.integer("transB", 0) != 0);
+  }
+
+  static bool sums_nothing(const std::string& equation) {
+    const size_t arrow = equation.find("->");
+    if (arrow == std::string::npos) return false;
+    const std::string made = equation.substr(arrow);
+    return std::ranges::all_of(equation.substr(0, arrow),
+                               [&](char letter) { return !std::isalpha(letter) || made.find(letter) != std::string::npos; });
+  }
+
+  // Whether 16-bit rounding errors in the inputs may change the result arbitrarily.
+  bool is_sensitive(const ProgramNode& node) const {
+    const Origin read = read_by(node);
+    if (is_among(kPeriodic, node.op())) return read == Origin::integers || read == Origin::scaled_input;
+    const bool makes_integers = node.row->casts && !has_floats(node.outputs[0]) && has_floats(node.inputs[0]);
+    if (makes_integers) return read != Origin::constants && read != Origin::other;  // also ids and lengths that a model accepts as floats
+    return read == Origin::integers && is_among(kSteps, node.op());
+  }
+
+  void want(ValueId id) {
+    if (has_floats(id) && origins_[index(id)] != Origin::other) wanted_[index(id)] = true;
+  }
+
+  void mark(const ProgramNode& node) {
+    keep_host_inputs(node);
+    const bool is_wanted = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && wanted_[index(id)]; });
+    if (!is_wanted && !is_sensitive(node)) {
+      if (casts_large_integers(node)) note(node, "float32: integers");
+      return;
+    }
+    note(node, is_wanted ? "float32: computes positions" : "float32: reads positions");
+    std::ranges::for_each(node.read(), [&](ValueId input) { want(input); });
+  }
+
+  // The host reads operands such as scales and limits: rounding them to 16 bits could change output sizes.
+  void keep_host_inputs(const ProgramNode& node) {
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const ValueId input = node.inputs[k];
+      if (is_host_input(node, k) && has_working_floats(input)) want(input);
+    }
+  }
+
+  // Whether the node casts integers that may exceed float16, such as sums of int8 products, for an elementwise node that may scale them.
+  bool casts_large_integers(const ProgramNode& node) const {
+    if (!node.row->casts || !has_working_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
+    const DType from = graph_.value(node.inputs[0]).dtype;
+    const auto scales = [](const ProgramNode* reader) { return reader->row->mixes_floats || only_moves(*reader); };
+    return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(flow_.readers(node.outputs[0]), scales);
+  }
+
+  void note(const ProgramNode& node, const char* why) {
+    const auto is_working = [&](ValueId id) { return has_working_floats(id); };
+    if (std::ranges::none_of(node.outputs, is_working) && std::ranges::none_of(node.read(), is_working)) return;
+    ReportRow& row = graph_.report[node.report];
+    if (!row.is_float32) row.wide = why;
+    row.is_float32 = true;
+  }
+
+  ProgramGraph& graph_;
+  const ValueFlow flow_;
+  std::vector<Origin> origins_;  // indexed by value
+  std::vector<bool> wanted_;     // for each value: whether it must be float32
+};
+
+}  // namespace
+
+void keep_position_chains(ProgramGraph& graph) {
+  if (graph.float_dtype != DType::float32) PositionChains(graph).keep();
+}
+
+}  // namespace pumice

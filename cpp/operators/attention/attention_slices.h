@@ -1,0 +1,22 @@
+// Splits an attention whose grid exceeds the device's limits.
+#pragma once
+
+#include <vector>
+
+#include "operators/attention/attention_params.h"
+
+namespace pumice {
+
+// Some batch items, heads and queries of an attention. Its rows are contiguous in the dense [batch, heads, queries] of the whole attention,
+// starting at row `first`, unless it has only some of the queries of several heads.
+struct AttentionPart {
+  Attention attention;
+  int64_t first = 0;
+};
+
+// Splits the queries of an attention in half.
+std::vector<AttentionPart> row_parts(const Attention& whole);
+// Splits the batch in half, or the heads if there is one batch item, or the queries if there is one head. Empty for a single query.
+std::vector<AttentionPart> dense_parts(const Attention& whole);
+
+}  // namespace pumice

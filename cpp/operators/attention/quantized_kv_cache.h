@@ -1,0 +1,25 @@
+// int8 KV caches and their readers: the operators "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", which
+// also accept float caches.
+#pragma once
+
+#include "operators/attention/attention_params.h"
+#include "operators/table/lowering.h"
+#include "operators/table/operator_row.h"
+
+namespace pumice {
+
+// Checks that input `cache` is int8 [batch, heads, capacity, size] with a size divisible by 4, and that its scales are [batch, heads,
+// capacity].
+void check_bytes(const ShapeContext& node, size_t cache);
+void check_scales(const ShapeContext& node, size_t cache, size_t scales);
+// Returns int8 keys or values, which start at a 16-byte boundary.
+Heads cache_bytes(LowerContext& node, size_t i);
+
+void shape_of_quantized_caches(ShapeContext& node);
+void lower_quantized_caches(LowerContext& node);
+void shape_of_quantized_attention(ShapeContext& node);
+void lower_quantized_attention(LowerContext& node);
+void shape_of_joined_rows(ShapeContext& node);
+void lower_joined_rows(LowerContext& node);
+
+}  // namespace pumice

@@ -1,0 +1,13 @@
+// 2-bit, 4-bit and 8-bit elements in kernels.
+#pragma once
+
+#include "operators/table/lowering.h"
+
+namespace pumice {
+
+// Macros of shaders/include/low_precision.glsl for a dtype of kNarrow.
+Macros narrow_macros(DType dtype);
+// Lowers a Cast or CastLike from or to a sub-word dtype.
+void lower_narrow_cast(LowerContext& node);
+
+}  // namespace pumice

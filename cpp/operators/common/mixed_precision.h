@@ -1,0 +1,23 @@
+// Kernels whose float arrays have different storage types: see include/mixed_precision.glsl.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "core/dtype.h"
+#include "dispatch/kernel/kernel.h"
+
+namespace pumice {
+
+// The storage type of a kernel (the 16-bit type if any array has one), and macros for the arrays that are float32 instead.
+struct MixedArrays {
+  DType storage = DType::float32;
+  Macros macros = {};
+  void tell(Macros& kernel) const;  // appends the macros to a kernel's macros
+};
+
+// `arrays`: dtype by macro letter ("X" of X_FLOAT). Dtypes other than working floats are ignored.
+MixedArrays mixed_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays);
+
+}  // namespace pumice

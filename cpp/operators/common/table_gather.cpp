@@ -1,0 +1,26 @@
+#include "operators/common/table_gather.h"
+
+#include "operators/common/strided_copy.h"
+#include "operators/table/host_elements.h"
+
+namespace pumice {
+
+void add_lookup(LowerContext& node, const Shape& x, const Shape& y, const AxisTables& tables, const HostTensor& outside) {
+  constexpr size_t kLookupRank = 8;
+  IndexSpace space{y, {packed_strides(x)}};
+  std::vector<int64_t> first;
+  std::vector<int32_t> entries;
+  for (const auto& table : tables) {
+    first.push_back(table ? static_cast<int64_t>(entries.size()) : -1);
+    if (table) entries.insert(entries.end(), table->begin(), table->end());
+  }
+  space.pad_to(kLookupRank, "'" + std::string(node.node) + "'");
+  first.insert(first.begin(), kLookupRank - first.size(), -1);
+  const auto words = element_bits_of(outside);
+  add_dense(node, 0, "table_gather.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).bind("tables", block_of(node, entries)).set("value", std::vector<int64_t>{words[0], words[1]});
+    step.set("size", space.sizes).set("stride", space.strides[0]).set("table", first);
+  });
+}
+
+}  // namespace pumice

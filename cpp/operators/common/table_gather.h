@@ -1,0 +1,27 @@
+// Gathers elements by host-known indices: index tables for some axes, the others unchanged.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "operators/table/lowering.h"
+
+namespace pumice {
+
+// For each axis, the indices into x, with -1 for an element outside; nullopt for an unchanged axis.
+using AxisTables = std::vector<std::optional<std::vector<int32_t>>>;
+
+// Computes output 0, viewed as `y`, from input 0, viewed as `x`; both dense. `outside`: the value for index -1.
+void add_lookup(LowerContext& node, const Shape& x, const Shape& y, const AxisTables& tables, const HostTensor& outside);
+
+// Uploads values as bytes that the device reads.
+template <typename T>
+Operand block_of(LowerContext& node, const std::vector<T>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return node.host_block(std::move(bytes));
+}
+
+}  // namespace pumice

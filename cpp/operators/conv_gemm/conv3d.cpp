@@ -1,0 +1,67 @@
+#include "operators/conv_gemm/conv3d.h"
+
+#include "core/error.h"
+#include "operators/common/mixed_precision.h"
+#include "operators/table/operator_table.h"
+
+namespace pumice {
+
+std::vector<int64_t> volume_axes(const std::vector<int64_t>& values, int64_t missing) {
+  std::vector<int64_t> axes(3 - values.size(), missing);
+  axes.insert(axes.end(), values.begin(), values.end());
+  return axes;
+}
+
+SpecValues volume_constants(const WindowGeometry& window) {
+  SpecValues spec;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& values, int64_t missing) {
+    const auto axes = volume_axes(values, missing);
+    for (size_t i = 0; i < 3; ++i) spec.emplace_back(name + "_" + "DHW"[i], static_cast<double>(axes[i]));
+  };
+  add("KERNEL", window.kernel, 1);
+  add("STEP", window.strides, 1);
+  add("DILATION", window.dilations, 1);
+  add("PAD", window.pads_begin, 0);
+  return spec;
+}
+
+std::vector<int64_t> volume_strides(const TensorDesc& desc) {
+  const auto axes = volume_axes({desc.strides.begin() + 2, desc.strides.end()}, 0);
+  std::vector<int64_t> strides{desc.strides[0], desc.strides[1]};
+  strides.insert(strides.end(), axes.begin(), axes.end());
+  return strides;
+}
+
+void check_volume(const LowerContext& node) {
+  if (node.input(0).rank() <= 5) return;
+  throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " over " +
+                         std::to_string(node.input(0).rank() - 2) + " spatial axes; 1 to 3 are supported");
+}
+
+void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& weights, const ContractionBias& bias, const Operand& made) {
+  const auto& [window, x, w, y, transposed, integers] = conv;
+  if (y.elements() == 0) return;
+  if (!w.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': expected dense weights, given " + to_string(w));
+  const int64_t groups = node.attributes->integer("group", 1), channels_in = x.shape[1] / groups;
+  int64_t taps = 1;
+  for (const int64_t size : window.kernel) taps *= size;
+  node.check_loops(taps * (channels_in + 3));
+  const bool has_bias = bias.kind != ContractionBias::Kind::none;
+  Macros macros = {{"TRANSPOSED", transposed ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}};
+  if (integers)
+    for (auto& macro : integer_macros(*integers)) macros.push_back(std::move(macro));
+  if (!integers) macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  const MixedArrays arrays = integers ? MixedArrays{y.dtype} : mixed_arrays({{"X", x.dtype}, {"W", w.dtype}, {"Y", y.dtype}});
+  arrays.tell(macros);
+  StepBuilder step(node.kernel("conv3d.comp", arrays.storage, macros, volume_constants(window)));
+  step.bind("x", node.in(0)).bind("w", weights).bind("y", made);
+  if (has_bias) step.bind("b", bias.operand);
+  if (integers) bind_zero_points(step, *integers);
+  step.set("elements", y.elements()).set("channels_in", channels_in).set("channels_out", y.shape[1] / groups).set("groups", groups);
+  step.set("out_size", volume_axes({y.shape.begin() + 2, y.shape.end()}, 1))
+      .set("in_size", volume_axes({x.shape.begin() + 2, x.shape.end()}, 1));
+  step.set("x_stride", volume_strides(x)).set("y_stride", volume_strides(y));
+  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+}
+
+}  // namespace pumice

@@ -1,0 +1,28 @@
+// Windows over up to three spatial axes, for the kernels without tiling.
+#pragma once
+
+#include "operators/conv_gemm/conv_gemm_dispatch.h"
+#include "operators/geometry/window_geometry.h"
+
+namespace pumice {
+
+// Specialization constants of include/window_3d.glsl.
+SpecValues volume_constants(const WindowGeometry& window);
+// Pads per-axis values to three spatial axes, with `missing` for absent axes.
+std::vector<int64_t> volume_axes(const std::vector<int64_t>& values, int64_t missing);
+// Strides of batch, channels and three spatial axes.
+std::vector<int64_t> volume_strides(const TensorDesc& desc);
+// Throws UnsupportedError if there are more than three spatial axes.
+void check_volume(const LowerContext& node);
+
+// A 3D convolution, plain or transposed, with weights in ONNX layout.
+struct VolumeConv {
+  const WindowGeometry& window;
+  const TensorDesc &x, &w, &y;
+  bool transposed;
+  std::optional<IntegerTerms> integers;  // none: floats
+};
+// x is input 0.
+void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& weights, const ContractionBias& bias, const Operand& made);
+
+}  // namespace pumice

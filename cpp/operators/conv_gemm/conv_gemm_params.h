@@ -1,0 +1,79 @@
+// Parameters of a GEMM or convolution dispatch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/dtype.h"
+#include "operators/common/planes.h"
+#include "operators/table/lowering.h"
+#include "operators/table/operator_row.h"
+
+namespace pumice {
+
+// Weights viewed as [groups][out][in][taps], with element strides of the source.
+struct WeightView {
+  int64_t groups, channels_out, channels_in, taps;
+  int64_t stride_group, stride_out, stride_in, stride_tap;
+};
+
+// int32 zero points subtracted from 8-bit integers. Matrices have one per row of x and one per column of w, addressed by `first` and the
+// strides. A convolution has a single zero point for x, and for w one per channel of all groups, starting at `first`.
+struct ZeroPoints {
+  Operand operand;
+  int64_t first = 0, stride = 0, stride_group = 0;
+};
+
+// A contraction of 8-bit integers with int32 accumulation. Absent zero points are zero.
+struct IntegerTerms {
+  DType x, w;
+  std::optional<ZeroPoints> x_zero = {}, w_zero = {};
+};
+
+// Layout of the weights: blocks from pack_weights(). Matrices may also be column-major, in fragments from pack_fragments(), in fragments of
+// elements split into two fp16 values, or have the arbitrary strides of the WeightView.
+enum class WeightOrder : uint8_t { blocks, columns, fragments, halves, strides };
+
+// Whether kernels for this order read x in vec8s.
+inline bool reads_eights(WeightOrder order) {
+  return order == WeightOrder::columns || order == WeightOrder::fragments || order == WeightOrder::halves;
+}
+
+// All parameters of one dispatch of a contraction kernel.
+struct Contraction {
+  Planes x, y;
+  WeightView weights;
+  int64_t out_h, out_w;  // output size of this dispatch
+  int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
+  int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
+  int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
+  int64_t x_first = 0, w_first = 0, y_first = 0;  // first element of this dispatch in each tensor
+  bool matrix = false;                            // GEMM: no taps
+  std::optional<IntegerTerms> integers = {};      // none: floats
+  WeightOrder order = WeightOrder::blocks;        // order of the weights
+  std::vector<WeightOrder> orders = {};           // possible orders of a constant matrix, preferred first; empty: only `order`
+  bool padded = false;                            // the channels of x are zero-padded to a multiple of 8
+  bool split = false;                             // rows of x are sums of two fp16 values, from split_fp16_rows.comp
+  int64_t fragments = 0;                          // offset of a second copy of the weights, packed by pack_fragments(); 0: none
+  int64_t spread = 0;                             // offset of a copy packed with the x taps folded into N; 0: none
+  // Max-pooling windows fused into a convolution: y holds their maxima. Only conv_patch supports this.
+  PoolWindow pool = {};
+  // Float dtypes of x and y; the weights have the node's float dtype. See float_arrays().
+  DType x_dtype = DType::float32, y_dtype = DType::float32;
+};
+
+inline bool pools(const Contraction& c) {
+  return c.pool != PoolWindow{};
+}
+
+// A bias packed per channel (int32 for integers), starting at element `first`, or a matrix to add.
+struct ContractionBias {
+  enum class Kind { none, channels, matrix } kind = Kind::none;
+  Operand operand;
+  int64_t stride_row = 0, stride_column = 0;
+  double scale = 1;
+  int64_t first = 0;
+};
+
+}  // namespace pumice

@@ -1,0 +1,24 @@
+// Selects the kernel and tile of a contraction: the engine's own choice, or a variant measured on the device.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "operators/conv_gemm/kernel_plan.h"
+
+namespace pumice {
+
+ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels);
+
+// Whether to fuse a convolution with its max pooling: a kernel supports it, and no other kernel followed by a pooling is faster.
+bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels);
+
+// Step kind of a GEMM with a constant matrix that can be packed in several orders, and the order that a variant's name implies.
+std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns);
+inline WeightOrder order_of_variant(std::string_view variant) {
+  if (variant.starts_with("gemm_mma ")) return WeightOrder::fragments;
+  if (variant.starts_with("gemm_split_fp16 ")) return WeightOrder::halves;
+  return variant == "gemv_col_major" ? WeightOrder::columns : WeightOrder::blocks;
+}
+
+}  // namespace pumice

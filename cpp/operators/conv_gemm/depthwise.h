@@ -1,0 +1,15 @@
+// Depthwise convolutions: see conv_depthwise.comp.
+#pragma once
+
+#include "operators/conv_gemm/conv_gemm_dispatch.h"
+#include "operators/geometry/window_geometry.h"
+
+namespace pumice {
+
+// Whether conv_depthwise supports these weights [channels, 1, kernel..], which it reads unpacked. Used by packing, lowering and pooling
+// fusion, which must agree.
+bool is_depthwise(const Attributes& attributes, const TensorDesc& w);
+
+void add_depthwise(LowerContext& node, const WindowGeometry& window, const ContractionBias& bias);
+
+}  // namespace pumice

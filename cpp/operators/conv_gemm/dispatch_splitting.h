@@ -1,0 +1,40 @@
+// Splits a contraction that is too large for one dispatch: it has more workgroups than the grid allows, or a tensor larger than a binding.
+#pragma once
+
+#include <functional>
+
+#include "operators/conv_gemm/conv_gemm_params.h"
+
+namespace pumice {
+
+// A contraction with its operands.
+struct PlacedContraction {
+  Contraction c;
+  Operand x, w;
+  ContractionBias bias;
+  Operand y;
+
+  int64_t pixels() const { return c.x.n * c.out_h * c.out_w; }
+};
+
+// Number of elements from the first to the last that a contraction reads in x, or writes in y.
+int64_t x_span(const Contraction& c);
+int64_t y_span(const Contraction& c);
+// Number of weight elements that it reads.
+int64_t w_span(const NodeContext& node, const Contraction& c);
+
+// Limits of one dispatch.
+struct DispatchRoom {
+  int64_t pixels, groups;
+  int64_t bytes;  // maximum size of a tensor
+};
+
+using Parts = std::vector<PlacedContraction>;
+
+// Splits a contraction into blocks of channels, each of a single group; empty if no split is needed. `columns`: channels per dispatch for a
+// matrix that is not packed in blocks, else 0.
+Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int64_t columns);
+// Splits by batch, groups, rows or pixels; empty if the whole fits or no split makes a tensor small enough. Parts may need further splits.
+Parts pixel_parts(const PlacedContraction& whole, const DispatchRoom& room);
+
+}  // namespace pumice

@@ -1,0 +1,62 @@
+// The plan of a contraction, and constants shared by the plans of all kernels.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "operators/conv_gemm/conv_gemm_params.h"
+#include "operators/table/measured_variants.h"
+
+namespace pumice {
+
+// The kernel of a contraction with its macros and constants, workgroup tile, and maximum number of loop iterations per invocation.
+struct ContractionPlan {
+  std::string_view shader;
+  Macros macros;
+  SpecValues spec;
+  int64_t tile_pixels, tile_channels;
+  int64_t additions;         // see LoweredNode
+  int64_t iterations;        // 0: cooperative matrix or subgroup kernel, which drivers with loop limits do not run
+  std::string variant;       // name of this kernel variant
+  std::string spilled = {};  // the variant that this one replaces because its kernel spills
+  std::shared_ptr<const StepChoice> choice = nullptr;
+  int64_t tiles = 0;                             // number of workgroups for all pixels, if tiles are not runs of tile_pixels
+  int64_t weights_first = 0, weights_count = 0;  // range of the weights that the kernel reads, if it does not read all
+};
+
+inline SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+  SpecValues spec;
+  for (const auto& [name, value] : values) spec.emplace_back(name, value);
+  return spec;
+}
+
+// specialized(), plus taps, strides and dilations of a convolution.
+inline SpecValues with_window(const Contraction& c, std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+  SpecValues spec = specialized(values);
+  const SpecValues window = specialized({{"KERNEL_H", c.taps_h},
+                                         {"KERNEL_W", c.taps_w},
+                                         {"STEP_H", c.in_step_h},
+                                         {"STEP_W", c.in_step_w},
+                                         {"DILATION_H", c.tap_step_h},
+                                         {"DILATION_W", c.tap_step_w}});
+  spec.insert(spec.end(), window.begin(), window.end());
+  return spec;
+}
+
+inline int64_t depth_of(const Contraction& c) {
+  return c.taps_h * c.taps_w * c.weights.channels_in;
+}
+
+// Format used in variant names.
+inline std::string sides(int64_t pixels, int64_t channels) {
+  return std::to_string(pixels) + "x" + std::to_string(channels);
+}
+
+constexpr int64_t kBiases = 2;  // additions after a sum
+// An addition in a cooperative matrix counts as two, because it may truncate, with an error of up to two roundings.
+constexpr int64_t kCutting = 2;
+
+}  // namespace pumice

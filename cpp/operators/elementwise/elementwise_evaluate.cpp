@@ -1,0 +1,70 @@
+// Host evaluation of elementwise operators.
+#include <algorithm>
+
+#include "core/error.h"
+#include "operators/host/host_values.h"
+#include "operators/elementwise/lowerings.h"
+#include "operators/elementwise/elementwise_expression.h"
+#include "operators/table/host_elements.h"
+
+namespace pumice {
+namespace {
+
+// An operand of a map: its elements, and the index of its element for each output element.
+template <typename T>
+struct MapOperand {
+  std::vector<T> elements;
+  std::vector<size_t> positions;
+  T* value;  // variable in the expression
+};
+
+template <typename T>
+HostTensor map_elements(const HostNode& node, const Expression& expression) {
+  const auto names = map_input_names(node.row, node.inputs.size());
+  const Shape& shape = node.outputs[0].shape;
+  std::map<std::string, T> values;
+  std::vector<MapOperand<T>> operands;
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    if (!node.has(k)) continue;
+    MapOperand<T> operand{elements_of<T>(node.input(k)), std::vector<size_t>(static_cast<size_t>(element_count(shape))), &values[names[k]]};
+    const Shape& given = node.input(k).desc.shape;
+    for_each_index(shape, broadcast_strides(given, packed_strides(given), shape),
+                   [&](int64_t i, int64_t offset) { operand.positions[static_cast<size_t>(i)] = static_cast<size_t>(offset); });
+    operands.push_back(std::move(operand));
+  }
+  HostWriter writer(node.outputs[0]);
+  const bool single = is_single(node);
+  for (int64_t i = 0; i < element_count(shape); ++i) {
+    for (auto& operand : operands) *operand.value = operand.elements[operand.positions[static_cast<size_t>(i)]];
+    writer.store(i, value_of(expression, values, single));
+  }
+  return writer.take();
+}
+
+bool has_floats(const HostNode& node) {
+  return is_float(node.outputs[0].dtype) ||
+         std::any_of(node.inputs.begin(), node.inputs.end(), [](const HostTensor* input) { return input && is_float(input->desc.dtype); });
+}
+
+template <typename T>
+HostTensor cast_elements(const HostNode& node) {
+  const auto elements = elements_of<T>(node.input(0));
+  HostWriter writer(node.outputs[0]);
+  for (size_t i = 0; i < elements.size(); ++i) writer.store(static_cast<int64_t>(i), elements[i]);
+  return writer.take();
+}
+
+}  // namespace
+
+HostResults evaluate_map(const HostNode& node) {
+  std::vector<bool> present;
+  for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has(i));
+  const Expression expression = map_expression(node.row, node.attributes, present);
+  return one(has_floats(node) ? map_elements<double>(node, expression) : map_elements<int64_t>(node, expression));
+}
+
+HostResults evaluate_cast(const HostNode& node) {
+  return one(is_float(node.input(0).desc.dtype) ? cast_elements<double>(node) : cast_elements<int64_t>(node));
+}
+
+}  // namespace pumice

@@ -1,0 +1,19 @@
+// Lowerings and host evaluations of elementwise operators.
+#pragma once
+
+#include "operators/host/host_node.h"
+#include "operators/table/lowering.h"
+
+namespace pumice {
+
+void lower_map(LowerContext& node);
+void lower_cast(LowerContext& node);
+
+// Sets the properties common to operators with a scalar expression, except the expression and host evaluation.
+void declare_elementwise(OperatorRow& row);
+
+// Host evaluations.
+HostResults evaluate_map(const HostNode& node);
+HostResults evaluate_cast(const HostNode& node);
+
+}  // namespace pumice

@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/error.h"
+#include "operators/host/host_node.h"
+#include "operators/index/lowerings.h"
+#include "operators/reduction/non_zero.h"
+#include "operators/table/host_elements.h"
+
+namespace pumice {
+namespace {
+
+int64_t checked_index(const HostNode& node, int64_t given, int64_t size) {
+  const int64_t index = given < 0 ? given + size : given;
+  if (index < 0 || index >= size)
+    throw GraphError(std::string(node.name), "index " + std::to_string(given) + " of an axis of " + std::to_string(size));
+  return index;
+}
+
+// Element offsets selected by the indices, in row-major order.
+using Places = std::vector<int64_t>;
+
+Places places_of_elements(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const size_t axis = node.axis(0, shape);
+  Strides strides = packed_strides(shape);
+  const int64_t stride = strides[axis];
+  strides[axis] = 0;
+  const auto indices = node.integers(1);
+  Places places(indices.size());
+  for_each_index(node.input(1).desc.shape, strides, [&](int64_t i, int64_t offset) {
+    const auto at = static_cast<size_t>(i);
+    places[at] = offset + checked_index(node, indices[at], shape[axis]) * stride;
+  });
+  return places;
+}
+
+// Returns the first element of the slice selected by each index tuple, and the length of the slices.
+std::pair<Places, int64_t> places_of_rows(const HostNode& node, size_t batch) {
+  const Shape &shape = node.input(0).desc.shape, &given = node.input(1).desc.shape;
+  const auto length = static_cast<size_t>(given.back());
+  const Strides strides = packed_strides(shape);
+  const auto indices = node.integers(1);
+  const int64_t in_batch = element_count(given, batch, given.size() - 1), stride = element_count(shape, batch, shape.size());
+  Places places(indices.size() / length);
+  for (size_t i = 0; i < places.size(); ++i) {
+    places[i] = static_cast<int64_t>(i) / in_batch * stride;
+    for (size_t k = 0; k < length; ++k) places[i] += checked_index(node, indices[i * length + k], shape[batch + k]) * strides[batch + k];
+  }
+  return {places, element_count(shape, batch + length, shape.size())};
+}
+
+HostResults gathered(const HostNode& node, const Places& places, int64_t inner = 1) {
+  HostWriter writer(node.outputs[0]);
+  const size_t size = writer.element_bytes(), bytes = static_cast<size_t>(inner) * size;
+  for (size_t i = 0; i < places.size() && bytes > 0; ++i)
+    std::memcpy(writer.at(static_cast<int64_t>(i) * inner), node.input(0).data + static_cast<size_t>(places[i]) * size, bytes);
+  return one(writer.take());
+}
+
+template <typename T>
+T reduced(std::string_view reduction, T a, T b) {
+  if (reduction == "add") return a + b;
+  if (reduction == "mul") return a * b;
+  if (reduction == "max") return a > b || a != a ? a : b;
+  return a < b || a != a ? a : b;
+}
+
+template <typename T>
+HostResults scattered(const HostNode& node, const Places& places, int64_t inner) {
+  const std::string reduction = node.attributes.text("reduction", "none");
+  auto elements = elements_of<T>(node.input(0));
+  const auto updates = elements_of<T>(node.input(2));
+  for (size_t i = 0; i < updates.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i);
+    T& element = elements[static_cast<size_t>(places[static_cast<size_t>(at / inner)] + at % inner)];
+    element = reduction == "none" ? updates[i] : reduced(reduction, element, updates[i]);
+  }
+  HostWriter writer(node.outputs[0]);
+  for (size_t i = 0; i < elements.size(); ++i) writer.store(static_cast<int64_t>(i), elements[i]);
+  return one(writer.take());
+}
+
+HostResults scattered(const HostNode& node, const Places& places, int64_t inner = 1) {
+  return is_float(node.outputs[0].dtype) ? scattered<double>(node, places, inner) : scattered<int64_t>(node, places, inner);
+}
+
+}  // namespace
+
+HostResults evaluate_gather(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const size_t axis = node.axis(0, shape);
+  const auto indices = node.integers(1);
+  const int64_t outer = element_count(shape, 0, axis), inner = element_count(shape, axis + 1, shape.size());
+  Places places;
+  for (int64_t i = 0; i < outer; ++i)
+    for (const int64_t given : indices) places.push_back((i * shape[axis] + checked_index(node, given, shape[axis])) * inner);
+  return gathered(node, places, inner);
+}
+
+HostResults evaluate_gather_elements(const HostNode& node) {
+  return gathered(node, places_of_elements(node));
+}
+
+HostResults evaluate_gather_nd(const HostNode& node) {
+  const auto [places, inner] = places_of_rows(node, static_cast<size_t>(node.attributes.integer("batch_dims", 0)));
+  return gathered(node, places, inner);
+}
+
+HostResults evaluate_scatter_elements(const HostNode& node) {
+  return scattered(node, places_of_elements(node));
+}
+
+HostResults evaluate_scatter_nd(const HostNode& node) {
+  const auto [places, inner] = places_of_rows(node, 0);
+  return scattered(node, places, inner);
+}
+
+HostResults evaluate_constant_of_shape(const HostNode& node) {
+  HostWriter writer(node.outputs[0]);  // zero-initialised
+  if (const HostTensor* value = node.attributes.tensor("value"))
+    for (int64_t i = 0; i < node.outputs[0].elements(); ++i) std::memcpy(writer.at(i), value->data, writer.element_bytes());
+  return one(writer.take());
+}
+
+HostResults evaluate_one_hot(const HostNode& node) {
+  const Shape& shape = node.outputs[0].shape;
+  const size_t axis = node.axis(-1, shape);
+  const int64_t inner = packed_strides(shape)[axis], depth = shape[axis];
+  const auto indices = node.integers(0);
+  HostWriter writer(node.outputs[0]);
+  const size_t size = writer.element_bytes();
+  for (int64_t i = 0; i < node.outputs[0].elements(); ++i) {
+    const int64_t row = i / inner, index = indices[static_cast<size_t>(row / depth * inner + i % inner)];
+    const bool hot = (index < 0 ? index + depth : index) == row % depth;
+    std::memcpy(writer.at(i), node.input(2).data + (hot ? size : 0), size);
+  }
+  return one(writer.take());
+}
+
+HostResults evaluate_trilu(const HostNode& node) {
+  const Shape& shape = node.outputs[0].shape;
+  const int64_t columns = shape.back(), rows = shape[shape.size() - 2], k = node.has(1) ? node.integers(1)[0] : 0;
+  const bool upper = node.attributes.integer("upper") != 0;
+  HostWriter writer(node.outputs[0]);
+  const size_t size = writer.element_bytes();
+  for (int64_t i = 0; i < node.outputs[0].elements(); ++i) {
+    const int64_t column = i % columns, row = i / columns % rows;
+    if (upper ? column - row >= k : column - row <= k) std::memcpy(writer.at(i), node.input(0).data + static_cast<size_t>(i) * size, size);
+  }
+  return one(writer.take());
+}
+
+HostResults evaluate_tile(const HostNode& node) {
+  const Shape &given = node.input(0).desc.shape, &made = node.outputs[0].shape;
+  const Strides packed = packed_strides(given);
+  if (node.outputs[0].elements() == 0) return one(HostWriter(node.outputs[0]).take());
+  Shape shape;
+  Strides strides;
+  for (size_t axis = 0; axis < made.size(); ++axis) {
+    shape.insert(shape.end(), {made[axis] / given[axis], given[axis]});
+    strides.insert(strides.end(), {0, packed[axis]});
+  }
+  Places places(static_cast<size_t>(node.outputs[0].elements()));
+  for_each_index(shape, strides, [&](int64_t i, int64_t offset) { places[static_cast<size_t>(i)] = offset; });
+  return gathered(node, places);
+}
+
+HostResults evaluate_non_zero(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const auto elements = node.input(0).as_double();
+  const int64_t count = node.outputs[0].shape[1];
+  if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count)
+    return {};  // the count belongs to other elements
+  const Strides strides = packed_strides(shape);
+  HostWriter writer(node.outputs[0]);
+  int64_t column = 0;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    if (elements[i] == 0) continue;
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      writer.store(static_cast<int64_t>(axis) * count + column, static_cast<int64_t>(i) / strides[axis] % shape[axis]);
+    ++column;
+  }
+  return one(writer.take());
+}
+
+HostResults evaluate_count_non_zero(const HostNode& node) {
+  const auto elements = node.input(0).as_double();
+  HostWriter count(node.outputs[0]), starts(node.outputs[1]);
+  int64_t found = 0;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    if (i % static_cast<size_t>(kNonZeroRun) == 0) starts.store(static_cast<int64_t>(i) / kNonZeroRun, found);
+    found += elements[i] != 0;
+  }
+  starts.store(node.outputs[1].elements() - 1, found);
+  count.store(0, found);
+  HostResults results(std::in_place);
+  results->push_back(count.take());
+  results->push_back(starts.take());
+  return results;
+}
+
+HostResults evaluate_compress(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const bool flat = !node.attributes.has("axis");
+  const size_t axis = flat ? 0 : node.axis(0, shape);
+  const int64_t size = flat ? node.input(0).desc.elements() : shape[axis], inner = flat ? 1 : packed_strides(shape)[axis];
+  const auto kept = node.integers(1);
+  Places places;
+  for (int64_t i = 0; i < node.input(0).desc.elements() / std::max<int64_t>(size * inner, 1); ++i)
+    for (size_t k = 0; k < kept.size(); ++k)
+      if (kept[k] != 0) places.push_back((i * size + static_cast<int64_t>(k)) * inner);
+  if (static_cast<int64_t>(places.size()) * inner != node.outputs[0].elements()) return {};  // the count belongs to another condition
+  return gathered(node, places, inner);
+}
+
+}  // namespace pumice

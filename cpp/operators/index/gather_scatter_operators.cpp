@@ -1,0 +1,299 @@
+// Gather and scatter operators, whose indices are data.
+#include <algorithm>
+
+#include "operators/geometry/index_bounds.h"
+#include "operators/host/host_node.h"
+#include "operators/index/lowerings.h"
+#include "operators/common/split_axes.h"
+#include "operators/reduction/lowerings.h"
+#include "operators/reduction/non_zero.h"
+#include "operators/table/row_builders.h"
+
+namespace pumice {
+namespace {
+
+void shape_of_gather(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  const auto axis = x.begin() + static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 0), x.size()));
+  if (*axis == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
+  Shape y(x.begin(), axis);
+  y.insert(y.end(), indices.begin(), indices.end());
+  y.insert(y.end(), axis + 1, x.end());
+  node.output(0, node.input(0).dtype, y);
+}
+
+// One index per element along `axis`; the other axes are at most as long as those of x.
+void check_elements(const ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), x.size());
+  if (indices.size() != x.size())
+    node.fail("indices of shape " + to_string(indices) + " for a tensor of shape " + to_string(x) + "; one rank expected");
+  for (size_t i = 0; i < x.size(); ++i)
+    if (i != axis && indices[i] > x[i])
+      node.fail("indices of shape " + to_string(indices) + " are larger than " + to_string(x) + " on axis " + std::to_string(i));
+  if (x[axis] == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
+}
+
+void shape_of_gather_elements(ShapeContext& node) {
+  check_elements(node);
+  node.output(0, node.input(0).dtype, node.input(1).shape);
+}
+
+void shape_of_scatter_elements(ShapeContext& node) {
+  check_elements(node);
+  if (node.input(2).shape != node.input(1).shape)
+    node.fail("updates of shape " + to_string(node.input(2).shape) + " for indices of shape " + to_string(node.input(1).shape));
+  shape_like_input(node);
+}
+
+// Output shape of a lookup with index tuples in the last axis of input 1: the index shape, then the axes that a tuple does not index.
+Shape addressed_shape(const ShapeContext& node, size_t batch) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
+  if (batch >= std::min(x.size(), indices.size()))
+    node.fail("batch_dims is " + std::to_string(batch) + ", which is too many for " + to_string(x) + " and indices of shape " +
+              to_string(indices));
+  const int64_t length = indices.back();
+  if (length < 1 || length > static_cast<int64_t>(x.size() - batch))
+    node.fail("addresses of " + std::to_string(length) + " indices in a tensor of shape " + to_string(x) +
+              (batch > 0 ? ", batches aside" : ""));
+  for (size_t i = 0; i < batch; ++i)
+    if (indices[i] != x[i]) node.fail("batches of " + to_string(x) + " and of indices of shape " + to_string(indices) + " differ");
+  Shape y(indices.begin(), indices.end() - 1);
+  const auto open = x.begin() + static_cast<std::ptrdiff_t>(batch) + static_cast<std::ptrdiff_t>(length);
+  y.insert(y.end(), open, x.end());
+  if (element_count(y) > 0 && element_count({x.begin() + static_cast<std::ptrdiff_t>(batch), open}) == 0)
+    node.fail("indices are given, but the tensor of shape " + to_string(x) + " has no elements");
+  return y;
+}
+
+void shape_of_gather_nd(ShapeContext& node) {
+  const int64_t batch = node.attributes().integer("batch_dims", 0);
+  if (batch < 0) node.fail("batch_dims of at least 0 expected; given " + std::to_string(batch));
+  node.output(0, node.input(0).dtype, addressed_shape(node, static_cast<size_t>(batch)));
+}
+
+// An axis of size 1 only has row 0, which out-of-range indices also refer to.
+bool keeps_axis(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
+  const int64_t axis = attributes.integer("axis", 0);
+  return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
+}
+
+// With another shape, indices would repeat or omit rows.
+bool keeps_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+  return x.shape == indices.shape && keeps_axis(attributes, x, indices);
+}
+
+bool keeps_rows(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+  const auto first = x.shape.begin() + attributes.integer("batch_dims", 0);
+  return element_count({first, first + indices.shape.back()}) == 1;
+}
+
+void shape_of_scatter_nd(ShapeContext& node) {
+  const Shape expected = addressed_shape(node, 0);
+  if (node.input(2).shape != expected)
+    node.fail("updates of shape " + to_string(node.input(2).shape) + "; " + to_string(expected) + " expected");
+  shape_like_input(node);
+}
+
+void shape_of_non_zero(ShapeContext& node) {
+  const auto elements = node.host_values(0).as_double();
+  const auto zeros = std::count(elements.begin(), elements.end(), 0.0);
+  node.output(0, DType::int64, {node.input(0).rank(), static_cast<int64_t>(elements.size()) - zeros});
+}
+
+// The result has the elements of input 0 for which the condition is true, `count` along the axis.
+void shape_compressed(ShapeContext& node, int64_t count) {
+  const bool flat = !node.attributes().has("axis");
+  Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;
+  const size_t axis = flat ? 0 : checked_axis(node, node.attributes().integer("axis"), y.size());
+  if (node.input(1).rank() != 1 || node.input(1).shape[0] > y[axis])
+    node.fail("a condition of shape " + to_string(node.input(1).shape) + " for an axis of " + std::to_string(y[axis]));
+  y[axis] = count;
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_compress(ShapeContext& node) {
+  const auto condition = node.host_integers(1);
+  shape_compressed(node, static_cast<int64_t>(condition.size()) - std::count(condition.begin(), condition.end(), 0));
+}
+
+void shape_of_count_non_zero(ShapeContext& node) {
+  node.output(0, DType::int32, {1});
+  if (node.output_count() > 1) node.output(1, DType::int32, {non_zero_runs(node.input(0).elements()) + 1});
+}
+
+// The count is an input that the device has computed.
+void shape_of_counted_non_zero(ShapeContext& node) {
+  node.output(0, DType::int64, {node.input(0).rank(), node.host_integer(1)});
+}
+
+void shape_of_counted_compress(ShapeContext& node) {
+  shape_compressed(node, node.host_integer(2));
+}
+
+// The update has the cache's shape, except for fewer rows on the axis.
+void shape_of_tensor_scatter(ShapeContext& node) {
+  const Shape& cache = node.input(0).shape;
+  Shape update = node.input(1).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis", -2), cache.size());
+  if (axis == 0) node.fail("axis 0 is the batch's: another one expected");
+  const bool fits = update.size() == cache.size() && update[axis] <= cache[axis];
+  if (fits) update[axis] = cache[axis];
+  if (!fits || update != cache)
+    node.fail("an update of shape " + to_string(node.input(1).shape) + " for a cache of shape " + to_string(cache) + " on axis " +
+              std::to_string(axis));
+  check_vector(node, 2, cache[0], "write_indices");
+  shape_like_input(node);
+}
+
+// The table is not split along the indexed axis. Along other axes it may be longer than the indices.
+void cut_gathered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc& indices = node.input(1);
+  const int bound = counted_axis(node.attributes->integer("axis", 0), indices.rank());
+  for (int axis = 0; axis < indices.rank(); ++axis)
+    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis == bound ? kWhole : axis, axis}, {axis}, {}});
+}
+
+void cut_gathered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc &x = node.input(kData), &indices = node.input(1);
+  const int batch = static_cast<int>(node.attributes->integer("batch_dims", 0)), places = indices.rank() - 1;
+  const int addressed = batch + static_cast<int>(indices.shape.back());
+  for (int axis = 0; axis < places; ++axis)
+    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis < batch ? axis : kWhole, axis}, {axis}, {}});
+  for (int axis = addressed; axis < x.rank(); ++axis)
+    axes.push_back({x.shape[static_cast<size_t>(axis)], {axis, kWhole}, {places + axis - addressed}, {}});
+}
+
+// Can be split along axes on which the updates are as long as the destination.
+void cut_scattered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc &x = node.input(kData), &indices = node.input(1);
+  const int bound = counted_axis(node.attributes->integer("axis", 0), x.rank());
+  cut_others(node, axes,
+             [&](int axis) { return axis == bound || x.shape[static_cast<size_t>(axis)] != indices.shape[static_cast<size_t>(axis)]; });
+  for (CutAxis& cut : axes) cut.inputs[1] = cut.inputs[2] = cut.inputs[kData];
+}
+
+// Can be split along axes that an index tuple does not index.
+void cut_scattered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc& indices = node.input(1);
+  const int addressed = static_cast<int>(indices.shape.back()), places = indices.rank() - 1;
+  cut_others(node, axes, [&](int axis) { return axis < addressed; });
+  for (CutAxis& cut : axes) cut.inputs[2] = places + cut.inputs[kData] - addressed;
+}
+
+// Splits caches, updates and write indices.
+void cut_caches(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int bound = counted_axis(node.attributes->integer("axis", -2), node.input(kData).rank());
+  cut_others(node, axes, [&](int axis) { return axis == bound; });
+  for (CutAxis& cut : axes) {
+    cut.inputs[1] = cut.inputs[kData];
+    if (cut.inputs[kData] == 0 && node.has_input(2)) cut.inputs[2] = 0;
+  }
+}
+
+}  // namespace
+
+Rows indexed_rows() {
+  const ValueRole x = value("x", kAny, 'T'), indices = value("indices", kIndices), updates = value("updates", kAny, 'T');
+  const std::vector<ValueRole> y{value("y", kAny)};
+  const AttributeSchema axis = integer("axis", 0), reduction = choice("reduction", "none", {"none", "add", "mul", "max", "min"});
+  return {{.name = "Gather",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
+           .shape = shape_of_gather,
+           .lower = lower_gather,
+           .indices = indices_of_axis,
+           .keeps = keeps_axis,
+           .evaluate = evaluate_gather},
+          {.name = "GatherElements",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
+           .shape = shape_of_gather_elements,
+           .lower = lower_gather_elements,
+           .indices = indices_of_axis,
+           .keeps = keeps_elements,
+           .cut = cut_gathered_elements,
+           .evaluate = evaluate_gather_elements},
+          {.name = "GatherND",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {integer("batch_dims", 0)}, .min_rank = 1},
+           .shape = shape_of_gather_nd,
+           .lower = lower_gather_nd,
+           .indices = indices_of_rows,
+           .keeps = keeps_rows,
+           .cut = cut_gathered_rows,
+           .evaluate = evaluate_gather_nd},
+          {.name = "ScatterElements",
+           .skeleton = Skeleton::scatter,
+           .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {axis, reduction}, .min_rank = 1},
+           .shape = shape_of_scatter_elements,
+           .lower = lower_scatter_elements,
+           .indices = indices_of_axis,
+           .cut = cut_scattered_elements,
+           .evaluate = evaluate_scatter_elements},
+          {.name = "ScatterND",
+           .skeleton = Skeleton::scatter,
+           .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {reduction}, .min_rank = 1},
+           .shape = shape_of_scatter_nd,
+           .lower = lower_scatter_nd,
+           .indices = indices_of_rows,
+           .cut = cut_scattered_rows,
+           .evaluate = evaluate_scatter_nd},
+          {.name = "TensorScatter",
+           .skeleton = Skeleton::scatter,
+           .schema = {.inputs = {value("past_cache", kAny, 'T'), value("update", kAny, 'T'), optional_value("write_indices", kInt64)},
+                      .outputs = {value("present_cache", kAny)},
+                      .attributes = {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
+                      .min_rank = 2},
+           .shape = shape_of_tensor_scatter,
+           .lower = lower_tensor_scatter,
+           .indices = indices_of_cache,
+           .strides = RowStrides::any_in,
+           .permuted_inputs = host_bits(1),
+           .cut = cut_caches},
+          {.name = "Compress",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("condition", kBool)},
+                      .outputs = y,
+                      .attributes = {optional("axis", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_compress,
+           .lower = lower_compress,
+           .host_inputs = host_bits(1),
+           .counted = "pumice::Compress",
+           .evaluate = evaluate_compress},
+          // No lowering: the output shape depends on values, so the host evaluates it. A scalar has no axes: its result is [0, count].
+          {.name = "NonZero",
+           .skeleton = Skeleton::copy,
+           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}},
+           .shape = shape_of_non_zero,
+           .host_inputs = host_bits(0),
+           .counted = "pumice::NonZero",
+           .evaluate = evaluate_non_zero},
+          {.name = kCountNonZero,
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("count", kInt32), value("starts", kInt32)}},
+           .shape = shape_of_count_non_zero,
+           .lower = lower_count_non_zero,
+           .evaluate = evaluate_count_non_zero},
+          {.name = "pumice::Compress",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("condition", kBool), value("count", kInt32), value("starts", kInt32)},
+                      .outputs = y,
+                      .attributes = {optional("axis", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_counted_compress,
+           .lower = lower_compress_counted,
+           .host_inputs = host_bits(2),
+           .evaluate = evaluate_compress},
+          {.name = "pumice::NonZero",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("count", kInt32), value("starts", kInt32)}, .outputs = {value("y", kInt64)}},
+           .shape = shape_of_counted_non_zero,
+           .lower = lower_non_zero,
+           .host_inputs = host_bits(1),
+           .evaluate = evaluate_non_zero}};
+}
+
+}  // namespace pumice

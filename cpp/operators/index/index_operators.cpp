@@ -1,0 +1,278 @@
+// Operators that move elements or only change the shape.
+#include <algorithm>
+
+#include "core/error.h"
+#include "operators/geometry/slice_geometry.h"
+#include "operators/geometry/strided_views.h"
+#include "operators/host/host_node.h"
+#include "operators/index/lowerings.h"
+#include "operators/common/split_axes.h"
+#include "operators/table/row_builders.h"
+
+namespace pumice {
+namespace {
+
+void shape_of_concat(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis"), y.size());
+  for (size_t i = 1; i < node.input_count(); ++i) {
+    Shape x = node.input(i).shape;
+    if (x.size() == y.size()) std::swap(x[axis], y[axis]);
+    if (x.size() != y.size() ||
+        !std::equal(x.begin(), x.end(), y.begin(), [&, k = size_t{0}](int64_t p, int64_t q) mutable { return k++ == axis || p == q; }))
+      node.fail("input " + std::to_string(i) + " of shape " + to_string(node.input(i).shape) + " does not fit input 0 of shape " +
+                to_string(node.input(0).shape) + " on axis " + std::to_string(axis));
+    y[axis] = checked_add(x[axis], y[axis], "the joined axis");
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_split(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), y.size());
+  const size_t count = node.output_count();
+  const int64_t stated = node.attributes().integer("num_outputs", static_cast<int64_t>(count)), size = y[axis];
+  if (!node.has(1) && stated != static_cast<int64_t>(count))
+    node.fail("num_outputs is " + std::to_string(stated) + " and there are " + std::to_string(count) + " outputs");
+  const auto sizes = node.has(1) ? node.host_integers(1) : equal_parts(size, count);
+  int64_t total = 0;
+  for (const int64_t part : sizes)
+    total = part < 0 ? node.fail("a part of " + std::to_string(part) + " elements"), 0 : checked_add(total, part, "the parts");
+  if (sizes.size() != count || total != size)
+    node.fail("parts " + to_string(sizes) + " for " + std::to_string(count) + " outputs of an axis of " + std::to_string(size));
+  for (size_t i = 0; i < count; ++i) {
+    y[axis] = sizes[i];
+    node.output(i, node.input(0).dtype, y);
+  }
+}
+
+void shape_of_pad(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const std::string mode = node.attributes().text("mode", "constant");
+  if (node.has(2) && node.input(2).elements() > 1) node.fail("the padding value must be a scalar; given " + to_string(node.input(2).shape));
+  const auto pads = node.host_integers(1);
+  std::vector<size_t> axes;
+  if (node.has(3))
+    axes = checked_axes(node, node.host_integers(3), x.size());
+  else
+    for (size_t axis = 0; axis < x.size(); ++axis) axes.push_back(axis);
+  if (pads.size() != 2 * axes.size())
+    node.fail(std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes; two expected for each");
+  Shape y = x;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int64_t before = pads[i], after = pads[i + axes.size()], size = x[axes[i]];
+    y[axes[i]] = checked_add(checked_add(size, before, "padding"), after, "padding");
+    if (y[axes[i]] < 0)
+      node.fail("pads of " + std::to_string(before) + " and " + std::to_string(after) + " on an axis of " + std::to_string(size));
+    if (mode != "constant" && size == 0 && y[axes[i]] > 0)
+      node.fail("axis " + std::to_string(axes[i]) + " has no elements that mode '" + mode + "' could repeat");
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_slice(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const auto list = [&](size_t i) { return node.has(i) ? node.host_integers(i) : std::vector<int64_t>(); };
+  const auto slices = slice_geometry(node.node(), y, list(1), list(2), list(3), list(4));
+  for (size_t axis = 0; axis < y.size(); ++axis) y[axis] = slices[axis].length;
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_in_order(ShapeContext& node, bool reverses, const std::vector<int64_t>& perm) {
+  const Shape& x = node.input(0).shape;
+  Shape y(x.rbegin(), x.rend());
+  if (!reverses) {
+    const auto axes = checked_axes(node, perm, x.size());
+    if (axes.size() != x.size()) node.fail("perm " + to_string(perm) + " for a tensor of rank " + std::to_string(x.size()));
+    for (size_t i = 0; i < axes.size(); ++i) y[i] = x[axes[i]];
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_transpose(ShapeContext& node) {
+  shape_in_order(node, !node.attributes().has("perm"), node.attributes().integers("perm"));
+}
+
+// An empty order reverses the axes.
+void shape_of_transpose_by(ShapeContext& node) {
+  check_vector(node, 1, node.input(1).elements(), "axes");
+  const auto perm = node.host_integers(1);
+  shape_in_order(node, perm.empty(), perm);
+}
+
+int64_t block_of(const ShapeContext& node) {
+  const int64_t block = node.attributes().integer("blocksize");
+  if (block < 1 || block > 46340) node.fail("blocksize: 1 to 46340 expected; given " + std::to_string(block));
+  return block;
+}
+
+void shape_of_depth_to_space(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t b = block_of(node);
+  const std::string mode = node.attributes().text("mode", "DCR");
+  if (mode != "DCR" && mode != "CRD") node.fail("mode '" + mode + "'; there are DCR and CRD");
+  if (x[1] % (b * b) != 0) node.fail(std::to_string(x[1]) + " channels in blocks of " + std::to_string(b) + " by " + std::to_string(b));
+  node.output(0, node.input(0).dtype, {x[0], x[1] / (b * b), checked_mul(x[2], b, "height"), checked_mul(x[3], b, "width")});
+}
+
+void shape_of_space_to_depth(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t b = block_of(node);
+  if (x[2] % b != 0 || x[3] % b != 0)
+    node.fail("an image of " + std::to_string(x[2]) + " by " + std::to_string(x[3]) + " in blocks of " + std::to_string(b));
+  node.output(0, node.input(0).dtype, {x[0], checked_mul(x[1], b * b, "channels"), x[2] / b, x[3] / b});
+}
+
+void shape_of_expand(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const Shape wanted = node.host_integers(1);
+  Shape y;
+  try {
+    y = broadcast_shape(x, wanted);
+  } catch (const GraphError& error) {
+    node.fail(error.what());
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_tile(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const auto repeats = node.host_integers(1);
+  if (repeats.size() != y.size()) node.fail(std::to_string(repeats.size()) + " repeats for a tensor of rank " + std::to_string(y.size()));
+  for (size_t axis = 0; axis < y.size(); ++axis) {
+    if (repeats[axis] < 0) node.fail(std::to_string(repeats[axis]) + " repeats of axis " + std::to_string(axis));
+    y[axis] = checked_mul(y[axis], repeats[axis], "the repeated axis");
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
+// Can be split along all axes without padding.
+void cut_pads(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank();
+  if (node.has_input(3) || !node.host(1)) return;
+  const std::vector<int64_t> pads = node.host(1)->as_int64();
+  const auto padding = [&](int axis) { return pads.at(static_cast<size_t>(axis)); };
+  cut_others(node, axes, [&](int axis) { return padding(axis) != 0 || padding(axis + rank) != 0; });
+}
+
+}  // namespace
+
+Rows index_rows() {
+  const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)};
+  const auto with_int64 = [](std::initializer_list<ValueRole> more) {
+    std::vector<ValueRole> roles{value("x", kAny)};
+    roles.insert(roles.end(), more);
+    return roles;
+  };
+  return {{.name = "Concat",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {variadic_value("x", kAny, 'T')},
+                      .outputs = y,
+                      .attributes = {required("axis", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_concat,
+           .lower = lower_concat,
+           .strides = RowStrides::image,
+           .concatenates = true,
+           .evaluate = evaluate_concat},
+          {.name = "Split",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({optional_value("split", kInt64)}),
+                      .outputs = {variadic_value("y", kAny)},
+                      .attributes = {integer("axis", 0), optional("num_outputs", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_split,
+           .lower = lower_split,
+           .host_inputs = host_bits(1),
+           .guess = HostGuess::parts,
+           .strides = RowStrides::image,
+           .views = split_views,
+           .evaluate = evaluate_split},
+          {.name = "Pad",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'),
+                                 optional_value("axes", kIndices)},
+                      .outputs = y,
+                      .attributes = {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
+           .shape = shape_of_pad,
+           .lower = lower_pad,
+           .host_inputs = host_bits(1, 2, 3),
+           .host_elements = host_bits(2),
+           .strides = RowStrides::image,
+           .cut = cut_pads},
+          // Pads with mirrored elements including the edge, a mode that ONNX Pad does not have.
+          {.name = "pumice::SymmetricPad",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("pads", kInt64)},
+                      .outputs = y,
+                      .attributes = {choice("mode", "symmetric", {"symmetric"})}},
+           .shape = shape_of_pad,
+           .lower = lower_pad,
+           .host_inputs = host_bits(1),
+           .strides = RowStrides::image,
+           .cut = cut_pads},
+          {.name = "Slice",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices),
+                                            optional_value("steps", kIndices)}),
+                      .outputs = y,
+                      .min_rank = 1},
+           .shape = shape_of_slice,
+           .lower = lower_slice,
+           .host_inputs = host_bits(1, 2, 3, 4),
+           .strides = RowStrides::image,
+           .evaluate = evaluate_slice},
+          {.name = "Transpose",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = x, .outputs = y, .attributes = {optional("perm", AttributeKind::integers)}},
+           .shape = shape_of_transpose,
+           .lower = lower_transpose,
+           .strides = RowStrides::image,
+           .views = transposed_view,
+           .evaluate = evaluate_transpose},
+          {.name = "pumice::TransposeBy",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("perm", kIndices)}, .outputs = y},
+           .shape = shape_of_transpose_by,
+           .lower = lower_transpose_by,
+           .host_inputs = host_bits(1),
+           .strides = RowStrides::image,
+           .evaluate = evaluate_transpose_by},
+          {.name = "DepthToSpace",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = x,
+                      .outputs = y,
+                      .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_depth_to_space,
+           .lower = lower_depth_to_space,
+           .strides = RowStrides::image},
+          {.name = "SpaceToDepth",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = x,
+                      .outputs = y,
+                      .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_space_to_depth,
+           .lower = lower_space_to_depth,
+           .strides = RowStrides::image},
+          {.name = "Expand",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({value("shape", kInt64)}), .outputs = y},
+           .shape = shape_of_expand,
+           .rank_from = [](const Attributes&, bool lists) { return lists ? std::optional<size_t>(1) : std::nullopt; },
+           .lower = lower_expand,
+           .host_inputs = host_bits(1),
+           .evaluate = evaluate_expand},
+          {.name = "Tile",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({value("repeats", kInt64)}), .outputs = y},
+           .shape = shape_of_tile,
+           .lower = lower_tile,
+           .host_inputs = host_bits(1),
+           .evaluate = evaluate_tile}};
+}
+
+}  // namespace pumice

@@ -1,0 +1,83 @@
+// Operators from which the importer composes ai.onnx.ml classifiers, and the hash operator.
+#include "core/error.h"
+#include "operators/common/split_axes.h"
+#include "operators/ml/lowerings.h"
+#include "operators/table/row_builders.h"
+
+namespace pumice {
+namespace {
+
+void shape_of_trees(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
+  const int64_t targets = node.attributes().integer("targets");
+  if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
+  const int64_t words = node.input(0).dtype == DType::float64 ? 2 : 1;  // words per number
+  if (nodes.size() != 2 || nodes[1] != 4 + words || nodes[0] < 1)
+    node.fail("nodes of " + std::to_string(4 + words) + " words expected; given " + to_string(nodes));
+  if (entries.size() != 2 || entries[1] != 1 + words)
+    node.fail("entries of " + std::to_string(1 + words) + " words expected; given " + to_string(entries));
+  if (node.input(3).rank() != 1) node.fail("a vector of roots expected; given " + to_string(node.input(3).shape));
+  if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("'targets' of at least 1 and a 'depth' expected");
+  node.output(0, node.input(0).dtype, {x[0], targets});
+}
+
+void shape_of_pairwise_coupling(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t classes = node.attributes().integer("classes");
+  if (classes < 2 || x[1] != classes * (classes - 1) / 2)
+    node.fail("pairs of " + std::to_string(classes) + " classes expected; given " + to_string(x));
+  node.output(0, node.input(0).dtype, {x[0], classes});
+}
+
+// Seeds and weights are float32 bits; each index of x's first axis is a part.
+void shape_of_hash_projection(ShapeContext& node) {
+  const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
+  if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));
+  if (node.has(2) && node.input(2).shape != Shape{x[0]})
+    node.fail("weights of shape [" + std::to_string(x[0]) + "] expected; given " + to_string(node.input(2).shape));
+  node.output(0, DType::int32, seeds);
+}
+
+}  // namespace
+
+Rows ml_rows() {
+  const std::vector<AttributeSchema> of_trees{choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
+                                              required("depth", AttributeKind::integer), required("targets", AttributeKind::integer)};
+  return {
+      {.name = "pumice::TreeEnsemble",
+       .skeleton = Skeleton::reduce,
+       .schema = {.inputs = {value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
+                  .outputs = {value("y", kFloats)},
+                  .attributes = of_trees},
+       .shape = shape_of_trees,
+       .lower = lower_trees,
+       .cut = cut_images,
+       .epilogue = true},
+      {.name = "pumice::TreeEnsemble64",
+       .skeleton = Skeleton::reduce,
+       .schema = {.inputs = {value("x", set_of(DType::float64)), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
+                  .outputs = {value("y", set_of(DType::float64))},
+                  .attributes = of_trees},
+       .shape = shape_of_trees,
+       .lower = lower_trees_of_doubles,
+       .cut = cut_images},
+      {.name = "pumice::PairwiseCoupling",
+       .skeleton = Skeleton::scan,
+       .schema = {.inputs = {value("pairs", kFloats)},
+                  .outputs = {value("y", kFloats)},
+                  .attributes = {required("classes", AttributeKind::integer)},
+                  .min_rank = 2},
+       .shape = shape_of_pairwise_coupling,
+       .lower = lower_pairwise_coupling,
+       .cut = cut_images},
+      {.name = "pumice::HashProjection",
+       .skeleton = Skeleton::scan,
+       .schema = {.inputs = {value("seeds", set_of(DType::uint32)), value("x", kIntegers),
+                             optional_value("weights", set_of(DType::uint32))},
+                  .outputs = {value("bits", kInt32)}},
+       .shape = shape_of_hash_projection,
+       .lower = lower_hash_projection,
+       .strides = RowStrides::any_in}};
+}
+
+}  // namespace pumice

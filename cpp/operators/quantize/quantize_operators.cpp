@@ -1,0 +1,125 @@
+// Rows that quantise and dequantise.
+#include "core/error.h"
+#include "operators/common/split_axes.h"
+#include "operators/quantize/lowerings.h"
+#include "operators/table/onnx_dtype.h"
+#include "operators/table/row_builders.h"
+
+namespace pumice {
+namespace {
+
+constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kNarrow & ~set_of(DType::float8_e8m0fnu));
+constexpr DTypeSet kDequantized = kQuantized | set_of(DType::int32);
+
+// Scale and zero point are scalars, vectors along the axis, or per block of `block_size` along it.
+void check_scales(const ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &scale = node.input(1).shape;
+  const int64_t block = node.attributes().integer("block_size", 0);
+  Shape expected = scale;
+  if (block != 0 || element_count(scale) != 1) {
+    const size_t axis = checked_axis(node, node.attributes().integer("axis", 1), x.size());
+    expected = {x[axis]};
+    if (block < 0) node.fail("'block_size' of at least 0 expected; given " + std::to_string(block));
+    if (block > 0) {
+      expected = x;
+      expected[axis] = (x[axis] + block - 1) / block;
+    }
+  }
+  if (scale != expected) node.fail("scale of shape " + to_string(expected) + " expected; given " + to_string(scale));
+  if (node.has(2) && element_count(node.input(2).shape) != element_count(scale))
+    node.fail("zero points of shape " + to_string(scale) + " expected, as the scale; given " + to_string(node.input(2).shape));
+}
+
+// dtype given by 'output_dtype'; none if it is 0.
+std::optional<DType> stated_dtype(const ShapeContext& node) {
+  const int64_t number = node.attributes().integer("output_dtype", 0);
+  if (number == 0) return {};
+  if (const auto dtype = dtype_from_onnx(number)) return dtype;
+  throw UnsupportedError("node '" + std::string(node.node()) + "': results of ONNX element type " + std::to_string(number));
+}
+
+void shape_of_quantize(ShapeContext& node) {
+  check_scales(node);
+  const auto stated = stated_dtype(node);
+  const DType dtype = node.has(2) ? node.input(2).dtype : stated.value_or(DType::uint8);
+  if (stated && *stated != dtype)
+    node.fail("'output_dtype' is " + std::string(name(*stated)) + " and the zero point is " + std::string(name(dtype)));
+  if (!contains(kQuantized, dtype))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': QuantizeLinear to " + std::string(name(dtype)) + "; it can be " +
+                           names(kQuantized));
+  node.output(0, dtype, node.input(0).shape);
+}
+
+void shape_of_dequantize(ShapeContext& node) {
+  check_scales(node);
+  const DType dtype = stated_dtype(node).value_or(node.input(1).dtype);
+  if (!contains(kFloats, dtype))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': DequantizeLinear to " + std::string(name(dtype)) + "; it can be " +
+                           names(kFloats));
+  node.output(0, dtype, node.input(0).shape);
+}
+
+void shape_of_dynamic_quantize(ShapeContext& node) {
+  node.output(0, DType::uint8, node.input(0).shape);
+  node.output(1, DType::float32, {});
+  node.output(2, DType::uint8, {});
+}
+
+// Scale and zero point are scalars or follow one axis, possibly in blocks.
+void cut_quantizations(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc& x = node.input(kData);
+  const bool one = node.input(1).elements() == 1, blocks = node.attributes->integer("block_size", 0) != 0;
+  const int along = counted_axis(node.attributes->integer("axis", 1), x.rank());
+  cut_others(node, axes, [&](int axis) { return blocks && axis == along; });
+  for (CutAxis& cut : axes)
+    for (size_t i = 1; i < node.inputs.size() && !one; ++i) {
+      if (!node.has_input(i)) continue;
+      if (blocks) cut.inputs[i] = cut.inputs[kData];
+      if (!blocks && cut.inputs[kData] == along) cut.inputs[i] = 0;
+    }
+}
+
+}  // namespace
+
+Rows quantize_rows() {
+  const std::vector<AttributeSchema> attributes{integer("axis", 1), integer("block_size", 0), integer("output_dtype", 0)};
+  auto quantize_attributes = attributes;
+  quantize_attributes.push_back(integer("saturate", 1));
+  quantize_attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
+  return {
+      {.name = "QuantizeLinear",
+       .skeleton = Skeleton::map,
+       .schema = {.inputs = {value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
+                  .outputs = {value("y", kQuantized)},
+                  .attributes = quantize_attributes},
+       .shape = shape_of_quantize,
+       .lower = lower_quantize,
+       .form = kQuantizes,
+       .scaled_expression = "round_even(divide(f32(x), s)) + zero",
+       .pack = pack_quantize,
+       .strides = RowStrides::packed,
+       .cut = cut_quantizations},
+      {.name = "DequantizeLinear",
+       .skeleton = Skeleton::map,
+       .schema = {.inputs = {value("x", kDequantized, 'T'), value("scale", kFloats), optional_value("zero", kDequantized, 'T')},
+                  .outputs = {value("y", kFloats)},
+                  .attributes = attributes},
+       .shape = shape_of_dequantize,
+       .lower = lower_quantize,
+       .form = kDequantizes,
+       .scaled_expression = "f32(i32(x) - zero) * s",
+       .pack = pack_quantize,
+       .strides = RowStrides::packed,
+       .cut = cut_quantizations},
+      {.name = "DynamicQuantizeLinear",
+       .skeleton = Skeleton::map,
+       .schema = {.inputs = {value("x", kFloats)},
+                  .outputs = {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
+       .shape = shape_of_dynamic_quantize,
+       .lower = lower_dynamic_quantize,
+       .strides = RowStrides::packed,
+       .overflows = true,
+       .mixes_floats = true}};
+}
+
+}  // namespace pumice

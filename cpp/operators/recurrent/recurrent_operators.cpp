@@ -1,0 +1,145 @@
+// Operator rows of recurrent layers.
+#include "operators/geometry/index_bounds.h"
+#include "operators/common/split_axes.h"
+#include "operators/recurrent/lowerings.h"
+#include "operators/recurrent/recurrent.h"
+#include "operators/table/row_builders.h"
+
+namespace pumice {
+namespace {
+
+void check_shape_of(const ShapeContext& node, size_t input, const Shape& expected, std::string_view what) {
+  if (node.has(input) && node.input(input).shape != expected)
+    node.fail(std::string(what) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
+}
+
+// Checks the states of both directions, which are in one tensor or in separate ones.
+void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view what) {
+  if (node.has(input + kBackward)) {
+    expected[direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
+    check_shape_of(node, input + kBackward, expected, std::string(what) + " of the second direction");
+  }
+  check_shape_of(node, input, expected, what);
+}
+
+void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) {
+  const Attributes& attributes = node.attributes();
+  const Shape &x = node.input(0).shape, &w = node.input(1).shape, &r = node.input(2).shape;
+  if (w.size() != 3 || r.size() != 3) node.fail("weights of three axes expected; given " + to_string(w) + " and " + to_string(r));
+  const bool batch_first = attributes.integer("layout", 0) != 0;
+  const int64_t steps = x[batch_first ? 1 : 0], batch = x[batch_first ? 0 : 1], units = r[2];
+  const int64_t directions = recurrent_directions(attributes), gates = recurrent_cell(form).gates;
+  check_shape_of(node, 1, {directions, gates * units, x[2]}, "weights of the input");
+  check_shape_of(node, 2, {directions, gates * units, units}, "recurrent weights");
+  check_shape_of(node, 3, {directions, 2 * gates * units}, "biases");
+  check_shape_of(node, 4, {batch}, "lengths of the sequences");
+  const Shape state = batch_first ? Shape{batch, directions, units} : Shape{directions, batch, units};
+  check_states(node, 5, state, "initial hidden states");
+  check_states(node, 6, state, "initial cells");
+  check_shape_of(node, 7, {directions, 3 * units}, "peepholes");
+  if (attributes.has("hidden_size") && attributes.integer("hidden_size") != units)
+    node.fail("'hidden_size' is " + std::to_string(attributes.integer("hidden_size")) + " and the recurrent weights are of " +
+              std::to_string(units) + " units");
+  if (attributes.has("clip") && !(attributes.real("clip") >= 0))
+    node.fail("'clip' of at least 0 expected; given " + std::to_string(attributes.real("clip")));
+  recurrent_activations(form, node.node(), attributes);
+  const DType dtype = node.input(0).dtype;
+  const bool rows_first = attributes.integer(kRowsFirst, 0) != 0;
+  const auto give = [&](size_t i, Shape shape) {
+    if (is_apart(attributes, i)) {
+      shape[direction_axis(batch_first, i == 0)] = 1;
+      node.output(i + kBackward, dtype, shape);
+    }
+    node.output(i, dtype, std::move(shape));
+  };
+  give(0, batch_first  ? Shape{batch, steps, directions, units}
+          : rows_first ? Shape{steps, batch, directions, units}
+                       : Shape{steps, directions, batch, units});
+  for (size_t i = 1; i < outputs; ++i) give(i, state);
+}
+
+void shape_of_lstm(ShapeContext& node) {
+  shape_of_recurrent(node, kLstmCell, 3);
+}
+void shape_of_gru(ShapeContext& node) {
+  shape_of_recurrent(node, kGruCell, 2);
+}
+void shape_of_rnn(ShapeContext& node) {
+  shape_of_recurrent(node, kRnnCell, 2);
+}
+
+// FLOPs of the GEMMs of each step's input and previous state with the weights of all gates.
+uint64_t recurrent_flop(const LowerContext& node) {
+  const Shape& x = node.input(kData).shape;
+  return 2 * static_cast<uint64_t>(x[0] * x[1]) * static_cast<uint64_t>(node.input(1).elements() + node.input(2).elements());
+}
+
+// Sequences of a batch are independent.
+void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const bool batch_first = node.attributes->integer("layout", 0) != 0;
+  const int in = batch_first ? 0 : 1;
+  CutAxis& cut = axes.emplace_back(node.input(kData).shape[static_cast<size_t>(in)], std::vector<int>(node.inputs.size(), kWhole));
+  cut.inputs[kData] = in;
+  for (const size_t state : kInitialStates)
+    for (const size_t i : {state, state + kBackward})
+      if (node.has_input(i)) cut.inputs[i] = in;
+  if (node.has_input(4)) cut.inputs[4] = 0;
+  const int in_results = node.attributes->integer(kRowsFirst, 0) != 0 ? 1 : 2;
+  for (size_t j = 0; j < node.outputs.size(); ++j)
+    cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
+}
+
+// Adds the properties common to all recurrent layers.
+OperatorRow layer(OperatorRow row) {
+  row.skeleton = Skeleton::scan;
+  row.schema.min_rank = row.schema.max_rank = 3;
+  row.lower = lower_recurrent;
+  row.flop = recurrent_flop;
+  row.pack = pack_recurrent;
+  row.indices = lengths_of_steps;
+  row.strides = RowStrides::packed;
+  row.cut = cut_recurrences;
+  row.wide_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
+  row.wide_outputs = (1 << 2 * kBackward) - 1;
+  return row;
+}
+
+}  // namespace
+
+Rows recurrent_rows() {
+  const auto floats = [](std::string_view name) { return optional_value(name, kFloats, 'T'); };
+  const std::vector<ValueRole> inputs{value("x", kFloats, 'T'),
+                                      value("w", kFloats, 'T'),
+                                      value("r", kFloats, 'T'),
+                                      floats("b"),
+                                      optional_value("sequence_lens", set_of(DType::int32)),
+                                      floats("initial_h")},
+      outputs{floats("y"), floats("y_h")};
+  auto lstm_inputs = inputs, lstm_outputs = outputs;
+  lstm_inputs.insert(lstm_inputs.end(), {floats("initial_c"), floats("p")});
+  lstm_outputs.push_back(floats("y_c"));
+  const std::vector<AttributeSchema> attributes{optional("activation_alpha", AttributeKind::reals),
+                                                optional("activation_beta", AttributeKind::reals),
+                                                optional("activations", AttributeKind::texts),
+                                                optional("clip", AttributeKind::real),
+                                                choice("direction", "forward", {"forward", "reverse", "bidirectional"}),
+                                                optional("hidden_size", AttributeKind::integer),
+                                                {"layout", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}}};
+  auto lstm_attributes = attributes, gru_attributes = attributes;
+  lstm_attributes.push_back(integer("input_forget", 0));
+  gru_attributes.push_back(integer("linear_before_reset", 0));
+  return {layer({.name = "LSTM",
+                 .schema = {.inputs = lstm_inputs, .outputs = lstm_outputs, .attributes = lstm_attributes},
+                 .shape = shape_of_lstm,
+                 .form = kLstmCell}),
+          layer({.name = "GRU",
+                 .schema = {.inputs = inputs, .outputs = outputs, .attributes = gru_attributes},
+                 .shape = shape_of_gru,
+                 .form = kGruCell}),
+          layer({.name = "RNN",
+                 .schema = {.inputs = inputs, .outputs = outputs, .attributes = attributes},
+                 .shape = shape_of_rnn,
+                 .form = kRnnCell})};
+}
+
+}  // namespace pumice

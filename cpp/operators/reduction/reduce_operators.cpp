@@ -1,0 +1,125 @@
+// Reductions over axes, given as an attribute or input 1.
+#include "operators/host/host_node.h"
+#include "operators/common/split_axes.h"
+#include "operators/reduction/lowerings.h"
+#include "operators/reduction/reduce.h"
+#include "operators/table/row_builders.h"
+
+namespace pumice {
+namespace {
+
+constexpr ReductionFold kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"}, kL1Fold{.step = "s + abs(v)"},
+    kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"}, kSquareFold{.step = "s + v * v"};
+
+std::vector<int64_t> given_axes(const ShapeContext& node) {
+  if (!node.has(1)) return node.attributes().integers("axes");
+  if (node.attributes().has("axes")) node.fail("axes are given as an attribute and as an input");
+  return node.host_integers(1);
+}
+
+void shape_of_reduce(ShapeContext& node) {
+  const TensorDesc& x = node.input(0);
+  const auto axes = checked_axes(node, given_axes(node), x.shape.size());
+  const bool all = axes.empty() && node.attributes().integer("noop_with_empty_axes", 0) == 0;
+  const bool keep = node.attributes().integer("keepdims", 1) != 0;
+  Shape y;
+  for (size_t axis = 0; axis < x.shape.size(); ++axis) {
+    const bool reduced = all || std::find(axes.begin(), axes.end(), axis) != axes.end();
+    if (!reduced || keep) y.push_back(reduced ? 1 : x.shape[axis]);
+  }
+  node.output(0, x.dtype, y);
+}
+
+// Without keepdims, the output rank depends on the length of input 1.
+std::optional<size_t> rank_of_reduced(const Attributes& attributes, bool lists) {
+  return lists && attributes.integer("keepdims", 1) == 0 ? std::optional<size_t>(1) : std::nullopt;
+}
+
+void shape_of_arg(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const size_t axis = y.empty() ? 0 : checked_axis(node, node.attributes().integer("axis", 0), y.size());
+  const int64_t size = y.empty() ? 1 : y[axis];
+  if (!y.empty() && node.attributes().integer("keepdims", 1) != 0)
+    y[axis] = 1;
+  else if (!y.empty())
+    y.erase(y.begin() + static_cast<std::ptrdiff_t>(axis));
+  if (size == 0 && element_count(y) > 0)
+    node.fail("axis " + std::to_string(axis) + " of " + to_string(node.input(0).shape) + " has no elements to choose from");
+  node.output(0, DType::int64, y);
+}
+
+void cut_reductions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank();
+  std::vector<int64_t> given = node.attributes->integers("axes");
+  if (node.has_input(1)) {
+    if (!node.host(1)) return;
+    given = node.host(1)->as_int64();
+  }
+  const bool none = given.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
+  cut_kept(node, axes, [&](int axis) {
+    return given.empty() ? !none : std::ranges::any_of(given, [&](int64_t each) { return counted_axis(each, rank) == axis; });
+  });
+}
+
+void cut_positions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int bound = counted_axis(node.attributes->integer("axis", 0), node.input(kData).rank());
+  cut_kept(node, axes, [&](int axis) { return axis == bound; });
+}
+
+}  // namespace
+
+Rows reduce_rows() {
+  constexpr DTypeSet reals = kFloats | set_of(DType::float64), with_integers = reals | kIndices | set_of(DType::uint32, DType::uint64),
+                     with_bytes = with_integers | kBool | set_of(DType::int8, DType::uint8);
+  const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1),
+                                                integer("noop_with_empty_axes", 0)};
+  struct Reduction {
+    std::string_view name;
+    DTypeSet dtypes;
+    const ReductionFold* fold;
+    bool on_host = false, overflows = false;
+  };
+  constexpr Reduction reductions[] = {
+      {.name = "ReduceSum", .dtypes = with_integers, .fold = &kSumFold, .on_host = true, .overflows = true},
+      {.name = "ReduceMean", .dtypes = with_integers, .fold = &kMeanFold},
+      {.name = "ReduceMax", .dtypes = with_bytes, .fold = &kMaxFold, .on_host = true},
+      {.name = "ReduceMin", .dtypes = with_bytes, .fold = &kMinFold, .on_host = true},
+      {.name = "ReduceProd", .dtypes = with_integers, .fold = &kProductFold, .on_host = true, .overflows = true},
+      {.name = "ReduceL1", .dtypes = with_integers, .fold = &kL1Fold, .overflows = true},
+      {.name = "ReduceL2", .dtypes = reals, .fold = &kL2Fold, .overflows = true},
+      {.name = "ReduceSumSquare", .dtypes = with_integers, .fold = &kSquareFold, .overflows = true},
+      {.name = "ReduceLogSum", .dtypes = reals, .fold = &kLogSumFold},
+      {.name = "ReduceLogSumExp", .dtypes = reals, .fold = &kLogSumExpFold},
+  };
+  Rows rows;
+  for (const Reduction& one : reductions)
+    rows.push_back({.name = one.name,
+                    .skeleton = Skeleton::reduce,
+                    .schema = {.inputs = {value("x", one.dtypes), optional_value("axes", kInt64)},
+                               .outputs = {value("y", one.dtypes)},
+                               .attributes = attributes},
+                    .shape = shape_of_reduce,
+                    .rank_from = rank_of_reduced,
+                    .lower = lower_reduce,
+                    .host_inputs = host_bits(1),
+                    .cut = cut_reductions,
+                    .evaluate = one.on_host ? evaluate_reduce : nullptr,
+                    .overflows = one.overflows,
+                    .mixes_floats = true,
+                    .epilogue = true,
+                    .fold = one.fold});
+  for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})
+    rows.push_back({.name = name,
+                    .skeleton = Skeleton::reduce,
+                    .schema = {.inputs = {value("x", kNumbers | set_of(DType::float64))},
+                               .outputs = {value("y", kInt64)},
+                               .attributes = {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
+                    .shape = shape_of_arg,
+                    .lower = lower_arg,
+                    .form = form,
+                    .cut = cut_positions,
+                    .epilogue = true});
+  return rows;
+}
+
+}  // namespace pumice

@@ -1,9 +1,0 @@
-#include "operators/row/row_floats.h"
-
-namespace pumice {
-
-DType float_made_of(const OperatorRow& row, DType inside) {
-  return inside == DType::float16 && row.overflows && row.mixes_floats ? DType::float32 : inside;
-}
-
-}  // namespace pumice

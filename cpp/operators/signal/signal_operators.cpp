@@ -1,0 +1,101 @@
+// Rows of spectral operators.
+#include "core/error.h"
+#include "operators/common/split_axes.h"
+#include "operators/table/onnx_dtype.h"
+#include "operators/table/row_builders.h"
+#include "operators/signal/dft.h"
+#include "operators/signal/lowerings.h"
+
+namespace pumice {
+namespace {
+
+std::optional<int64_t> number_of(const ShapeContext& node, size_t i) {
+  if (!node.has(i)) return {};
+  if (node.input(i).elements() != 1)
+    node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
+  return node.host_integer(i);
+}
+
+void shape_of_dft(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const TransformNumbers numbers{number_of(node, 1), number_of(node, 2), {}};
+  const Transform t = dft_of(node.node(), node.attributes(), x, numbers);
+  Shape y = x;
+  const int64_t axis = numbers.axis.value_or(-2);
+  y[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(x.size()) : axis)] = t.made;
+  y.back() = t.result;
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_stft(ShapeContext& node) {
+  const Shape* window = node.has(2) ? &node.input(2).shape : nullptr;
+  const Transform t = stft_of(node.node(), node.attributes(), node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)});
+  node.output(0, node.input(0).dtype, {node.input(0).shape[0], t.frames, t.made, t.result});
+}
+
+void shape_of_mel_weights(ShapeContext& node) {
+  const int64_t number = node.attributes().integer("output_datatype");
+  const auto dtype = dtype_from_onnx(number);
+  if (!dtype || !contains(kFloats, *dtype))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': weights as " +
+                           (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) + "; they can be " +
+                           names(kFloats));
+  const int64_t bins = *number_of(node, 0), length = *number_of(node, 1), rate = *number_of(node, 2);
+  const double low = node.host_real(3), high = node.host_real(4);
+  if (bins < 1 || length < 1 || rate < 1 || !(low >= 0 && low <= high && high <= static_cast<double>(rate)))
+    node.fail(std::to_string(bins) + " bands from " + std::to_string(low) + " to " + std::to_string(high) + " Hz of a spectrum of " +
+              std::to_string(length) + " at " + std::to_string(rate) + " Hz");
+  node.output(0, *dtype, {length / 2 + 1, bins});
+}
+
+// The last axis holds real and imaginary parts.
+void cut_transforms(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank();
+  if (node.has_input(2) && !node.host(2)) return;
+  const int64_t given = node.has_input(2) ? node.host(2)->as_int64().at(0) : node.attributes->integer("axis", -2);
+  const int bound = counted_axis(given, rank);
+  cut_others(node, axes, [&](int axis) { return axis == bound || axis == rank - 1; });
+}
+
+}  // namespace
+
+Rows signal_rows() {
+  const ValueRole y = value("y", kFloats);
+  return {{.name = "DFT",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("x", kFloats), optional_value("length", kIndices), optional_value("axis", kInt64)},
+                      .outputs = {y},
+                      .attributes = {integer("inverse", 0), integer("onesided", 0)},
+                      .min_rank = 2},
+           .shape = shape_of_dft,
+           .lower = lower_dft,
+           .flop = dft_flop,
+           .host_inputs = host_bits(1, 2),
+           .cut = cut_transforms,
+           .epilogue = true},
+          {.name = "STFT",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("x", kFloats, 'T'), value("step", kIndices), optional_value("window", kFloats, 'T'),
+                                 optional_value("length", kIndices)},
+                      .outputs = {y},
+                      .attributes = {integer("onesided", 1)},
+                      .min_rank = 2,
+                      .max_rank = 3},
+           .shape = shape_of_stft,
+           .lower = lower_stft,
+           .flop = stft_flop,
+           .host_inputs = host_bits(1, 3),
+           .cut = cut_images,
+           .epilogue = true},
+          {.name = "MelWeightMatrix",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("bins", kIndices), value("length", kIndices), value("rate", kIndices), value("low", kReals),
+                                 value("high", kReals)},
+                      .outputs = {y},
+                      .attributes = {integer("output_datatype", 1)}},
+           .shape = shape_of_mel_weights,
+           .lower = lower_mel_weights,
+           .host_inputs = host_bits(0, 1, 2, 3, 4)}};
+}
+
+}  // namespace pumice

@@ -1,0 +1,243 @@
+#include "operators/table/lowering.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/grid.h"
+#include "operators/table/operator_row.h"
+#include "operators/table/precision.h"
+
+namespace pumice {
+namespace {
+
+template <typename T>
+void store(std::byte* target, T value) {
+  std::memcpy(target, &value, sizeof value);
+}
+
+void store_number(const KernelVariant& kernel, const PushConstant& member, std::byte* target, double real, int64_t integer) {
+  switch (member.scalar) {
+    case ScalarType::float32:
+      return store(target, static_cast<float>(real));
+    case ScalarType::int32:
+      if (integer < INT32_MIN || integer > INT32_MAX) break;
+      return store(target, static_cast<int32_t>(integer));
+    case ScalarType::uint32:
+      if (integer < 0 || integer > UINT32_MAX) break;
+      return store(target, static_cast<uint32_t>(integer));
+    default:
+      throw Error("kernel '" + kernel.name() + "': push constant '" + member.name + "' has a type that lowering does not set");
+  }
+  throw UnsupportedError("kernel '" + kernel.name() + "': " + std::to_string(integer) + " does not fit in push constant '" + member.name +
+                         "'; the tensor is too large for 32-bit indices");
+}
+
+}  // namespace
+
+StepBuilder::StepBuilder(std::shared_ptr<const KernelVariant> kernel) {
+  const Interface& interface = kernel->interface();
+  step_.operands.resize(interface.bindings.size());
+  step_.push.resize(interface.push_bytes);
+  bound_.resize(interface.bindings.size());
+  pushed_.resize(interface.push_constants.size());
+  step_.kernel = std::move(kernel);
+}
+
+const PushConstant& StepBuilder::member(std::string_view name) {
+  const auto& members = step_.kernel->interface().push_constants;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (members[i].name != name) continue;
+    pushed_[i] = true;
+    return members[i];
+  }
+  throw Error("kernel '" + step_.kernel->name() + "' has no push constant '" + std::string(name) + "'");
+}
+
+StepBuilder& StepBuilder::bind(std::string_view name, const Operand& operand) {
+  const auto& bindings = step_.kernel->interface().bindings;
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    if (bindings[i].name != name) continue;
+    step_.operands[i] = operand;
+    bound_[i] = true;
+    return *this;
+  }
+  throw Error("kernel '" + step_.kernel->name() + "' has no binding '" + std::string(name) + "'");
+}
+
+StepBuilder& StepBuilder::bind(std::string_view name, Operand operand, int64_t first, int64_t count, size_t element_bits) {
+  const uint64_t begin = static_cast<uint64_t>(first) * element_bits / 8, slack = begin % kBindingBoundary;
+  operand.byte_offset += begin - slack;
+  operand.bytes = round_up(slack + ceil_div(static_cast<uint64_t>(count) * element_bits, 8), 16);
+  return bind(name, operand).set(std::string(name) + "_offset", slack * 8 / element_bits);
+}
+
+StepBuilder& StepBuilder::set_integer(std::string_view name, int64_t value) {
+  const auto& found = member(name);
+  store_number(*step_.kernel, found, step_.push.data() + found.offset, static_cast<double>(value), value);
+  return *this;
+}
+
+StepBuilder& StepBuilder::set(std::string_view name, double value) {
+  const auto& found = member(name);
+  if (found.scalar != ScalarType::float32)
+    throw Error("kernel '" + step_.kernel->name() + "': push constant '" + std::string(name) + "' takes no real number");
+  store(step_.push.data() + found.offset, static_cast<float>(value));
+  return *this;
+}
+
+StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> values) {
+  const auto& found = member(name);
+  if (values.size() > found.count)
+    throw Error("kernel '" + step_.kernel->name() + "': " + std::to_string(values.size()) + " values for push constant '" +
+                std::string(name) + "'");
+  for (size_t i = 0; i < values.size(); ++i)
+    store_number(*step_.kernel, found, step_.push.data() + found.offset + i * bytes(found.scalar), static_cast<double>(values[i]),
+                 values[i]);
+  return *this;
+}
+
+StepBuilder& StepBuilder::threads(uint64_t x, uint64_t y, uint64_t z) {
+  const auto& local = step_.kernel->local_size();
+  const bool is_line = step_.kernel->grid_axes() == 1;
+  groups(ceil_div(x, local[0]), ceil_div(y, local[1]), ceil_div(z, local[2]));
+  const std::array<uint32_t, 3>& made = step_.groups;
+  if (is_line && uint64_t{made[0]} * made[1] * made[2] > (uint64_t{1} << 32) / local[0])
+    throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(x) +
+                           " invocations, more than 32-bit numbers count");
+  return *this;
+}
+
+StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
+  Launch launch = launch_of(step_.kernel, {x, y, z});
+  step_.kernel = std::move(launch.kernel);
+  step_.groups = launch.groups;
+  return *this;
+}
+
+StepBuilder& StepBuilder::variant(std::string name, std::string spilled) {
+  step_.variant = std::move(name), step_.spilled = std::move(spilled);
+  return *this;
+}
+
+Step StepBuilder::build() {
+  if (!step_.variant.empty()) step_.kernel->ask_with_pipeline();  // ask about the form chosen for the grid
+  const Interface& interface = step_.kernel->interface();
+  for (size_t i = 0; i < bound_.size(); ++i)
+    if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");
+  for (size_t i = 0; i < pushed_.size(); ++i)
+    if (!pushed_[i] && !interface.push_constants[i].name.ends_with("_offset"))
+      throw Error("kernel '" + step_.kernel->name() + "': push constant '" + interface.push_constants[i].name + "' is not set");
+  return std::move(step_);
+}
+
+std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_each(std::shared_ptr<const KernelVariant> kernel,
+                                                                                     int64_t count, std::function<void(StepBuilder&)> set) {
+  return [kernel = std::move(kernel), count, set = std::move(set)](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    if (count == 0) return;
+    StepBuilder step(kernel);
+    set(step.bind("x", source).bind("y", target));
+    steps.push_back(step.threads(static_cast<uint64_t>(count)).build());
+  };
+}
+
+std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
+                                                         const SpecValues& spec) const {
+  for (const auto& [macro, value] : macros)  // a fused expression may compute in fp64 even if no tensor does
+    if (macro == "PM_HAS_FLOAT64") check_arithmetic(DType::float64);
+  return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);
+}
+
+bool NodeContext::prefers_lanes() const {
+  const DeviceInfo& device = context->info();
+  if (!prefers_lanes_)
+    prefers_lanes_ = device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
+  return *prefers_lanes_;
+}
+
+int64_t NodeContext::subgroup() const {
+  const DeviceInfo& device = context->info();
+  const uint64_t size = device.limit("subgroupSize");
+  const bool usable = device.feature("subgroupShuffle") && device.feature("subgroupSizeControl") && device.feature("computeFullSubgroups");
+  return usable && std::has_single_bit(size) && size >= 16 && size <= 128 ? static_cast<int64_t>(size) : 0;
+}
+
+int64_t NodeContext::most_invocations() const {
+  return static_cast<int64_t>(std::min(context->limit("maxComputeWorkGroupInvocations"), context->limit("maxComputeWorkGroupSize_0")));
+}
+
+int64_t NodeContext::workgroup(int64_t wanted) const {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(wanted, most_invocations()))));
+}
+
+bool NodeContext::has_matrices() const {
+  return support_of(context->info(), float_dtype).matrices;
+}
+
+bool NodeContext::has_quads() const {
+  return float_dtype == DType::float16 && subgroup() == 32 && has_matrices() && !driver_quirks(context).has(Quirk::other_matrix_layout);
+}
+
+bool NodeContext::emulates_fragments() const {
+  return float_dtype == DType::float16 && driver_quirks(context).has(Quirk::emulated_fragments);
+}
+
+bool NodeContext::takes_halves() const {
+  const QuirkSet quirks = driver_quirks(context);
+  const bool has_units = subgroup() == 32 && support_of(context->info(), DType::float16).matrices;
+  return quirks.has(Quirk::emulated_fragments) || (has_units && !quirks.has(Quirk::other_matrix_layout));
+}
+
+int64_t NodeContext::multiprocessors() const {
+  constexpr int64_t kOfH200 = 132;
+  const auto& limits = context->info().limits;
+  const auto found = limits.find("shaderSMCount");
+  return found == limits.end() || found->second == 0 ? kOfH200 : static_cast<int64_t>(found->second);
+}
+
+void NodeContext::check_arithmetic(DType dtype) const {
+  if (dtype != DType::float64 || context->feature("shaderFloat64")) return;
+  throw UnsupportedError("node '" + std::string(node) + "': arithmetic on " + std::string(name(dtype)) +
+                         " needs the feature shaderFloat64, which the device lacks");
+}
+
+std::optional<int64_t> NodeContext::loop_limit() const {
+  constexpr int64_t kMostIterations = 65000;
+  return driver_quirks(context).has(Quirk::loop_limit) ? std::optional(kMostIterations) : std::nullopt;
+}
+
+void NodeContext::check_loops(int64_t iterations) const {
+  const auto most = loop_limit();
+  if (!most || iterations <= *most) return;
+  throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) +
+                         " times; this driver ends loops after " + std::to_string(*most));
+}
+
+int64_t largest_range(const Context& context) {
+  constexpr uint64_t kBoundaries = 1024;  // alignment slack before and after the wanted range, on any device
+  const uint64_t largest = context.limit("maxStorageBufferRange");
+  return static_cast<int64_t>(largest > 2 * kBoundaries ? largest - kBoundaries : largest);
+}
+
+const std::shared_ptr<const KernelVariant>* KernelMemo::find(std::string_view key) const {
+  const auto found = std::ranges::find(kernels_, key, [](const auto& one) -> std::string_view { return one.first; });
+  return found == kernels_.end() ? nullptr : &found->second;
+}
+
+Operand LowerContext::packed(size_t i) {
+  if (i < constant_packed.size() && constant_packed[i]) return in(i);
+  PackContext pack;
+  static_cast<NodeContext&>(pack) = *this;
+  pack.inputs = inputs;
+  pack.shapes.clear();  // non-constant weights are packed without knowledge of other shapes
+  PackedWeight weight;
+  if (!row->pack || !row->pack(pack, i, weight)) return in(i);
+  const Operand target = temporary(weight.desc.bytes());
+  weight.steps(steps, in(i), target);
+  return target;
+}
+
+}  // namespace pumice

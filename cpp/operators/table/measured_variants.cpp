@@ -1,0 +1,29 @@
+#include "operators/table/measured_variants.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace pumice {
+
+std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
+                                              std::span<const std::string_view> others, const VariantNames* spilled) {
+  if (!measured) return nullptr;
+  const auto found = measured->taken.find(kind);
+  if (found == measured->taken.end()) return nullptr;
+  const std::string& wanted = found->second;
+  const bool is_own = wanted == own, is_other = !is_own && std::ranges::find(others, wanted) != others.end();
+  const bool spills = is_other && spilled && spilled->contains(wanted), is_taken = is_own || (is_other && !spills);
+  return std::make_shared<const StepChoice>(StepChoice{.kind = std::string(kind),
+                                                       .own = std::string(own),
+                                                       .taken = is_taken ? wanted : std::string(own),
+                                                       .refused = is_taken ? "" : wanted,
+                                                       .spills = spills});
+}
+
+std::string size_class(int64_t size) {
+  if (size < 1) return std::to_string(size);
+  const auto bits = static_cast<uint64_t>(size);
+  return std::to_string(std::bit_ceil(bits)) + "/" + std::to_string(std::min<int64_t>(int64_t{1} << std::countr_zero(bits), 256));
+}
+
+}  // namespace pumice

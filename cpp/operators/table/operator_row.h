@@ -1,0 +1,213 @@
+// A row of the operator table: ONNX name, schema, shape rule, lowering.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor_desc.h"
+#include "operators/table/attributes.h"
+#include "operators/table/index_rule.h"
+
+namespace pumice {
+
+class LowerContext;  // operators/table/lowering.h, like the next two: arguments of an operator's functions
+class PackContext;
+struct PackedWeight;
+struct CutAxis;        // operators/common/split_axes.h
+struct HostNode;       // operators/host/host_node.h
+struct ReductionFold;  // operators/reduction/reduce.h
+struct StridedView;    // operators/geometry/strided_views.h
+
+// The kernel skeleton that an operator lowers to. Fusion rules refer to skeletons, never to operators.
+enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view, user };
+std::string_view name(Skeleton skeleton);
+
+// Strides that an operator's kernels read and write.
+enum class RowStrides : uint8_t {
+  any,     // any strides for inputs and outputs
+  image,   // like `any`; channels-last images (rank 3 and 4) are as fast as row-major ones
+  any_in,  // any strides for inputs, row-major outputs
+  packed,  // row-major inputs and outputs
+};
+
+// What shape inference assumes for `host_inputs` elements that are unknown until the program runs.
+enum class HostGuess : uint8_t {
+  ones,   // sizes or counts: assume 1
+  shape,  // input 1 has the output's shape: assume its first size for all elements
+  parts,  // input 1 has split lengths along the attribute "axis": assume the first for all
+};
+
+// Whether output 0 contains the elements of input 0 unchanged.
+enum class RowPasses : uint8_t {
+  nothing,   // no: elements are new, or they are checked
+  elements,  // yes, in order, in any shape
+  tensor,    // yes, in order and in the same shape
+};
+
+// An input or output of an operator, with its name in expressions.
+struct ValueRole {
+  std::string_view name;
+  DTypeSet dtypes = 0;  // 0: defined by ONNX, not supported by this engine
+  bool optional = false;
+  bool variadic = false;  // any number of operands; only the last role may be variadic
+  char type = 0;          // roles with the same letter have the same dtype; 0: independent
+};
+
+// An attribute of an operator, with its ONNX name.
+struct AttributeSchema {
+  std::string_view name;
+  AttributeKind kind;
+  std::optional<AttributeValue> fallback = {};  // none: required unless `optional`
+  bool optional = false;
+  std::vector<AttributeValue> choices = {};  // supported integers or strings; empty: any
+};
+
+// Inputs, outputs and attributes of an operator, following the latest version of the ONNX operator.
+struct Schema {
+  std::vector<ValueRole> inputs, outputs;
+  std::vector<AttributeSchema> attributes = {};
+  int min_rank = 0, max_rank = kMaxRank;  // range of the rank of input 0
+  // Bit i: output 0 may alias input role i (elementwise, one read per element).
+  uint32_t in_place = 0;
+
+  // Applies to operators that are lowered to one dispatch.
+  bool supports_in_place(size_t input, size_t output) const;
+};
+
+// Computes shapes and dtypes of outputs from those of the inputs. All sizes are known here.
+class ShapeContext {
+ public:
+  ShapeContext(std::string_view node, const Attributes& attributes, std::vector<const TensorDesc*> inputs,
+               std::vector<const HostTensor*> hosts, size_t output_count);
+  const Attributes& attributes() const { return attributes_; }
+  std::string_view node() const { return node_; }
+  size_t input_count() const { return inputs_.size(); }
+  size_t output_count() const { return outputs_.size(); }
+  bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
+  const TensorDesc& input(size_t i) const;             // throws GraphError if absent
+  const HostTensor* host(size_t i) const;              // null if the elements of input i are not known on the host
+  const HostTensor& host_values(size_t i) const;       // throws GraphError naming node and input if the elements are not known
+  std::vector<int64_t> host_integers(size_t i) const;  // throws like host_values()
+  double host_real(size_t i) const;                    // first element; throws like host_values(), and if it is empty
+  int64_t host_integer(size_t i) const;                // like host_real()
+  void output(size_t i, DType dtype, Shape shape);
+  std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }
+  [[noreturn]] void fail(const std::string& message) const;  // throws GraphError naming the node
+
+ private:
+  const HostTensor& host_number(size_t i) const;
+
+  std::string_view node_;
+  const Attributes& attributes_;
+  std::vector<const TensorDesc*> inputs_;
+  std::vector<const HostTensor*> hosts_;
+  std::vector<std::optional<TensorDesc>> outputs_;
+};
+
+// Bit i of a per-input or per-output mask. Indices from 32 on have no bit.
+constexpr bool has_bit(uint32_t bits, size_t i) {
+  return i < 32 && (bits >> i & 1) != 0;
+}
+
+// Adjacent 2D pooling windows: no overlap, padding or skipped elements.
+struct PoolWindow {
+  int64_t rows = 1, columns = 1;
+
+  bool operator==(const PoolWindow&) const = default;
+};
+
+// A row of the operator table. Passes, memory planning and host evaluation rely only on what the row declares.
+struct OperatorRow {
+  std::string_view name;
+  Skeleton skeleton = Skeleton::map;
+  Schema schema = {};
+  void (*shape)(ShapeContext&) = nullptr;
+  // Returns the index of the input whose sizes determine the output rank, which is unknown until they are known; nullopt if attributes and
+  // input ranks suffice. `lists`: whether input 1, a list of axes or sizes, is present. Null: always nullopt.
+  std::optional<size_t> (*rank_from)(const Attributes&, bool lists) = nullptr;
+  // Null for an operator whose result is always known on the host: evaluate_on_host() computes it at bind time.
+  void (*lower)(LowerContext&) = nullptr;
+  int form = 0;  // selects the operator within its family's lowering, by a family-specific enum
+  // Floating-point operations of a node. Null: node_flop()'s count for the skeleton, which is 0 for a contraction.
+  uint64_t (*flop)(const LowerContext&) = nullptr;
+  // Map operators: a scalar expression over input and attribute names ("x < 0 ? alpha * x : x"). Variadic operators: a binary fold of a and
+  // b, optionally followed by ';' and a final expression over the result y and the input count. See elementwise_expression.h.
+  std::string_view expression = {};
+  // Expression over x that is used if input 1 is a known scalar s, and input 2 is a known scalar zero or omitted (0).
+  std::string_view scaled_expression = {};
+
+  // Inputs that the shape rule or lowering reads on the host (axes, pads, target shapes): bit i for input i.
+  uint32_t host_inputs = 0;
+  HostGuess guess = HostGuess::ones;
+  uint32_t host_elements = 0;         // inputs whose values become output elements
+  std::string_view filled_with = {};  // attribute whose value becomes output elements
+  std::string_view scales = {};       // attribute that input 1 is multiplied by before rounding
+  // Describes how constant input `i` is packed for this device, independent of data shapes. Returns false if it is used unpacked.
+  bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
+  // Operator to use instead if the output size is a count of nonzeros known only on the device (NonZero, Compress). It has the outputs of
+  // pumice::CountNonZero as additional inputs.
+  std::string_view counted = {};
+  IndexRule indices = nullptr;   // valid indices of the row's index input
+  bool refuses_indices = false;  // with `indices`: reject out-of-range values that a call passes
+
+  RowStrides strides = RowStrides::any;
+  uint32_t packed_outputs = 0;       // bit j: output j is row-major regardless of `strides`
+  uint32_t permuted_inputs = 0;      // bit i: input i may have any axis order in memory, including the last axis
+  bool strided_weights = false;      // with `pack`: non-constant inputs may have any strides; otherwise they are read row by row
+  bool wants_channels_last = false;  // a copy to channels-last pays off for images with many channels
+  bool concatenates = false;         // concatenates along the attribute "axis": an input may be written directly to its part of the output
+  // Returns the outputs as views of input 0, or nullopt if one is not a view. Absent outputs are null.
+  std::optional<std::vector<StridedView>> (*views)(const Attributes&, const TensorDesc& x,
+                                                   const std::vector<const TensorDesc*>& outputs) = nullptr;
+  // Whether the output equals input 0 regardless of the indices. Both have the same number of elements.
+  bool (*keeps)(const Attributes&, const TensorDesc& x, const TensorDesc& indices) = nullptr;
+  RowPasses passes = RowPasses::nothing;
+  // Appends the axes along which results are independent, so that the node can be split.
+  void (*cut)(const LowerContext&, std::vector<CutAxis>&) = nullptr;
+
+  // Computes all outputs from known inputs. Returns nullopt if the result is undefined (integer division by zero).
+  std::optional<std::vector<HostTensor>> (*evaluate)(const HostNode&) = nullptr;
+  bool reads_shapes_alone = false;  // results depend only on input shapes, not on data
+
+  // Results easily exceed fp16's maximum of 65,504: they stay fp32 in fp16 programs.
+  bool overflows = false;
+  bool mixes_floats = false;  // kernels read floats of either width and write the float dtype that is requested
+  // Bit i: the scalar in input i is a lower or upper bound of all output elements.
+  uint32_t least_inputs = 0, most_inputs = 0;
+  // Bit i: although the operator computes in one float width, its kernels also accept fp32 for input i or output i.
+  uint32_t wide_inputs = 0, wide_outputs = 0;
+  // Bit i: although the operator computes in fp32, its kernels also accept 16-bit floats for input i.
+  uint32_t narrow_inputs = 0;
+  // Bit i: input i is a GEMM operand whose products are summed in fp32. An fp32 node whose operands all hold 16-bit values reads these
+  // directly, like a 16-bit node with an fp32 output.
+  uint32_t factors = 0;
+  // An fp32 node's kernels may read constant input 1 as sums of two fp16 values: see HalvesOfFactors.
+  bool splits_factors = false;
+  bool stores_either = false;  // although kernels compute in one float width, they store output 0, after an epilogue, in either width
+  bool elementwise = false;    // packed tensors of one shape may be treated as vectors
+  bool casts = false;          // output is input 0 cast to another dtype; a second input only provides that dtype
+  bool reads_bits = false;     // reads or writes raw bits: input 0 and the output keep their declared dtypes
+  bool epilogue = false;       // kernels apply an expression to each element before storing it
+  // Whether the epilogue may read a second tensor of the output's shape, given the constant `weights` in input 1. Null: never.
+  bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
+  // Max-pooling windows of the operator; nullopt if they are not adjacent. Null: not a max pool.
+  std::optional<PoolWindow> (*largest_of)(const Attributes&) = nullptr;
+  // Fused operator that replaces this one if only its max pool is used. It has the attributes "pool_shape" for the windows and
+  // "pool_epilogue" for the expression fused after pooling.
+  std::string_view pooled = {};
+  // Required with `pooled`: whether the fused operator has kernels for the constant `weights` in input 1.
+  bool (*takes_pool)(const Attributes&, const TensorDesc& weights, const PoolWindow&) = nullptr;
+  // Whether the operator is Softmax along the last axis for an input of this rank. Null: not a softmax.
+  bool (*is_softmax)(const Attributes&, size_t rank) = nullptr;
+  // Fused operator that replaces this one if a Softmax (`is_softmax`) reads its matrix result. Output 0 is the softmax, output 1 the
+  // matrix. `takes_softmax`: whether it supports the constant `weights` in input 1 and an added bias of shape `bias`.
+  std::string_view with_softmax = {};
+  bool (*takes_softmax)(const Attributes&, const TensorDesc& weights, const Shape* bias) = nullptr;
+  const ReductionFold* fold = nullptr;  // fold of a reduction or running sum
+};
+
+}  // namespace pumice

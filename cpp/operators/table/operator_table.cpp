@@ -1,0 +1,198 @@
+#include "operators/table/operator_table.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "operators/table/row_builders.h"
+
+namespace pumice {
+
+// Declared here because the families include this table, not the reverse.
+Rows map_rows();
+Rows contraction_rows();
+Rows joint_rows();
+Rows attention_decode();
+Rows quantized_cache_rows();
+Rows window_rows();
+Rows normalization_rows();
+Rows reduce_rows();
+Rows scan_rows();
+Rows recurrent_rows();
+Rows quantize_rows();
+Rows index_rows();
+Rows indexed_rows();
+Rows fill_rows();
+Rows resize_rows();
+Rows sort_rows();
+Rows view_rows();
+Rows random_rows();
+Rows signal_rows();
+Rows image_part_rows();
+Rows ml_rows();
+Rows user_rows();
+
+namespace {
+
+std::vector<OperatorRow> all_rows() {
+  std::vector<OperatorRow> rows;
+  for (const auto make :
+       {map_rows,    contraction_rows, joint_rows,     attention_decode, quantized_cache_rows, window_rows,     normalization_rows,
+        reduce_rows, scan_rows,        recurrent_rows, quantize_rows,  index_rows,           indexed_rows,    fill_rows,
+        resize_rows, sort_rows,        view_rows,      random_rows,    signal_rows,          image_part_rows, ml_rows,
+        user_rows})
+    for (OperatorRow& row : make()) rows.push_back(std::move(row));
+  std::sort(rows.begin(), rows.end(), [](const OperatorRow& a, const OperatorRow& b) { return a.name < b.name; });
+  return rows;
+}
+
+std::string counted(size_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+// Returns the role of value i; null past the last.
+const ValueRole* role_of(const std::vector<ValueRole>& roles, size_t i) {
+  if (i < roles.size()) return &roles[i];
+  return !roles.empty() && roles.back().variadic ? &roles.back() : nullptr;
+}
+
+// Converts the value to the kind in the schema: integers to reals, and empty lists to lists of any kind.
+AttributeValue converted(const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
+  const auto given = static_cast<AttributeKind>(value.index());
+  if (given == schema.kind) return value;
+  if (schema.kind == AttributeKind::real && given == AttributeKind::integer) return static_cast<double>(std::get<int64_t>(value));
+  const auto* integers = std::get_if<std::vector<int64_t>>(&value);
+  if (integers && schema.kind == AttributeKind::reals) return std::vector<double>(integers->begin(), integers->end());
+  if (integers && integers->empty() && schema.kind == AttributeKind::texts) return std::vector<std::string>();
+  throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': " + std::string(name(schema.kind)) +
+                                          " expected; given " + std::string(name(given)));
+}
+
+void check_unknown(const OperatorRow& row, std::string_view node, const Attributes& given) {
+  for (const auto& [key, value] : given.all()) {
+    const std::string_view wanted = key;
+    if (std::none_of(row.schema.attributes.begin(), row.schema.attributes.end(),
+                     [&](const AttributeSchema& schema) { return schema.name == wanted; }))
+      throw GraphError(std::string(node), std::string(row.name) + " has no attribute '" + key + "'");
+  }
+}
+
+std::string described(const AttributeValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return "'" + *text + "'";
+  return std::to_string(std::get<int64_t>(value));
+}
+
+// Throws if the operator does not support the value.
+void check_choice(const OperatorRow& row, const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
+  const auto same = [&](const AttributeValue& choice) {
+    if (const auto* text = std::get_if<std::string>(&choice)) return *text == std::get<std::string>(value);
+    return std::get<int64_t>(choice) == std::get<int64_t>(value);
+  };
+  if (schema.choices.empty() || std::any_of(schema.choices.begin(), schema.choices.end(), same)) return;
+  std::string choices;
+  for (const AttributeValue& choice : schema.choices) choices += (choices.empty() ? "" : ", ") + described(choice);
+  throw UnsupportedError("node '" + std::string(node) + "': " + std::string(row.name) + " with " + std::string(schema.name) + " = " +
+                         described(value) + "; supported: " + choices);
+}
+
+void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole& role, DType dtype) {
+  if (role.dtypes == 0)
+    throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name));
+  if (!contains(role.dtypes, dtype))
+    throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name) + " as " +
+                           std::string(name(dtype)) + "; it can be " + names(role.dtypes));
+}
+
+}  // namespace
+
+std::string_view name(Skeleton skeleton) {
+  constexpr std::string_view names[] = {"map",     "reduce", "scan",   "contraction", "window", "index_map",
+                                        "scatter", "sort",   "random", "copy",        "view",   "user"};
+  return names[static_cast<size_t>(skeleton)];
+}
+
+bool Schema::supports_in_place(size_t input, size_t output) const {
+  if (output != 0 || inputs.empty()) return false;
+  return in_place >> std::min(input, inputs.size() - 1) & 1;
+}
+
+std::span<const OperatorRow> operators() {
+  static const std::vector<OperatorRow> rows = all_rows();
+  return rows;
+}
+
+const OperatorRow* find_operator(std::string_view name) {
+  const auto rows = operators();
+  const auto found =
+      std::lower_bound(rows.begin(), rows.end(), name, [](const OperatorRow& row, std::string_view wanted) { return row.name < wanted; });
+  return found != rows.end() && found->name == name ? &*found : nullptr;
+}
+
+Attributes checked_attributes(const OperatorRow& row, std::string_view node, const Attributes& given) {
+  check_unknown(row, node, given);
+  Attributes checked;
+  for (const AttributeSchema& schema : row.schema.attributes) {
+    const auto found = given.all().find(schema.name);
+    if (found != given.all().end()) {
+      AttributeValue value = converted(schema, node, found->second);
+      check_choice(row, schema, node, value);
+      checked.set(std::string(schema.name), std::move(value));
+    } else if (schema.fallback) {
+      checked.set(std::string(schema.name), *schema.fallback);
+    } else if (!schema.optional) {
+      throw GraphError(std::string(node), std::string(row.name) + " needs the attribute '" + std::string(schema.name) + "'");
+    }
+  }
+  return checked;
+}
+
+// Inputs with the same type letter must have the same dtype.
+static void check_letters(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs) {
+  std::map<char, std::pair<size_t, DType>> known;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const char letter = role_of(row.schema.inputs, i)->type;
+    if (!inputs[i] || letter == 0) continue;
+    const auto& [first, dtype] = known.emplace(letter, std::pair(i, inputs[i]->dtype)).first->second;
+    if (dtype != inputs[i]->dtype)
+      throw GraphError(std::string(node), "input " + std::to_string(i) + " is " + std::string(name(inputs[i]->dtype)) + " and input " +
+                                              std::to_string(first) + " is " + std::string(name(dtype)) + "; " + std::string(row.name) +
+                                              " needs them of one dtype");
+  }
+}
+
+static void check_rank(const OperatorRow& row, std::string_view node, const TensorDesc& first) {
+  const int rank = first.rank(), least = row.schema.min_rank, most = row.schema.max_rank;
+  if (rank < least || rank > most)
+    throw GraphError(std::string(node), std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; " +
+                                            std::to_string(least) + " to " + std::to_string(most) + " expected");
+}
+
+void find_outputs(const OperatorRow& row, ShapeContext& node) {
+  if (node.has(0)) check_rank(row, node.node(), node.input(0));
+  row.shape(node);
+}
+
+void check_inputs(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs, size_t outputs) {
+  const Schema& schema = row.schema;
+  const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
+  for (size_t i = 0; i < std::max(inputs.size(), schema.inputs.size()); ++i) {
+    const ValueRole* role = role_of(schema.inputs, i);
+    if (!role)
+      fail(std::string(row.name) + " takes at most " + counted(schema.inputs.size(), "input") + "; given " + std::to_string(inputs.size()));
+    if (i < inputs.size() && inputs[i])
+      check_dtype(row, node, *role, inputs[i]->dtype);
+    else if (!role->optional)
+      throw GraphError(std::string(node),
+                       std::string(row.name) + " needs input " + std::to_string(i) + ", '" + std::string(role->name) + "'", "G1");
+  }
+  for (size_t i = 0; i < std::min(outputs, schema.outputs.size()); ++i)
+    if (schema.outputs[i].dtypes == 0)
+      throw UnsupportedError("node '" + std::string(node) + "': output '" + std::string(schema.outputs[i].name) + "' of " +
+                             std::string(row.name));
+  if (outputs == 0 || !role_of(schema.outputs, outputs - 1))
+    fail(std::string(row.name) + " has " + counted(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
+  check_letters(row, node, inputs);
+  if (!inputs.empty() && inputs[0]) check_rank(row, node, *inputs[0]);
+}
+
+}  // namespace pumice

@@ -1,0 +1,78 @@
+// Helpers for defining operator rows: schema shorthands and common shape rules.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operators/table/lowering.h"
+#include "operators/table/operator_row.h"
+
+namespace pumice {
+
+using Rows = std::vector<OperatorRow>;
+
+inline constexpr DTypeSet kFloats = kWorkingFloats;
+inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);
+inline constexpr DTypeSet kIntegers = kSigned | set_of(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
+inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
+inline constexpr DTypeSet kDouble = set_of(DType::float64);
+inline constexpr DTypeSet kReals = kFloats | kDouble;  // dtypes of operators that also compute in fp64
+inline constexpr DTypeSet kBool = set_of(DType::bool_);
+inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64);
+inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
+inline constexpr DTypeSet kInt64 = set_of(DType::int64);
+inline constexpr DTypeSet kInt32 = set_of(DType::int32);
+
+// Inputs and outputs. The same `type` letter means the same dtype.
+inline ValueRole value(std::string_view name, DTypeSet dtypes, char type = 0) {
+  return {name, dtypes, false, false, type};
+}
+inline ValueRole optional_value(std::string_view name, DTypeSet dtypes, char type = 0) {
+  return {name, dtypes, true, false, type};
+}
+inline ValueRole variadic_value(std::string_view name, DTypeSet dtypes, char type = 0) {
+  return {name, dtypes, false, true, type};
+}
+inline ValueRole unsupported_value(std::string_view name) {
+  return {name, 0, true};
+}  // defined by ONNX, not supported by the engine
+
+// Attributes with a default, required ones and optional ones.
+inline AttributeSchema integer(std::string_view name, int64_t fallback) {
+  return {name, AttributeKind::integer, fallback};
+}
+inline AttributeSchema real(std::string_view name, double fallback) {
+  return {name, AttributeKind::real, attribute_real(fallback)};
+}
+inline AttributeSchema text(std::string_view name, std::string fallback) {
+  return {name, AttributeKind::text, std::move(fallback)};
+}
+inline AttributeSchema choice(std::string_view name, std::string fallback, std::vector<AttributeValue> choices) {
+  return {name, AttributeKind::text, std::move(fallback), false, std::move(choices)};
+}
+inline AttributeSchema required(std::string_view name, AttributeKind kind) {
+  return {name, kind, {}};
+}
+inline AttributeSchema optional(std::string_view name, AttributeKind kind) {
+  return {name, kind, {}, true};
+}
+
+// Bit mask for OperatorRow::host_inputs.
+template <typename... Index>
+constexpr uint32_t host_bits(Index... index) {
+  return ((1u << index) | ...);
+}
+
+// Normalises an axis to 0 .. rank - 1 (rank included if `end` is set). Throws GraphError if it is out of range.
+size_t checked_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end = false);
+// Normalises distinct axes to 0 .. rank - 1.
+std::vector<size_t> checked_axes(const ShapeContext& node, const std::vector<int64_t>& axes, size_t rank);
+// Throws GraphError naming the input unless its shape is [length].
+void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view what);
+// Broadcast shape of all present inputs.
+Shape broadcast_inputs(const ShapeContext& node);
+
+void shape_like_input(ShapeContext& node);  // output 0 has the shape and dtype of input 0
+
+}  // namespace pumice

@@ -1,0 +1,46 @@
+#include "operators/user/size_rules.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/strides.h"
+#include "operators/expression/expression.h"
+
+namespace pumice {
+
+void RuleSizes::add(char kind, size_t number, const Shape& shape) {
+  const std::string stem = kind + std::to_string(number) + "_";
+  int64_t elements = 1;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    sizes_[stem + std::to_string(axis)] = shape[axis];
+    elements = checked_mul(elements, shape[axis], "elements of a tensor");
+  }
+  sizes_[stem + "n"] = elements;
+  sizes_[stem + "r"] = static_cast<int64_t>(shape.size());
+}
+
+int64_t RuleSizes::whole(const std::string& text) const {
+  return Expression::parse(text).evaluate(sizes_);
+}
+
+double RuleSizes::real(const std::string& text) const {
+  return Expression::parse(text).evaluate(std::map<std::string, double>(sizes_.begin(), sizes_.end()));
+}
+
+std::vector<int64_t> RuleSizes::list(std::string_view text) const {
+  std::vector<int64_t> values;
+  for (const std::string& part : rule_parts(text)) values.push_back(whole(part));
+  return values;
+}
+
+std::vector<std::string> rule_parts(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(';'), text.size());
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+}  // namespace pumice

@@ -1,0 +1,215 @@
+// Operator rows on image regions: regions of interest, col2im blocks and deformable convolution.
+#include <algorithm>
+
+#include "operators/geometry/index_bounds.h"
+#include "operators/geometry/window_geometry.h"
+#include "operators/common/split_axes.h"
+#include "operators/table/row_builders.h"
+#include "operators/window/lowerings.h"
+
+namespace pumice {
+namespace {
+
+void check_rois(const ShapeContext& node, int64_t numbers) {
+  const Shape& rois = node.input(1).shape;
+  if (rois.size() != 2 || rois[1] != numbers)
+    node.fail("regions of shape [regions, " + std::to_string(numbers) + "] expected; given " + to_string(rois));
+}
+
+void put_regions(ShapeContext& node, int64_t height, int64_t width) {
+  if (height < 1 || width < 1) node.fail("regions of " + std::to_string(height) + " x " + std::to_string(width) + " cells");
+  node.output(0, node.input(0).dtype, {node.input(1).shape[0], node.input(0).shape[1], height, width});
+}
+
+void shape_of_roi_align(ShapeContext& node) {
+  check_rois(node, 4);
+  check_vector(node, 2, node.input(1).shape[0], "batch indices");
+  if (node.attributes().integer("sampling_ratio") < 0) node.fail("a 'sampling_ratio' of at least 0 expected");
+  put_regions(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
+}
+
+void shape_of_clamped_roi_align(ShapeContext& node) {
+  check_rois(node, 4);
+  check_vector(node, 2, node.input(1).shape[0], "batch indices");
+  const auto ratios = node.attributes().integers("sampling_ratios");
+  if (ratios.size() != 2 || std::min(ratios[0], ratios[1]) < 0)
+    node.fail("two numbers of at least 0 as 'sampling_ratios' expected; given " + to_string(ratios));
+  put_regions(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
+}
+
+void shape_of_roi_pool(ShapeContext& node) {
+  check_rois(node, 5);
+  const auto cells = node.attributes().integers("pooled_shape");
+  if (cells.size() != 2) node.fail("two numbers as 'pooled_shape' expected; given " + to_string(cells));
+  put_regions(node, cells[0], cells[1]);
+}
+
+void shape_of_columns_to_image(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, image = node.host_integers(1), block = node.host_integers(2);
+  if (image.size() != block.size() || image.empty() || image.size() > 4)
+    node.fail("blocks of " + to_string(block) + " in an image of " + to_string(image) + "; 1 to 4 sizes of both expected");
+  Shape whole = {1, 1}, kernel = {1, 1};
+  whole.insert(whole.end(), image.begin(), image.end());
+  kernel.insert(kernel.end(), block.begin(), block.end());
+  const auto blocks = conv_geometry(node.attributes(), node.node(), whole, kernel).output;
+  if (x[1] % element_count(block) != 0 || x[2] != element_count(blocks))
+    node.fail("[N, a multiple of " + std::to_string(element_count(block)) + ", " + std::to_string(element_count(blocks)) +
+              "] expected; given " + to_string(x));
+  Shape y = {x[0], x[1] / element_count(block)};
+  y.insert(y.end(), image.begin(), image.end());
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_deform_columns(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const auto kernel = node.attributes().integers("kernel_shape");
+  const int64_t groups = node.attributes().integer("offset_group");
+  if (kernel.size() != 2) node.fail("two numbers as 'kernel_shape' expected; given " + to_string(kernel));
+  if (groups < 1 || x[1] % groups != 0) node.fail(std::to_string(groups) + " groups of offsets for " + std::to_string(x[1]) + " channels");
+  const auto output = conv_geometry(node.attributes(), node.node(), x, {1, x[1], kernel[0], kernel[1]}).output;
+  const int64_t size = kernel[0] * kernel[1];
+  const Shape offsets = {x[0], groups * 2 * size, output[0], output[1]}, mask = {x[0], groups * size, output[0], output[1]};
+  if (node.input(1).shape != offsets)
+    node.fail("offsets of shape " + to_string(offsets) + " expected; given " + to_string(node.input(1).shape));
+  if (node.has(2) && node.input(2).shape != mask)
+    node.fail("a mask of shape " + to_string(mask) + " expected; given " + to_string(node.input(2).shape));
+  node.output(0, node.input(0).dtype, {x[0], x[1] * size, output[0] * output[1]});
+}
+
+void cut_regions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  CutAxis& rois = axes.emplace_back(node.input(1).shape[0], std::vector<int>(node.inputs.size(), 0), std::vector{0});
+  rois.inputs[kData] = kWhole;
+  axes.push_back(own_axis(node, 1));
+}
+
+void cut_deformed_columns(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_images(node, axes);
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    if (node.has_input(i)) axes.back().inputs[i] = 0;
+}
+
+// Boxes [batch, count, 4], scores [batch, classes, count] in descending order, and the box index of each score.
+void shape_of_select_boxes(ShapeContext& node) {
+  const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape;
+  if (scores.size() != 3 || boxes[2] != 4 || boxes[0] != scores[0] || boxes[1] != scores[2])
+    node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) +
+              "; [N, classes, M] for [N, M, 4] expected");
+  if (node.input(2).shape != scores) node.fail("an order of shape " + to_string(node.input(2).shape) + " for " + to_string(scores));
+  for (const size_t i : {3, 4, 5})
+    if (node.has(i) && node.input(i).elements() != 1)
+      node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
+  const int64_t most = node.has(3) ? node.host_integer(3) : 0;
+  node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(most, 0, scores[2])});
+}
+
+// Boxes per row and class [rows, classes, 4], scores [rows, classes] and the batch item of each row; class 0 is the background.
+void shape_of_suppress_boxes(ShapeContext& node) {
+  const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape, &images = node.input(2).shape;
+  if (scores.size() != 2 || scores[1] < 2 || boxes != Shape{scores[0], scores[1], 4} || images != Shape{scores[0]})
+    node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) + " in images of shape " +
+              to_string(images) + "; [M, classes] for [M, classes, 4] in [M], of at least two classes, expected");
+  for (size_t i = 0; i < 4; ++i) node.output(i, DType::int32, {checked_mul(scores[0], scores[1] - 1, "boxes")});
+}
+
+}  // namespace
+
+Rows image_part_rows() {
+  const ValueRole x = value("x", kFloats, 'T'), rois = value("rois", kFloats, 'T'), y = value("y", kFloats);
+  const auto list = [](std::string_view name) { return optional(name, AttributeKind::integers); };
+  return {{.name = "RoiAlign",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, rois, value("batch", kIndices)},
+                      .outputs = {y},
+                      .attributes = {choice("coordinate_transformation_mode", "half_pixel", {"half_pixel", "output_half_pixel"}),
+                                     choice("mode", "avg", {"avg", "max"}), integer("output_height", 1), integer("output_width", 1),
+                                     integer("sampling_ratio", 0), real("spatial_scale", 1)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_roi_align,
+           .lower = lower_roi_align,
+           .form = kOnnxRegions,
+           .indices = indices_of_images,
+           .cut = cut_regions,
+           .epilogue = true},
+          {.name = "pumice::ClampedRoiAlign",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, rois, value("batch", kIndices)},
+                      .outputs = {y},
+                      .attributes = {integer("output_height", 1), integer("output_width", 1),
+                                     required("sampling_ratios", AttributeKind::integers), integer("weight_levels", 0)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_clamped_roi_align,
+           .lower = lower_roi_align,
+           .form = kClampedRegions,
+           .indices = indices_of_images,
+           .refuses_indices = true,
+           .cut = cut_regions,
+           .epilogue = true},
+          {.name = "MaxRoiPool",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, rois},
+                      .outputs = {y},
+                      .attributes = {required("pooled_shape", AttributeKind::integers), real("spatial_scale", 1)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_roi_pool,
+           .lower = lower_roi_pool,
+           .indices = indices_of_boxes,
+           .cut = cut_regions,
+           .epilogue = true},
+          {.name = "Col2Im",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {value("x", kFloats), value("image", kInt64), value("block", kInt64)},
+                      .outputs = {y},
+                      .attributes = {list("dilations"), list("pads"), list("strides")},
+                      .min_rank = 3,
+                      .max_rank = 3},
+           .shape = shape_of_columns_to_image,
+           .lower = lower_columns_to_image,
+           .host_inputs = host_bits(1, 2),
+           .cut = cut_images,
+           .epilogue = true},
+          {.name = "pumice::DeformColumns",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, value("offset", kFloats, 'T'), optional_value("mask", kFloats, 'T')},
+                      .outputs = {y},
+                      .attributes = {list("dilations"), required("kernel_shape", AttributeKind::integers), list("pads"), list("strides"),
+                                     integer("offset_group", 1)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_deform_columns,
+           .lower = lower_deform_columns,
+           .cut = cut_deformed_columns,
+           .epilogue = true},
+          {.name = "pumice::SelectBoxes",
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("order", kInt64),
+                                 optional_value("most", kInt64), optional_value("overlap", kFloats), optional_value("least", kFloats)},
+                      .outputs = {value("chosen", kInt32)},
+                      .attributes = {integer("center_point_box", 0)},
+                      .min_rank = 3,
+                      .max_rank = 3},
+           .shape = shape_of_select_boxes,
+           .lower = lower_select_boxes,
+           .host_inputs = host_bits(3, 4, 5)},
+          // Soft-NMS. Each output has a slot per selected row and class, ordered by batch item and class, then by descending score, with
+          // zeros after the last one of a class. The outputs are: the score's index plus 1; its lowered score as float32 bits; the first
+          // slot of its batch item; and the first slot of its class.
+          {.name = "pumice::SuppressBoxes",
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("images", kInt32)},
+                      .outputs = {value("chosen", kInt32), value("lowered", kInt32), value("image_first", kInt32),
+                                  value("class_first", kInt32)},
+                      .attributes = {choice("method", "hard", {"hard", "linear", "gaussian"}), integer("most", -1), real("threshold", 0),
+                                     real("least", 0), real("overlap", 0), real("sigma", 1)},
+                      .min_rank = 3,
+                      .max_rank = 3},
+           .shape = shape_of_suppress_boxes,
+           .lower = lower_suppress_boxes,
+           .indices = indices_of_runs,
+           .refuses_indices = true,
+           .strides = RowStrides::any_in}};
+}
+
+}  // namespace pumice

@@ -1,0 +1,68 @@
+// Lowers NMS and soft-NMS, which select boxes by score one after the other.
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "operators/common/strided_copy.h"
+#include "operators/table/operator_table.h"
+#include "operators/window/lowerings.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kLanes = 64;            // workgroup size of nms.comp
+constexpr int64_t kMostSteps = 60 << 10;  // maximum number of loop iterations per invocation; see NodeContext::check_loops
+
+double real(const LowerContext& node, size_t i, double fallback) {
+  const HostTensor* host = node.host(i);
+  return host ? host->as_double().at(0) : fallback;
+}
+
+}  // namespace
+
+void lower_select_boxes(LowerContext& node) {
+  const TensorDesc &boxes = node.input(0), &scores = node.input(1), &y = node.output(0);
+  if (y.elements() == 0) return;
+  const int64_t rows = scores.shape[0] * scores.shape[1], count = scores.shape[2], most = y.shape[2];
+  const int64_t steps = 1 + ceil_div(most, kLanes);  // iterations per box
+  node.check_loops(2 * steps);
+  const int64_t part = std::max<int64_t>((kMostSteps - steps) / steps, 1);
+  const auto kernel =
+      node.kernel("nms.comp", boxes.dtype, {{"CENTER", node.attributes->integer("center_point_box") != 0 ? "1" : "0"}});
+  const Operand chosen = node.temporary(static_cast<uint64_t>(rows) * sizeof(uint32_t));
+  const Operand boxes_in = dense_input(node, 0), scores_in = dense_input(node, 1), order_in = dense_input(node, 2);
+  for (int64_t first = 0; first < count; first += part) {
+    StepBuilder step(kernel);
+    step.bind("boxes", boxes_in).bind("scores", scores_in).bind("order", order_in).bind("y", node.out(0)).bind("chosen", chosen);
+    step.set("rows", rows).set("classes", scores.shape[1]).set("count", count).set("most", most);
+    step.set("first", first).set("end", std::min(first + part, count)).set("has_least", node.has_input(5) ? 1 : 0);
+    step.set("least", real(node, 5, 0)).set("overlap", real(node, 4, 0));
+    node.add(step.groups(static_cast<uint64_t>(rows)).build());
+  }
+}
+
+void lower_suppress_boxes(LowerContext& node) {
+  const TensorDesc& scores = node.input(1);
+  const Attributes& given = *node.attributes;
+  const int64_t rows = scores.shape[0], labels = scores.shape[1] - 1, most = given.integer("most"), slots = rows * labels;
+  if (slots == 0) return;
+  const int64_t rounds = most < 0 ? rows : std::min(most, rows), walk = ceil_div(rows, kLanes);
+  const int64_t before = 2 * walk, steps = 1 + 4 * walk;  // iterations of the first dispatch, and per round
+  node.check_loops(before + 2 * steps);
+  const int64_t part = std::max<int64_t>((kMostSteps - before - steps) / steps, 1);
+  const std::string method = given.text("method");
+  const Macros macros = {{"METHOD", method == "gaussian" ? "2" : method == "linear" ? "1" : "0"}};
+  const auto kernel = node.kernel("soft_nms.comp", scores.dtype, macros);
+  const Operand counts = node.temporary(static_cast<uint64_t>(2 * slots) * sizeof(uint32_t));
+  const Operand holes = node.temporary(static_cast<uint64_t>(slots) * sizeof(uint32_t));
+  const Operand boxes_in = dense_input(node, 0), scores_in = dense_input(node, 1), images_in = dense_input(node, 2);
+  for (int64_t first = 0; first == 0 || first < rounds; first += part) {
+    StepBuilder step(kernel);
+    step.bind("boxes", boxes_in).bind("scores", scores_in).bind("images", images_in).bind("counts", counts).bind("holes", holes);
+    step.bind("y", node.out(0)).bind("lowered", node.out(1)).bind("image_first", node.out(2)).bind("class_first", node.out(3));
+    step.set("rows", rows).set("labels", labels).set("rounds", rounds).set("first", first).set("end", std::min(first + part, rounds));
+    for (const char* name : {"threshold", "least", "overlap", "sigma"}) step.set(name, given.real(name));
+    node.add(step.groups(static_cast<uint64_t>(slots)).build());
+  }
+}
+
+}  // namespace pumice

@@ -1,0 +1,214 @@
+#include "shader/debug/thread_guard.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "shader/spirv/spirv.h"
+#include "shader/source/diagnostics.h"
+#include "shader/source/tokens.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::string_view kUserMain = "pumice_user_main", kInvocation = "pumice_invocation";
+constexpr std::string_view kMembers = " uint pumice_threads_x, pumice_threads_y, pumice_threads_z; ";
+// Default workgroup size, until the engine specializes it.
+constexpr std::string_view kDefaultLocalSize = "64";
+// glslang's largest constant_id is 2046; users start from 0.
+constexpr uint32_t kLastSpecId = 2046;
+
+// A way in which invocations cooperate, with the words in the source that show it.
+struct Cooperation {
+  std::string_view what;
+  bool (*in_word)(std::string_view word);
+};
+
+constexpr Cooperation kBarrier{"barrier()", [](std::string_view word) { return word == "barrier" || word == "controlBarrier"; }};
+constexpr Cooperation kShared{"shared memory", [](std::string_view word) { return word == "shared"; }};
+constexpr Cooperation kSubgroup{"subgroup operations", [](std::string_view word) {
+                                  return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") ||
+                                         word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") ||
+                                         word.starts_with("coopmat") || word.ends_with("coopmatNV");
+                                }};
+
+bool is_subgroup_capability(uint32_t number) {
+  const std::string name = spirv::capability(number).name;
+  return name.starts_with("GroupNonUniform") || name.starts_with("Subgroup") || name.starts_with("CooperativeMatrix");
+}
+
+const Cooperation* cooperation_of(const spirv::Instruction& instruction) {
+  if (instruction.op == spirv::OpControlBarrier) return &kBarrier;
+  if (instruction.op == spirv::OpVariable && instruction[2] == spirv::kWorkgroup) return &kShared;
+  if (instruction.op == spirv::OpCapability && is_subgroup_capability(instruction[0])) return &kSubgroup;
+  return nullptr;
+}
+
+std::string refusal(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
+  const std::string text = std::string(found.what) +
+                           " without a local size: declare one, as layout(local_size_x = 64) in; or give local_size= (the engine leaves "
+                           "invocations out of a workgroup whose size it chooses)";
+  const auto lines = source_lines(preprocessed);
+  for (const Token& token : tokenize(preprocessed)) {
+    const auto& place = lines.at(token.line - 1);
+    // Source without a file name is part of the preamble.
+    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())
+      return message_at(sources, place.file, place.line, token.text, text);
+  }
+  return sources.files().front().name + ": " + text;
+}
+
+// A push-constant block: layout(push_constant) uniform Name { ... } instance;
+struct PushBlock {
+  size_t close = 0;      // offset of the closing brace
+  std::string instance;  // empty: members have global scope
+};
+
+// Parses a declaration from its `push_constant` token; nullopt if it has no block.
+std::optional<PushBlock> parse_push_block(const std::vector<Token>& tokens, size_t at) {
+  while (at < tokens.size() && tokens[at].text != "{" && tokens[at].text != ";") ++at;
+  if (at >= tokens.size() || tokens[at].text == ";") return {};
+  while (at < tokens.size() && tokens[at].text != "}") ++at;  // block members have no braces
+  if (at + 1 >= tokens.size()) return {};
+  PushBlock block{tokens[at].offset, {}};
+  if (tokens[at + 1].kind == TokenKind::word) block.instance = tokens[at + 1].text;
+  return block;
+}
+
+std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet& sources) {
+  std::optional<PushBlock> found;
+  const auto tokens = tokenize(text);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].directive != 0 || tokens[i].text != "push_constant") continue;
+    const auto block = parse_push_block(tokens, i);
+    if (block && found)
+      throw compile_error(
+          {sources.files().front().name +
+           ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in; (the engine adds the "
+           "number of invocations to one block)"});
+    if (block) found = block;
+  }
+  return found;
+}
+
+// Returns the highest constant ids that the shader leaves free: three for the local size, one for a folded grid.
+std::array<uint32_t, 4> free_spec_ids(const Interface& interface) {
+  std::array<uint32_t, 4> ids{};
+  uint32_t next = kLastSpecId;
+  for (auto& id : ids) {
+    while (std::ranges::find(interface.spec_constants, next, &SpecConstant::id) != interface.spec_constants.end()) --next;
+    id = next--;
+  }
+  return ids;
+}
+
+// Returns whether the shader reads only its invocation id, which can be substituted, and not its workgroup id.
+bool can_fold(std::string_view preprocessed) {
+  const auto tokens = tokenize(preprocessed);
+  return std::ranges::none_of(tokens,
+                              [](const Token& token) { return token.text == "gl_WorkGroupID" || token.text == "gl_NumWorkGroups"; });
+}
+
+// Replaces gl_GlobalInvocationID with pumice_invocation.
+std::string with_told_invocation(std::string_view preprocessed) {
+  std::string text;
+  size_t done = 0;
+  for (const Token& token : tokenize(preprocessed)) {
+    if (token.kind != TokenKind::word || token.text != "gl_GlobalInvocationID") continue;
+    text.append(preprocessed, done, token.offset - done).append(kInvocation);
+    done = token.offset + token.text.size();
+  }
+  return text.append(preprocessed, done);
+}
+
+// Computed before everything else, because initializers of global variables may use it.
+std::string invocation_declaration(const Interface& interface) {
+  return "layout(constant_id = " + std::to_string(free_spec_ids(interface)[3]) +
+         ") const bool GRID_FOLDED_1 = false;\nuvec3 pumice_place();\nuvec3 " + std::string(kInvocation) + " = pumice_place();\n";
+}
+
+constexpr std::string_view kPlace = R"(
+uvec3 pumice_place() {
+  if (!GRID_FOLDED_1) return gl_GlobalInvocationID;
+  uint pumice_group = gl_WorkGroupID.x + gl_NumWorkGroups.x * (gl_WorkGroupID.y + gl_NumWorkGroups.y * gl_WorkGroupID.z);
+  if (pumice_group > 0xffffffffu / gl_WorkGroupSize.x) return uvec3(0xffffffffu);
+  return uvec3(pumice_group * gl_WorkGroupSize.x, 0u, 0u) + gl_LocalInvocationID;
+}
+)";
+
+std::string guarded_main(const std::string& instance, std::string_view invocation) {
+  // Avoids built-in functions, because a block member may have the same name.
+  const auto is_within = [&](const char* axis) {
+    return std::string(invocation) + "." + axis + " < " + (instance.empty() ? "" : instance + ".") + "pumice_threads_" + axis;
+  };
+  return "void main() {\n  if (" + is_within("x") + " && " + is_within("y") + " && " + is_within("z") + ") " + std::string(kUserMain) +
+         "();\n}\n";
+}
+
+// Returns the offset after #version and the #extension lines that directly follow it, which must come first.
+size_t after_head(std::string_view text) {
+  size_t at = 0;
+  while (text.substr(at).starts_with("#version") || text.substr(at).starts_with("#extension") || text.substr(at).starts_with("\n"))
+    at = std::min(text.find('\n', at), text.size() - 1) + 1;
+  return at;
+}
+
+}  // namespace
+
+bool declares_local_size(std::string_view preprocessed) {
+  int depth = 0;  // nesting of parentheses within a layout(): elsewhere a variable may have any name
+  bool is_layout = false;
+  for (const Token& token : tokenize(preprocessed)) {
+    if (token.directive != 0) continue;
+    if (depth > 0 && token.kind == TokenKind::word && token.text.starts_with("local_size_")) return true;
+    if (token.text == "(" && (is_layout || depth > 0)) ++depth;
+    if (token.text == ")" && depth > 0) --depth;
+    is_layout = token.text == "layout";
+  }
+  return false;
+}
+
+bool works_together(const std::vector<uint32_t>& spirv) {
+  return std::ranges::any_of(spirv::instructions(spirv), [](const auto& instruction) { return cooperation_of(instruction) != nullptr; });
+}
+
+std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
+  for (const auto& instruction : spirv::instructions(spirv))
+    if (const auto* found = cooperation_of(instruction)) return refusal(*found, preprocessed, sources);
+  return {};
+}
+
+std::string declaration(const LocalSize& size) {
+  return "layout(local_size_x = " + std::to_string(size[0]) + ", local_size_y = " + std::to_string(size[1]) +
+         ", local_size_z = " + std::to_string(size[2]) + ") in;\n";
+}
+
+std::string guard_prologue() {
+  return "#define main " + std::string(kUserMain) + "\n";
+}
+std::string guard_epilogue() {
+  return "\n#undef main\n#line 1 \"<guard>\"\n";
+}
+
+std::string chosen_local_size(const Interface& interface) {
+  const auto ids = free_spec_ids(interface);
+  return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(ids[0]) +
+         ", local_size_y_id = " + std::to_string(ids[1]) + ", local_size_z_id = " + std::to_string(ids[2]) + ") in;\n";
+}
+
+std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources,
+                           const std::string& declaration) {
+  const bool folds = can_fold(preprocessed);
+  std::string text = folds ? with_told_invocation(preprocessed) : std::string(preprocessed);
+  const auto block = find_push_block(text, sources);
+  if (block)
+    text.insert(block->close, kMembers);
+  else
+    text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
+  if (folds) text += kPlace;
+  text += guarded_main(block ? block->instance : "pumice_p", folds ? kInvocation : "gl_GlobalInvocationID");
+  text.insert(after_head(text), declaration + (folds ? invocation_declaration(unguarded) : ""));
+  return text;
+}
+
+}  // namespace pumice

@@ -1,0 +1,192 @@
+#include "shader/int64/int64_functions.h"
+
+#include <memory>
+#include <span>
+
+#include "core/error.h"
+#include "shader/shader.h"
+#include "shader/spirv/declarations.h"
+#include "shader/source/embedded_shaders.h"
+
+namespace pumice::spirv {
+namespace {
+
+constexpr std::string_view kShader = "int64_emulation.comp";
+
+// The module that provides the pair functions.
+class Library {
+ public:
+  Library() : shader_(compile(std::string(embedded_shader(kShader)), std::string(kShader), options())), all_(instructions(shader_->spirv)) {
+    size_t function = 0;
+    bool in_function = false;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      const Instruction& instruction = all_[i];
+      if (instruction.op == OpName) names_.emplace(instruction[0], instruction.text(1));
+      if (instruction.op == OpExtInstImport) math_ = instruction[0];
+      if (instruction.op == OpFunction) function = i, in_function = true;
+      if (instruction.op == OpFunctionEnd) bodies_[all_[function][1]] = std::span(all_).subspan(function, i + 1 - function);
+      if (in_function) continue;
+      if (is_type(instruction.op)) declarations_[instruction[0]] = &instruction;
+      if (instruction.op >= OpConstantTrue && instruction.op <= OpConstantNull) declarations_[instruction[1]] = &instruction;
+    }
+    for (const auto& [id, body] : bodies_) {
+      const std::string_view name = names_.at(id);
+      functions_[name.substr(0, name.find('('))] = id;
+    }
+  }
+
+  uint32_t function(std::string_view name) const {
+    const auto found = functions_.find(name);
+    if (found == functions_.end()) throw Error("there is no function " + std::string(name) + " on pairs of words");
+    return found->second;
+  }
+  std::span<const Instruction> body(uint32_t function) const { return bodies_.at(function); }
+  bool has_body(uint32_t id) const { return bodies_.contains(id); }
+  bool is_math(uint32_t id) const { return id == math_; }
+  const Instruction* declaration(uint32_t id) const {
+    const auto found = declarations_.find(id);
+    return found == declarations_.end() ? nullptr : found->second;
+  }
+
+ private:
+  static ShaderOptions options() {
+    ShaderOptions options;
+    options.vulkan_minor = 0;  // emits only instructions that are valid in every version
+    return options;
+  }
+
+  std::shared_ptr<const Shader> shader_;
+  std::vector<Instruction> all_;
+  uint32_t math_ = 0;
+  std::unordered_map<uint32_t, std::string_view> names_;
+  std::unordered_map<uint32_t, std::span<const Instruction>> bodies_;
+  std::unordered_map<std::string_view, uint32_t> functions_;
+  std::unordered_map<uint32_t, const Instruction*> declarations_;  // types and constants
+};
+
+const Library& library() {
+  static const auto* const kept = new Library;  // outlives every thread that compiles
+  return *kept;
+}
+
+// Returns the index of an image instruction's Image Operands mask, which determines the optional operands.
+size_t image_mask(uint16_t op) {
+  constexpr uint16_t kImageWrite = 99, kFirstDref = 89;
+  if (op == kImageWrite) return 3;
+  const bool has_fifth = op == OpImageGather || op == OpImageGather + 1 || op == kFirstDref || op == kFirstDref + 1 ||
+                         op == OpImageSampleProjExplicitLod + 1 || op == OpImageSampleProjExplicitLod + 2;
+  return has_fifth ? 5 : 4;
+}
+
+}  // namespace
+
+uint32_t GlobalSection::type(uint16_t op, const std::vector<uint32_t>& operands, uint32_t id) {
+  const bool may_repeat = op == OpTypeStruct || op == OpTypeArray || op == OpTypeRuntimeArray;
+  if (!may_repeat)
+    if (const auto found = types_.find({op, operands}); found != types_.end()) return found->second;
+  if (id == 0) id = new_id();
+  types_.try_emplace({op, operands}, id);
+  std::vector<uint32_t> words{id};
+  words.insert(words.end(), operands.begin(), operands.end());
+  append(words_, op, words);
+  return id;
+}
+
+uint32_t GlobalSection::word(uint32_t value) {
+  const uint32_t uint = type(OpTypeInt, {32, 0});
+  uint32_t& id = constants_[value];
+  if (id == 0) append(words_, OpConstant, {uint, id = new_id(), value});
+  return id;
+}
+
+void GlobalSection::add(uint16_t op, const std::vector<uint32_t>& operands) {
+  append(words_, op, operands);
+}
+
+bool is_literal(const Instruction& instruction, size_t operand) {
+  constexpr uint16_t kLastOnImages = 99;
+  switch (instruction.op) {
+    case OpTypeInt:
+    case OpTypeFloat:
+      return operand > 0;
+    case OpTypePointer:
+    case OpSelectionMerge:
+      return operand == 1;
+    case OpTypeVector:
+    case OpTypeMatrix:
+    case OpFunction:
+    case OpVariable:
+      return operand == 2;
+    case OpExtInst:
+    case OpArrayLength:
+      return operand == 3;
+    case OpLine:
+      return operand > 0;
+    case OpStore:
+    case OpConstant:
+    case OpSpecConstant:
+    case OpSpecConstantOp:
+    case OpLoopMerge:
+    case OpSwitch:
+      return operand >= 2 && (instruction.op != OpSpecConstantOp || operand == 2);
+    case OpLoad:
+    case OpCompositeExtract:
+    case OpBranchConditional:
+      return operand >= 3;
+    case OpVectorShuffle:
+    case OpCompositeInsert:
+      return operand >= 4;
+    default:
+      return instruction.op >= OpImageSampleImplicitLod && instruction.op <= kLastOnImages && operand == image_mask(instruction.op);
+  }
+}
+
+uint32_t PairFunctions::id_of(std::string_view name) {
+  return function_here(library().function(name));
+}
+
+uint32_t PairFunctions::function_here(uint32_t function) {
+  const auto [entry, is_new] = ids_.try_emplace(function, 0);
+  if (is_new) {
+    entry->second = globals_.new_id();
+    wanted_.push_back(function);
+  }
+  return entry->second;
+}
+
+uint32_t PairFunctions::declared_here(const Instruction& declaration, uint32_t math) {
+  std::vector<uint32_t> operands;
+  const bool has_type = !is_type(declaration.op);
+  for (size_t i = 0; i < declaration.size(); ++i) {
+    if (i == (has_type ? 1u : 0u)) continue;
+    operands.push_back(is_literal(declaration, i) ? declaration[i] : here(declaration[i], math));
+  }
+  if (!has_type) return globals_.type(declaration.op, operands);
+  const uint32_t id = globals_.new_id();
+  operands.insert(operands.begin() + 1, id);
+  globals_.add(declaration.op, operands);
+  return id;
+}
+
+uint32_t PairFunctions::here(uint32_t id, uint32_t math) {
+  if (library().is_math(id)) return math;
+  if (library().has_body(id)) return function_here(id);
+  if (const auto known = ids_.find(id); known != ids_.end()) return known->second;
+  const Instruction* const declaration = library().declaration(id);
+  const uint32_t made = declaration ? declared_here(*declaration, math) : globals_.new_id();
+  return ids_[id] = made;
+}
+
+std::vector<uint32_t> PairFunctions::definitions(uint32_t math) {
+  std::vector<uint32_t> words;
+  for (size_t i = 0; i < wanted_.size(); ++i)  // grows during the loop
+    for (const auto& instruction : library().body(wanted_[i])) {
+      std::vector<uint32_t> operands;
+      for (size_t k = 0; k < instruction.size(); ++k)
+        operands.push_back(is_literal(instruction, k) ? instruction[k] : here(instruction[k], math));
+      append(words, instruction.op, operands);
+    }
+  return words;
+}
+
+}  // namespace pumice::spirv

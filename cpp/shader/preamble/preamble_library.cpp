@@ -1,0 +1,69 @@
+#include "shader/preamble/preamble_library.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "shader/source/source_facts.h"
+
+namespace pumice {
+namespace {
+
+// Returns the name in "#define name...", "type name(...)", "struct name {" or "type name;"
+std::string_view name_of(std::string_view text) {
+  const auto words = words_of(text.substr(0, text.find_first_of("({;", text.starts_with('#') ? text.find("define") + 8 : 0)));
+  if (text.starts_with('#')) return words.size() > 1 ? words[1] : std::string_view();
+  return words.empty() ? std::string_view() : words.back();
+}
+
+std::string_view first_line(std::string_view text) {
+  return text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+}
+
+// Returns the length of the item at the start of `text`, which must not start with a blank line or a comment.
+size_t item_length(std::string_view text) {
+  const bool macro = text.starts_with('#');
+  std::ptrdiff_t depth = 0;
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view line = first_line(text.substr(at));
+    at += line.size();
+    depth += std::ranges::count(line, '{') - std::ranges::count(line, '}');
+    const bool open = macro ? line.ends_with("\\\n") : depth > 0;
+    if (!open) return at;
+  }
+  return text.size();
+}
+
+}  // namespace
+
+CatalogueItems::CatalogueItems(std::string catalogue) : text_(std::move(catalogue)) {
+  for (std::string_view rest = text_; !rest.empty();) {
+    const std::string_view line = first_line(rest);
+    const bool skipped = line == "\n" || line.starts_with("//");
+    const std::string_view text = rest.substr(0, skipped ? line.size() : item_length(rest));
+    if (!skipped) items_.push_back({name_of(text), text, words_of(text)});
+    rest.remove_prefix(text.size());
+  }
+  for (size_t i = 0; i < items_.size(); ++i) by_name_.emplace(items_[i].name, i);
+}
+
+std::string CatalogueItems::used(const std::vector<std::string_view>& words) const {
+  std::vector<bool> is_used(items_.size(), false);
+  std::vector<std::string_view> open(words);
+  while (!open.empty()) {
+    const auto [begin, end] = by_name_.equal_range(open.back());
+    open.pop_back();
+    for (auto found = begin; found != end; ++found) {
+      if (is_used[found->second]) continue;
+      is_used[found->second] = true;
+      const auto& more = items_[found->second].words;
+      open.insert(open.end(), more.begin(), more.end());
+    }
+  }
+  std::string text;
+  for (size_t i = 0; i < items_.size(); ++i)
+    if (is_used[i]) text += items_[i].text;
+  return text;
+}
+
+}  // namespace pumice

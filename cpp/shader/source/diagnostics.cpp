@@ -1,0 +1,212 @@
+#include "shader/source/diagnostics.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "shader/source/nameless_blocks.h"
+#include "shader/source/tokens.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kShownColumns = 200;  // maximum number of columns shown per line
+constexpr size_t kShownText = 500;     // maximum number of characters of a message that quotes the shader
+constexpr size_t kShownMessages = 20;  // maximum number of messages, because locating each takes time
+
+// A position as the compiler reports it.
+struct Position {
+  std::string_view file;
+  size_t line = 0;
+};
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+std::optional<size_t> parse_line(std::string_view digits) {
+  size_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  return value;
+}
+
+// Removes "file:line: " from the front; file names from #line may contain colons.
+std::optional<Position> take_position(std::string_view& text) {
+  for (size_t colon = text.find(':'); colon != std::string_view::npos; colon = text.find(':', colon + 1)) {
+    const size_t end = text.find(": ", colon + 1);
+    if (end == std::string_view::npos) return {};
+    const auto line = parse_line(text.substr(colon + 1, end - colon - 1));
+    if (!line) continue;
+    const Position position{text.substr(0, colon), *line};
+    text.remove_prefix(end + 2);
+    return position;
+  }
+  return {};
+}
+
+// Returns the token that a message is about: "'q' : undeclared identifier" or "... unexpected '}', expecting ...".
+std::string_view subject(std::string_view text) {
+  const size_t from = text.starts_with("'") && !text.starts_with("'' ") ? 0 : text.find("unexpected '");
+  if (from == std::string_view::npos) return {};
+  const size_t open = text.find('\'', from);
+  const size_t close = text.find('\'', open + 1);
+  return close == std::string_view::npos ? std::string_view() : text.substr(open + 1, close - open - 1);
+}
+
+bool has_token(std::string_view line, std::string_view token) {
+  return !token.empty() && std::ranges::any_of(tokenize(line), [&](const Token& candidate) { return candidate.text == token; });
+}
+
+// Returns the physical line of `text` for line `line` of `file`. #line may give several lines the same number; then the one with the token
+// is returned, else the last.
+std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
+  const auto lines = source_lines(text);
+  std::optional<size_t> found;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view here = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(here.size() + 1, text.size()));
+    if (lines[i].line != line || lines[i].file != file) continue;
+    found = i + 1;
+    if (has_token(here, token)) break;
+  }
+  return found;
+}
+
+std::optional<std::string_view> find_line(const SourceSet& sources, const Position& position, std::string_view token) {
+  const auto own = sources.by_alias(position.file);
+  for (size_t i = 0; i < sources.files().size(); ++i) {
+    if (own && *own != i) continue;
+    const std::string& text = sources.files()[i].text;
+    if (const auto line = physical_line(text, own ? "" : position.file, position.line, token)) return line_text(text, *line);
+  }
+  return {};
+}
+
+// Returns the offset of the token as a whole word, else of its first occurrence, else of the first nonblank character.
+size_t column_of(std::string_view line, std::string_view token) {
+  for (const Token& candidate : tokenize(line))
+    if (!token.empty() && candidate.text == token) return candidate.offset;
+  const size_t found = token.empty() ? std::string_view::npos : line.find(token);
+  if (found != std::string_view::npos) return found;
+  return std::min(line.find_first_not_of(" \t"), line.size());
+}
+
+// Returns the line with a caret below the column. A long line is cropped around the column.
+std::string marked_line(std::string_view line, size_t column) {
+  if (line.size() > kShownColumns) {
+    const size_t first = std::min(column - std::min(column, kShownColumns / 2), line.size() - kShownColumns);
+    line = line.substr(first, kShownColumns);
+    column -= first;
+  }
+  std::string caret(line.substr(0, column));
+  std::erase_if(caret, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; });  // drops UTF-8 continuation bytes
+  std::ranges::replace_if(caret, [](char c) { return c != '\t'; }, ' ');
+  return "\n" + std::string(line) + "\n" + caret + "^";
+}
+
+// If the source ends too early, glslang reports the word that it appends; the position is then moved to the last line.
+Position within(const SourceSet& sources, Position position, std::string& text) {
+  const auto own = sources.by_alias(position.file);
+  if (!own) return position;
+  std::string_view file = trimmed(sources.files()[*own].text);
+  file = std::string_view(sources.files()[*own].text)
+             .substr(0, static_cast<size_t>(file.data() + file.size() - sources.files()[*own].text.data()));
+  const size_t last = static_cast<size_t>(std::ranges::count(file, '\n')) + 1;
+  constexpr std::string_view kAdded = "unexpected INT";
+  if (const size_t found = text.find(kAdded); found != std::string::npos && position.line > last) {
+    text.replace(found, kAdded.size(), "unexpected end of the text");
+    position.line = last;
+  }
+  return position;
+}
+
+bool says_nothing(std::string_view text) {
+  return text.find("compilation terminated") != std::string_view::npos || text.find("compilation errors.") != std::string_view::npos;
+}
+
+std::string translated(std::string_view text, const SourceSet& sources) {
+  if (const auto position = take_position(text)) {
+    std::string said(text);
+    const Position place = within(sources, *position, said);
+    const std::string token(subject(said));
+    if (said.find("nameless block contains a member that already has a name") != std::string::npos) said += shared_member(sources, token);
+    return message_at(sources, place.file, place.line, token, said);
+  }
+  if (text.find("Missing entry point") != std::string_view::npos) text = "there is no main(): a shader has one, void main() { ... }";
+  return sources.files().front().name + ": " + std::string(trimmed(text));
+}
+
+}  // namespace
+
+std::string shown_name(const SourceSet& sources, std::string_view file) {
+  const auto own = sources.by_alias(file);
+  return own ? sources.files()[*own].name : std::string(file);
+}
+
+std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text) {
+  const std::string place = shown_name(sources, file) + ":" + std::to_string(line) + ":";
+  text = trimmed(text);
+  if (text.starts_with("'' :")) text = trimmed(text.substr(4));
+  if (text == "memory exhausted") text = "brackets, operators or statements nest too deeply within each other";
+  const std::string shortened = std::string(text.substr(0, kShownText)) + (text.size() > kShownText ? " ..." : "");
+  text = shortened;
+  const auto found = find_line(sources, {file, line}, token);
+  if (!found || trimmed(*found).empty()) return place + " " + std::string(text);
+  const size_t column = column_of(*found, token);
+  return place + std::to_string(column + 1) + ": " + std::string(text) + marked_line(*found, column);
+}
+
+std::string whole_characters(std::string text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const size_t length = first < 0x20                    ? (first == '\n' || first == '\t' ? 1 : 0)
+                          : first < 0x80                  ? 1
+                          : first >= 0xf0 && first < 0xf5 ? 4
+                          : first >= 0xe0 && first < 0xf0 ? 3
+                          : first >= 0xc2 && first < 0xe0 ? 2
+                                                          : 0;
+    bool whole = length > 0 && i + length <= text.size();
+    for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
+    if (!whole) text[i] = '?';
+    i += whole ? length : 1;
+  }
+  return text;
+}
+
+Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
+  Diagnostics result;
+  std::vector<std::string>* last = nullptr;
+  size_t more = 0;
+  while (!log.empty()) {
+    const std::string_view line = log.substr(0, log.find('\n'));
+    log.remove_prefix(std::min(line.size() + 1, log.size()));
+    if (trimmed(line).empty() || says_nothing(line)) continue;
+    if (result.errors.size() + result.warnings.size() >= kShownMessages) {
+      ++more;
+      continue;
+    }
+    if (line.starts_with("ERROR: "))
+      (last = &result.errors)->push_back(translated(line.substr(7), sources));
+    else if (line.starts_with("WARNING: "))
+      (last = &result.warnings)->push_back(translated(line.substr(9), sources));
+    else if (last)
+      last->back() += "\n" + std::string(line);
+    else
+      (last = &result.errors)->push_back(translated(line, sources));
+  }
+  for (auto& warning : result.warnings) warning = whole_characters(std::move(warning));
+  if (more > 0) (result.errors.empty() ? result.warnings : result.errors).push_back("... and " + std::to_string(more) + " lines more");
+  return result;
+}
+
+ShaderCompileError compile_error(std::vector<std::string> messages) {
+  if (messages.empty()) messages = {"the shader compiler failed without a message"};
+  std::string text;
+  for (auto& message : messages) text += (text.empty() ? "" : "\n") + (message = whole_characters(std::move(message)));
+  return {text, std::move(messages)};
+}
+
+}  // namespace pumice

@@ -1,0 +1,78 @@
+#include "shader/source/embedded_shaders.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <span>
+#include <string>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace pumice {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::span<const EmbeddedShader> table() {
+  return {kEmbeddedShaders, kEmbeddedShaderCount};
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw Error("PUMICE_SHADERS: '" + file.string() + "' cannot be read");
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// Reads the files in the folder PUMICE_SHADERS, by the path of the embedded shader that each replaces.
+std::map<std::string, std::string, std::less<>> read_replacements() {
+  const char* const folder = std::getenv("PUMICE_SHADERS");
+  std::map<std::string, std::string, std::less<>> texts;
+  if (!folder || !*folder) return texts;
+  if (!fs::is_directory(folder)) throw Error("PUMICE_SHADERS: a folder expected; given '" + std::string(folder) + "'");
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string path = entry.path().lexically_relative(folder).generic_string();
+    if (std::ranges::find(table(), path, &EmbeddedShader::path) == table().end())
+      throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds '" + path + "', which is the path of no embedded shader");
+    texts.emplace(path, text_of(entry.path()));
+  }
+  if (texts.empty()) throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds no file");
+  std::string names;
+  for (const auto& [path, text] : texts) names += (names.empty() ? "" : ", ") + path;
+  log(LogLevel::warning, "PUMICE_SHADERS: the engine's own " + names + " replaced by files of '" + std::string(folder) + "'");
+  return texts;
+}
+
+// Read once per process, because compiled kernels keep their source.
+const std::map<std::string, std::string, std::less<>>& replacements() {
+  static const auto texts = read_replacements();
+  return texts;
+}
+
+}  // namespace
+
+std::optional<std::string_view> find_embedded_shader(std::string_view path) {
+  if (const auto own = replacements().find(path); own != replacements().end()) return own->second;
+  const auto found = std::ranges::find(table(), path, &EmbeddedShader::path);
+  if (found == table().end()) return {};
+  return found->text;
+}
+
+std::string_view embedded_shader(std::string_view path) {
+  if (const auto text = find_embedded_shader(path)) return *text;
+  std::string known;
+  for (const auto& shader : table()) known += (known.empty() ? "" : ", ") + std::string(shader.path);
+  throw Error("no embedded shader '" + std::string(path) + "'; there are: " + known);
+}
+
+std::vector<std::string_view> embedded_shaders() {
+  std::vector<std::string_view> paths;
+  for (const auto& shader : table()) paths.push_back(shader.path);
+  return paths;
+}
+
+}  // namespace pumice

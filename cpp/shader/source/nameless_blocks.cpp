@@ -1,0 +1,73 @@
+#include "shader/source/nameless_blocks.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "shader/source/tokens.h"
+
+namespace pumice {
+namespace {
+
+struct NamelessBlock {
+  std::string_view name, file;  // file: name shown to the user
+  size_t line;
+  std::vector<std::string_view> members;
+};
+
+// Returns the members of a block: the last word of each declarator, outside of brackets.
+std::vector<std::string_view> members_of(const std::vector<Token>& tokens, size_t first, size_t last) {
+  std::vector<std::string_view> members;
+  std::string_view word;
+  int depth = 0;
+  for (size_t i = first; i < last; ++i) {
+    const std::string_view text = tokens[i].text;
+    if (text == "[" || text == "(") ++depth;
+    if (text == "]" || text == ")") --depth;
+    if (depth > 0) continue;
+    if (tokens[i].kind == TokenKind::word) word = text;
+    if (text == "," || text == ";") members.push_back(word);
+  }
+  return members;
+}
+
+// Adds the blocks of one text: `buffer` or `uniform`, qualifiers, a name, braces, and directly a semicolon.
+void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
+  const std::vector<Token> all = tokenize(file.text);
+  std::vector<Token> tokens;
+  std::ranges::copy_if(all, std::back_inserter(tokens), [](const Token& token) { return token.directive == 0; });
+  const auto lines = source_lines(file.text);
+  std::optional<size_t> keyword;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const std::string_view text = tokens[i].text;
+    if (text == "buffer" || text == "uniform") keyword = i;
+    if (text == ";" || text == "}") keyword.reset();
+    if (!keyword || text != "{" || i == *keyword + 1) continue;
+    size_t end = i;
+    while (end < tokens.size() && tokens[end].text != "}") ++end;
+    if (end + 1 < tokens.size() && tokens[end + 1].text == ";") {
+      const Token& name = tokens[i - 1];
+      blocks.push_back(
+          {name.text, file.name, name.line <= lines.size() ? lines[name.line - 1].line : name.line, members_of(tokens, i + 1, end)});
+    }
+    keyword.reset();
+  }
+}
+
+}  // namespace
+
+std::string shared_member(const SourceSet& sources, std::string_view block) {
+  std::vector<NamelessBlock> blocks;
+  for (const SourceFile& file : sources.files()) add_blocks(blocks, file);
+  for (const NamelessBlock& own : blocks) {
+    if (own.name != block) continue;
+    for (const NamelessBlock& other : blocks)
+      for (const std::string_view member : own.members)
+        if (&other != &own && std::ranges::find(other.members, member) != other.members.end())
+          return ": '" + std::string(member) + "' is a member of block '" + std::string(other.name) + "' in " + std::string(other.file) +
+                 ":" + std::to_string(other.line) + ", too; give one of them an instance name: } name;";
+  }
+  return {};
+}
+
+}  // namespace pumice

@@ -1,0 +1,116 @@
+#include "shader/source/source_facts.h"
+
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace pumice {
+namespace {
+
+bool is_word_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// Returns whether a source may have this preprocessor directive, to avoid tokenizing most sources. Blanks, comments and line continuations
+// may separate the # and the name.
+bool may_have_directive(std::string_view text, std::string_view name) {
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const size_t before = at == 0 ? std::string_view::npos : text.find_last_not_of(" \t\v\f", at - 1);
+    if (before != std::string_view::npos && std::string_view("#/\n").find(text[before]) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+// Returns the path of an #include line: "path" or <path>; empty if it is neither.
+std::string include_path(const std::vector<Token>& line, std::string_view source) {
+  if (line.size() < 2) return {};
+  const Token& first = line[1];
+  if (first.kind == TokenKind::string && first.text.size() > 2) return std::string(first.text.substr(1, first.text.size() - 2));
+  if (first.text != "<") return {};
+  const std::string_view rest = line_text(source.substr(first.offset + 1), 1);
+  const size_t end = rest.find('>');
+  return end == std::string_view::npos ? std::string() : std::string(rest.substr(0, end));
+}
+
+// Cache of facts, keyed by source. Evicts the oldest when the total exceeds kMost bytes.
+class KnownTexts {
+ public:
+  std::shared_ptr<const TextFacts> of(const std::string& text) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (const auto known = by_text_.find(text); known != by_text_.end()) return known->second;
+    }
+    auto made = std::make_shared<const TextFacts>(text);
+    if (text.size() > kMost / 8) return made;
+    const std::scoped_lock lock(mutex_);
+    const auto [kept, is_new] = by_text_.emplace(made->text, made);  // another thread may have added it first
+    if (!is_new) return kept->second;
+    bytes_ += made->text.size();
+    order_.push_back(made);
+    for (; bytes_ > kMost; order_.pop_front()) {
+      bytes_ -= order_.front()->text.size();
+      by_text_.erase(order_.front()->text);
+    }
+    return made;
+  }
+
+ private:
+  static constexpr size_t kMost = size_t{4} << 20;
+
+  std::mutex mutex_;
+  std::unordered_map<std::string_view, std::shared_ptr<const TextFacts>> by_text_;  // keys refer to the facts' own texts
+  std::deque<std::shared_ptr<const TextFacts>> order_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && is_word_char(text[end])) ++end;
+    if (end > at && (text[at] < '0' || text[at] > '9')) words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+LiteralSuffixes literal_suffixes(std::string_view text) {
+  LiteralSuffixes found;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && is_word_char(text[end])) ++end;
+    if (end > at && text[at] >= '0' && text[at] <= '9') {
+      found.has_long |= text[end - 1] == 'l' || text[end - 1] == 'L';
+      found.has_short |= text[end - 1] == 's' || text[end - 1] == 'S';
+    }
+    at = end + 1;
+  }
+  return found;
+}
+
+TextFacts::TextFacts(std::string given)
+    : text(std::move(given)), suffixes(literal_suffixes(text)), pastes(text.find("##") != std::string::npos) {
+  std::unordered_set<std::string_view> seen;
+  std::string_view before;
+  for (const auto word : words_of(text)) {
+    if (before == "struct") structures.push_back(word);
+    if (seen.insert(word).second) words.push_back(word);
+    before = word;
+  }
+  if (!may_have_directive(text, "include") && !may_have_directive(text, "version")) return;
+  const auto tokens = tokenize(text);
+  if (auto lines = directives(tokens, "version"); !lines.empty()) version = std::move(lines.front());
+  for (const auto& line : directives(tokens, "include"))
+    if (auto path = include_path(line, text); !path.empty()) includes.push_back(std::move(path));
+}
+
+std::shared_ptr<const TextFacts> facts_of(const std::string& text) {
+  static auto* const known = new KnownTexts;  // outlives every thread that compiles
+  return known->of(text);
+}
+
+}  // namespace pumice

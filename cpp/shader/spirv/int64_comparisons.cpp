@@ -1,0 +1,63 @@
+#include "shader/spirv/int64_comparisons.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "shader/spirv/declarations.h"
+#include "shader/spirv/spirv_module.h"
+
+namespace pumice::spirv {
+namespace {
+
+// Returns the comparison of the complements that has the same result.
+std::optional<uint16_t> mirrored(uint16_t op) {
+  switch (op) {
+    case OpSLessThan:
+      return OpSGreaterThan;
+    case OpSGreaterThan:
+      return OpSLessThan;
+    case OpSLessThanEqual:
+      return OpSGreaterThanEqual;
+    case OpSGreaterThanEqual:
+      return OpSLessThanEqual;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool has_64_bits(const Module& module, uint32_t type) {
+  const Instruction* definition = &module.definition(type);
+  if (definition->op == OpTypeVector) definition = &module.definition((*definition)[1]);
+  return definition->op == OpTypeInt && (*definition)[1] == 64;
+}
+
+}  // namespace
+
+std::vector<uint32_t> with_complemented_comparisons(std::span<const uint32_t> words) {
+  if (std::ranges::none_of(instructions(words), [](const Instruction& one) { return one.op == OpTypeInt && one[1] == 64; }))
+    return {words.begin(), words.end()};
+  const Module module(words);
+  Declarations declarations(module, words[kBoundWord]);
+  std::vector<uint32_t> head(words.begin(), words.begin() + kHeaderWords), body;
+  bool in_function = false;
+  for (const Instruction& instruction : module.all()) {
+    in_function = in_function || instruction.op == OpFunction;
+    std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
+    uint16_t op = instruction.op;
+    if (const auto other = in_function ? mirrored(op) : std::nullopt) {
+      const uint32_t a = instruction[2], b = instruction[3];
+      if ((declarations.is_global(a) || declarations.is_global(b)) && has_64_bits(module, declarations.type_of(a))) {
+        op = *other;
+        for (const size_t i : {2, 3}) {
+          const uint32_t complement = declarations.new_id();
+          append(body, OpNot, {declarations.type_of(operands[i]), complement, operands[i]});
+          operands[i] = complement;
+        }
+      }
+    }
+    append(in_function ? body : head, op, operands);
+  }
+  return declarations.module_of(std::move(head), body);
+}
+
+}  // namespace pumice::spirv

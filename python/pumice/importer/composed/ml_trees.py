@@ -1,0 +1,184 @@
+"""Convert ONNX decision trees to the arrays of pumice::TreeEnsemble (pumice::TreeEnsemble64 for float64 features)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.element_types import Array, array_of
+from ...base.errors import graph_error
+from ..file.recipe import ConstantRecipe, NodeRecipe
+
+_LEAF, _NAN_IS_TRUE = 0, 8
+_MODES = {"LEAF": 0, "BRANCH_LEQ": 1, "BRANCH_LT": 2, "BRANCH_GTE": 3, "BRANCH_GT": 4, "BRANCH_EQ": 5, "BRANCH_NEQ": 6}
+_MEMBER = 6  # set-membership mode; a TreeEnsemble's numeric modes are one less than the values above
+
+
+class Ensemble(NamedTuple):
+    """The arrays of the engine node, as read by shaders/tree_ensemble.comp. A number occupies one 32-bit word, or two for float64."""
+
+    nodes: Array  # int32[n, 4 + words]: feature, mode, true child, false child, threshold bits
+    entries: Array  # int32[m, 1 + words]: target, weight bits
+    roots: Array  # int32[trees]
+    depth: int
+
+
+def _words(values: Any, dtype: str) -> Array:
+    """Return the bits of numbers as 32-bit words, int32[count, words]."""
+    return np.asarray(values, dtype).reshape(-1, 1).view(np.int32)
+
+
+def _list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> Array:
+    given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor"))
+    if isinstance(given, ConstantRecipe):
+        values = array_of(given.raw, given.dtype, given.shape).reshape(-1).astype(dtype)
+    else:
+        try:
+            values = np.array([] if given is None else given, dtype)
+        except (TypeError, ValueError):
+            raise graph_error("node", node.name, f"attribute '{name}': expected a list, given {given!r}") from None
+    if given is None and count is not None and dtype is not np.str_:
+        values = np.zeros(count, dtype)
+    if values.ndim != 1 or (count is not None and values.size != count):
+        raise graph_error("node", node.name, f"attribute '{name}': expected {count} values, given {values.size}")
+    return values
+
+
+def _depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
+    """Return the longest path from a root to a leaf. Raise GraphError if the nodes do not form trees."""
+    count = len(nodes)
+    level = np.array(roots)
+    for depth in range(count):
+        if np.any((level < 0) | (level >= count)):
+            raise graph_error("node", node.name, f"expected children among {count} nodes of a tree, given another")
+        inner = level[nodes[level, 1] & 7 != _LEAF]
+        if not len(inner):
+            return depth
+        level = np.unique(nodes[inner][:, 2:4])
+    raise graph_error("node", node.name, "expected trees, given nodes in a circle")
+
+
+def _made(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensemble:
+    if not len(roots) or nodes[:, 0].min() < 0:
+        raise graph_error("node", node.name, "expected at least one tree, and features from 0 on")
+    nodes, entries = np.ascontiguousarray(nodes, np.int32), np.ascontiguousarray(entries, np.int32)
+    return Ensemble(nodes, entries, np.ascontiguousarray(roots, np.int32), _depth(node, nodes, roots))
+
+
+def ensemble_of_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
+    """Return the trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class").
+
+    dtype: type of thresholds and weights, "float32" or "float64". Raise GraphError if the attributes do not form trees.
+    """
+    modes = _list(node, "nodes_modes", np.str_)
+    count = len(modes)
+    trees, numbers = (_list(node, f"nodes_{name}", np.int64, count) for name in ("treeids", "nodeids"))
+    if unknown := sorted(set(modes) - set(_MODES)):
+        raise graph_error("node", node.name, f"attribute 'nodes_modes': expected {', '.join(_MODES)}, given {unknown}")
+    place = {key: i for i, key in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
+    if len(place) != count:
+        raise graph_error("node", node.name, "expected one node of each number in a tree, given two")
+    limits = _words(_list(node, "nodes_values", np.dtype(dtype), count), dtype)
+    nodes = np.zeros((count, 4 + limits.shape[1]), np.int64)
+    nodes[:, 0] = _list(node, "nodes_featureids", np.int64, count)
+    nodes[:, 1] = [_MODES[mode] for mode in modes]
+    leaves = nodes[:, 1] == _LEAF
+    nodes[:, 1] += _NAN_IS_TRUE * (_list(node, "nodes_missing_value_tracks_true", np.int64, count) != 0)
+    for column, name in ((2, "true"), (3, "false")):
+        children = _list(node, f"nodes_{name}nodeids", np.int64, count)
+        found = [place.get(key, -1) for key in zip(trees.tolist(), children.tolist(), strict=True)]
+        nodes[:, column] = np.where(leaves, 0, found)
+    nodes[:, 4:] = limits
+    weights = _list(node, f"{role}_weights", np.dtype(dtype))
+    of_trees, of_nodes, targets = (
+        _list(node, f"{role}_{name}", np.int64, len(weights)) for name in ("treeids", "nodeids", "ids")
+    )
+    leaf = np.array([place.get(key, -1) for key in zip(of_trees.tolist(), of_nodes.tolist(), strict=True)], np.int64)
+    if np.any(leaf < 0):
+        raise graph_error("node", node.name, f"attribute '{role}_nodeids': expected nodes of the trees, given another")
+    order = np.argsort(leaf, kind="stable")
+    counts = np.bincount(leaf, minlength=count)
+    nodes[leaves, 2] = (np.cumsum(counts) - counts)[leaves]
+    nodes[leaves, 3] = counts[leaves]
+    entries = np.column_stack([targets, _words(weights, dtype)])[order]
+    roots = np.unique(trees, return_index=True)[1]
+    return _made(node, nodes, entries, roots)
+
+
+def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
+    """Return the trees of a TreeEnsemble. A set-membership test becomes a chain of equality tests.
+
+    dtype: type of thresholds and weights. Raise GraphError if the attributes do not form trees.
+    """
+    trees = _TensorTrees(node, dtype)
+    for i in range(len(trees.modes)):
+        trees.add(i)
+    entries = np.column_stack([trees.targets, _words(trees.weights, dtype)])
+    return _made(node, np.array(trees.rows, np.int64), entries, _list(node, "tree_roots", np.int64))
+
+
+class _TensorTrees:
+    """Converts the attributes of a TreeEnsemble to table rows: one per node, followed by rows for extra tests and leaves."""
+
+    def __init__(self, node: NodeRecipe, dtype: str) -> None:
+        self._node = node
+        self._dtype = dtype
+        self.modes = _list(node, "nodes_modes", np.int64)
+        count = len(self.modes)
+        if np.any((self.modes < 0) | (self.modes > _MEMBER)):
+            raise graph_error("node", node.name, f"attribute 'nodes_modes': expected 0 to {_MEMBER}, given others")
+        names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs", "missing_value_tracks_true")
+        numbers = {name: _list(node, f"nodes_{name}", np.int64, count) for name in names}
+        self._features, self._nan_is_true = numbers["featureids"], numbers["missing_value_tracks_true"]
+        self._when_true = numbers["truenodeids"], numbers["trueleafs"]
+        self._when_false = numbers["falsenodeids"], numbers["falseleafs"]
+        self._splits = _list(node, "nodes_splits", np.dtype(dtype), count)
+        self.weights = _list(node, "leaf_weights", np.dtype(dtype))
+        self.targets = _list(node, "leaf_targetids", np.int64, len(self.weights))
+        self._sets = iter(_sets(node, _list(node, "membership_values", np.dtype(dtype))))
+        self._empty = [0] * (4 + np.dtype(dtype).itemsize // 4)
+        self.rows: list[list[int]] = [[*self._empty] for _ in range(count)]
+
+    def add(self, i: int) -> None:
+        """Fill the row of node i, and append a row for each extra test."""
+        mode, limits = int(self.modes[i]) + 1, [float(self._splits[i])]
+        if self.modes[i] == _MEMBER:
+            mode, limits = _MODES["BRANCH_EQ"], next(self._sets, [])
+            if not limits:
+                expected = "attribute 'membership_values': expected a set for each such node"
+                raise graph_error("node", self._node.name, expected)
+        mode += _NAN_IS_TRUE * int(self._nan_is_true[i] != 0)
+        at = i
+        for k, limit in enumerate(limits):
+            self.rows[at] = [int(self._features[i]), mode, 0, 0, *_words(limit, self._dtype)[0].tolist()]
+            self.rows[at][2] = self._child(i, self._when_true)
+            if k + 1 == len(limits):
+                self.rows[at][3] = self._child(i, self._when_false)
+                continue
+            self.rows.append([*self._empty])
+            self.rows[at][3] = len(self.rows) - 1
+            at = self.rows[at][3]
+
+    def _child(self, i: int, branch: tuple[Array, Array]) -> int:
+        """Return the row of a child of node i; a leaf gets a row per incoming branch. branch: ids, and which of them are leaves."""
+        index, is_leaf = int(branch[0][i]), int(branch[1][i])
+        if not is_leaf:
+            return index
+        if not 0 <= index < len(self.weights):
+            raise graph_error("node", self._node.name, f"expected one of {len(self.weights)} leaves, given {index}")
+        self.rows.append([0, _LEAF, index, 1, *self._empty[4:]])
+        return len(self.rows) - 1
+
+
+def _sets(node: NodeRecipe, values: Array) -> list[list[float]]:
+    """Return the sets in membership_values; each set ends with NaN."""
+    sets: list[list[float]] = []
+    current: list[float] = []
+    for value in values.tolist():
+        if np.isnan(value):
+            sets.append(current)
+            current = []
+        else:
+            current.append(value)
+    return sets

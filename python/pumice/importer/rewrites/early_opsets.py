@@ -1,0 +1,228 @@
+"""Upgrade nodes from opsets 1 to 6 to opset 7; the module `opset` continues from there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...base.errors import graph_error
+from ..file.recipe import NodeRecipe, NotExpressible, integers, number, without_trailing_gaps
+from .rewrite_helpers import Nodes, Scope, Upgrade, input_of, without
+
+_INT64 = 7  # TensorProto.DataType
+_FAR = np.array([2**62], np.int64)
+_FIRST_FORM = 6  # first opset without consumed_inputs
+_DTYPE_NUMBERS = {
+    "FLOAT": 1,
+    "UINT8": 2,
+    "INT8": 3,
+    "UINT16": 4,
+    "INT16": 5,
+    "INT32": 6,
+    "INT64": 7,
+    "STRING": 8,
+    "BOOL": 9,
+    "FLOAT16": 10,
+    "DOUBLE": 11,
+    "UINT32": 12,
+    "UINT64": 13,
+}
+
+
+def without_hints(node: NodeRecipe, version: int) -> NodeRecipe:
+    """Drop `consumed_inputs`, with which the first opsets declared the buffers that a node may overwrite."""
+    if version >= _FIRST_FORM or node.domain or "consumed_inputs" not in node.attributes:
+        return node
+    return node._replace(attributes=without(node, "consumed_inputs"))
+
+
+def _aligned(node: NodeRecipe, scope: Scope, name: str, axis: int) -> tuple[Nodes, str]:
+    """Reshape a value to align with input 0 from `axis` on, appending axes of size 1.
+
+    The rank of input 0 is computed from its shape at run time, so it may be unknown here.
+    """
+    held = scope.constants.get(name)
+    if axis < 0:
+        if held is None:
+            raise NotExpressible(f"axis={axis} with an operand of computed shape")
+        if axis + len(held.shape) == 0:
+            return [], name  # these are the trailing axes, which broadcasting aligns anyway
+    shape, own, rest, count, ones, target, made = (
+        scope.fresh(node, role) for role in ("shape", "own", "rest", "count", "ones", "target", "aligned")
+    )
+    nodes = [
+        NodeRecipe("Shape", shape, [node.inputs[0]], [shape], {}),
+        NodeRecipe("Shape", own, [name], [own], {}),
+    ]
+    if held is not None:
+        begin = scope.constant(node, "begin", np.array([axis + len(held.shape)], np.int64))
+    else:
+        rank, begin = scope.fresh(node, "rank"), scope.fresh(node, "begin")
+        first = scope.constant(node, "axis", np.array([axis], np.int64))
+        nodes += [
+            NodeRecipe("Shape", rank, [own], [rank], {}),
+            NodeRecipe("Add", begin, [rank, first], [begin], {}),
+        ]
+    far = scope.constant(node, "far", _FAR)
+    one = scope.constant(node, "one", np.array([1], np.int64))
+    return [
+        *nodes,
+        NodeRecipe("Slice", rest, [shape, begin, far], [rest], {}),
+        NodeRecipe("Shape", count, [rest], [count], {}),
+        NodeRecipe("Expand", ones, [one, count], [ones], {}),
+        NodeRecipe("Concat", target, [own, ones], [target], {"axis": 0}),
+        NodeRecipe("Reshape", made, [name, target], [made], {}),
+    ], made
+
+
+def _broadcast(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Upgrade arithmetic and comparisons: without `axis` the trailing axes are aligned, as in newer opsets."""
+    plain = node._replace(attributes=without(node, "broadcast", "axis"))
+    axis = node.attributes.get("axis")
+    if not node.attributes.get("broadcast", 0) or axis is None or len(node.inputs) < 2:
+        return [plain]
+    if not isinstance(axis, int):
+        raise graph_error("node", node.name, f"attribute 'axis': expected an integer, given {axis!r}")
+    before, made = _aligned(node, scope, node.inputs[1], axis)
+    return [*before, plain._replace(inputs=[node.inputs[0], made])]
+
+
+def _slopes(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Upgrade PRelu with a single slope or one slope per channel."""
+    if len(node.inputs) < 2:
+        return [node]
+    held = scope.constants.get(node.inputs[1])
+    if held is not None and (len(held.shape) != 1 or held.shape == [1]):
+        return [node]
+    if held is None:
+        raise NotExpressible("slopes that are computed")
+    before, made = _aligned(node, scope, node.inputs[1], 1)
+    return [*before, node._replace(inputs=[node.inputs[0], made])]
+
+
+def _without(*names: str) -> Upgrade:
+    def upgrade(node: NodeRecipe, scope: Scope) -> Nodes:
+        return [node._replace(attributes=without(node, *names))]
+
+    return upgrade
+
+
+def _not_in_training(node: NodeRecipe, scope: Scope) -> Nodes:
+    if not node.attributes.get("is_test", 0):
+        raise NotExpressible("is_test=0, which asks for training")
+    return [node._replace(attributes=without(node, "is_test"))]
+
+
+def _default(name: str, value: float) -> Upgrade:
+    def upgrade(node: NodeRecipe, scope: Scope) -> Nodes:
+        return [node._replace(attributes={name: value, **node.attributes})]
+
+    return upgrade
+
+
+def _integer(name: str) -> Upgrade:
+    def upgrade(node: NodeRecipe, scope: Scope) -> Nodes:
+        if name not in node.attributes:
+            return [node]
+        value = number(node, name, 0)
+        if value != int(value):
+            raise NotExpressible(f"{name}={value}")
+        return [node._replace(attributes={**node.attributes, name: int(value)})]
+
+    return upgrade
+
+
+def _direction(node: NodeRecipe, scope: Scope) -> Nodes:
+    if node.attributes.get("direction") == "foward":  # a typo in opset 1's default
+        return [node._replace(attributes={**node.attributes, "direction": "forward"})]
+    return [node]
+
+
+def _cast(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Upgrade Cast, whose attribute `to` was the name of the element type."""
+    to = node.attributes.get("to")
+    if isinstance(to, int):
+        return [node]
+    if not isinstance(to, str) or to.upper() not in _DTYPE_NUMBERS:
+        raise graph_error("node", node.name, f"attribute 'to': expected the name of an element type, given {to!r}")
+    return [node._replace(attributes={**node.attributes, "to": _DTYPE_NUMBERS[to.upper()]})]
+
+
+def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
+    pads = node.attributes.get("paddings")
+    return [node if pads is None else node._replace(attributes={**without(node, "paddings"), "pads": pads})]
+
+
+def _reshape(node: NodeRecipe, scope: Scope) -> Nodes:
+    sizes = integers(node, "shape")
+    if sizes is None:
+        raise graph_error("node", node.name, "Reshape without the attribute 'shape'")
+    name = scope.constant(node, "shape", np.array(sizes, np.int64))
+    return [node._replace(inputs=[node.inputs[0], name], attributes=without(node, "shape"))]
+
+
+def _split(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Upgrade Split with its sizes as an input: a float tensor, because the operator then supported only floats."""
+    sizes = input_of(node, 1)
+    if not sizes:
+        return [node._replace(inputs=without_trailing_gaps(node.inputs))]
+    name = scope.fresh(node, "sizes")
+    return [
+        NodeRecipe("Cast", name, [sizes], [name], {"to": _INT64}),
+        node._replace(inputs=[node.inputs[0], name], attributes=without(node, "split")),
+    ]
+
+
+def _tile(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Upgrade Tile along one axis; tiles and axis had the input's element type."""
+    if len(node.inputs) != 3:
+        raise graph_error("node", node.name, f"expected 3 inputs of Tile, given {node.inputs}")
+    shape, rank, axes, tiles, axis, at, repeats = (
+        scope.fresh(node, role) for role in ("shape", "rank", "axes", "tiles", "axis", "at", "repeats")
+    )
+    zero, one = (scope.constant(node, role, np.array(value, np.int64)) for role, value in (("zero", 0), ("one", 1)))
+    return [
+        NodeRecipe("Shape", shape, [node.inputs[0]], [shape], {}),
+        NodeRecipe("Size", rank, [shape], [rank], {}),
+        NodeRecipe("Range", axes, [zero, rank, one], [axes], {}),
+        NodeRecipe("Cast", tiles, [node.inputs[1]], [tiles], {"to": _INT64}),
+        NodeRecipe("Cast", axis, [node.inputs[2]], [axis], {"to": _INT64}),
+        NodeRecipe("Equal", at, [axes, axis], [at], {}),
+        NodeRecipe("Where", repeats, [at, tiles, one], [repeats], {}),
+        node._replace(inputs=[node.inputs[0], repeats]),
+    ]
+
+
+def _upsample(node: NodeRecipe, scope: Scope) -> Nodes:
+    scales = [1.0, 1.0, number(node, "height_scale", 1.0), number(node, "width_scale", 1.0)]
+    return [node._replace(attributes={**without(node, "height_scale", "width_scale"), "scales": scales})]
+
+
+def _selu(node: NodeRecipe, scope: Scope) -> Nodes:
+    return [node._replace(attributes={"alpha": 1.6732, "gamma": 1.0507, **node.attributes})]
+
+
+# Operator -> (opset that introduced the change, function that upgrades nodes from older opsets), oldest change first.
+FIRST_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
+    "BatchNormalization": [(7, _not_in_training)],
+    "Cast": [(6, _cast)],
+    "Clip": [(6, _without())],
+    "Concat": [(4, _default("axis", 1))],
+    "Dropout": [(7, _not_in_training)],
+    "GRU": [(3, _direction), (7, _without("output_sequence"))],
+    "Gemm": [(7, _without("broadcast"))],
+    "GlobalLpPool": [(2, _integer("p"))],
+    "LSTM": [(7, _without("output_sequence"))],
+    "LpPool": [(2, _integer("p"))],
+    "PRelu": [(7, _slopes)],
+    "Pad": [(2, _pad)],
+    "RNN": [(7, _without("output_sequence"))],
+    "Reshape": [(5, _reshape)],
+    "Selu": [(6, _selu)],
+    "Split": [(2, _split)],
+    "Tile": [(6, _tile)],
+    "Upsample": [(7, _upsample)],
+    **{
+        name: [(7, _broadcast)]
+        for name in ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+    },
+}

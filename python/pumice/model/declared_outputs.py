@@ -1,0 +1,87 @@
+"""Compare the declared outputs of a file with the actual ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..base.element_types import Array
+from ..importer.build.compound_values import Kind
+from ..importer.file.recipe import InputRecipe
+from .model_values import ModelValue, sizes_text
+
+
+def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
+    """Convert the engine's sizes (None or negative if unknown) to numbers, names, or None for unnamed sizes."""
+    if shape is None:
+        return None
+    named = list(names) + [""] * (len(shape) - len(names))
+    return tuple(
+        (name or None) if size is None or size < 0 else int(size) for size, name in zip(shape, named, strict=True)
+    )
+
+
+def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
+    """Return the output with the file's names for sizes that the engine does not know."""
+    if declared is None or declared.shape is None:
+        return output
+    given = dimensions(declared.shape, declared.dimension_names) or ()
+    if output.shape is None:
+        return output._replace(shape=given)
+    if len(given) != len(output.shape):
+        return output
+    shape = tuple(
+        ours if ours is not None else theirs if isinstance(theirs, str) else None
+        for ours, theirs in zip(output.shape, given, strict=True)
+    )
+    return output._replace(shape=shape)
+
+
+class Declarations:
+    """The declared outputs of a model.
+
+    A mismatch is not an error, because the engine does not rely on declarations: `warn` is called with a description.
+    """
+
+    def __init__(self, declared: Sequence[InputRecipe], warn: Callable[[str], None]) -> None:
+        self._declared = {value.name: value for value in declared}
+        self._warn = warn
+        self._told: set[str] = set()  # outputs with a shape warning: only the first mismatch is reported
+
+    def check(self, outputs: Sequence[ModelValue]) -> None:
+        """Compare the types and shapes that are known before any call."""
+        for output in outputs:
+            declared = self._declared.get(output.name)
+            if declared is None:
+                continue
+            # The recipe declares strings as int64 indices: see importer/rewrites/strings.py.
+            types = (_type_of(output), _type_of(output).replace("string", "int64"))
+            if declared.dtype and declared.dtype not in types:
+                self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_type_of(output)}")
+            if output.kind == "tensor":
+                self._compare(declared, output.shape)
+
+    def check_shapes(self, outputs: Sequence[ModelValue], results: Sequence[Array]) -> None:
+        """Compare the shapes of a call's results with the declared shapes, for a model whose outputs are all tensors."""
+        for output, result in zip(outputs, results, strict=True):
+            if (declared := self._declared.get(output.name)) is not None:
+                self._compare(declared, result.shape)
+
+    def _compare(self, declared: InputRecipe, shape: Sequence[int | str | None] | None) -> None:
+        if declared.shape is None or shape is None or declared.name in self._told:
+            return
+        pairs = zip(declared.shape, shape, strict=False)
+        same = len(declared.shape) == len(shape) and not any(
+            isinstance(given, int) and size is not None and size != given for size, given in pairs
+        )
+        if not same:
+            self._told.add(declared.name)
+            named = zip(declared.shape, declared.dimension_names, strict=True)
+            told = sizes_text([name or None if size is None else size for size, name in named])
+            self._warn(f"output '{declared.name}' is declared of shape {told}, and is of {sizes_text(shape)}")
+
+
+def _type_of(output: ModelValue) -> str:
+    """Return the type as spelled in the file; see recipe.InputRecipe."""
+    dtype = "string" if output.dtype == object else str(output.dtype)
+    return str(Kind(dtype, "sequence" in output.kind, "optional" in output.kind))

@@ -1,0 +1,206 @@
+"""Values that a model accepts and returns: arrays, and lists of arrays for sequences."""
+
+# No `from __future__ import annotations`: NamedTuple would compile each string, which delays the first load in a
+# process.
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from ..base.errors import binding_error, unsupported_error
+from ..base.host_arrays import as_array
+from ..base.printable_text import plain, printable
+from ..importer.build.compound_values import Kind, packed_arrays, unpacked_arrays
+from ..importer.file.recipe import RANDOM_STATE
+
+if TYPE_CHECKING:
+    from ..base.string_indices import CallStrings, StringTable
+    from ..importer.composed.random import RandomState
+
+_MOST_ARRAYS = 1 << 20  # maximum length of a returned sequence: each array is a Python object
+
+
+def sizes_text(shape: Sequence[int | str | None]) -> str:
+    """Format a shape, with "?" for unknown sizes."""
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+    """Return whether a shape matches `wanted`; non-integer sizes in `wanted` match any size."""
+    return len(shape) == len(wanted) and all(
+        not isinstance(size, int) or size == given for given, size in zip(shape, wanted, strict=True)
+    )
+
+
+# Ways to rearrange an array: the code, and the source axis of each result axis (None: a new axis).
+_REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
+    ("[None]", (None, 0)),
+    ("[None]", (None, 0, 1)),
+    ("[None]", (None, 0, 1, 2)),
+    ("[None]", (None, 0, 1, 2, 3)),
+    (".transpose(0, 3, 1, 2)", (0, 3, 1, 2)),
+    (".transpose(0, 2, 3, 1)", (0, 2, 3, 1)),
+    (".transpose(2, 0, 1)[None]", (None, 2, 0, 1)),
+    (".transpose(1, 2, 0)[None]", (None, 1, 2, 0)),
+    (".transpose(2, 0, 1)", (2, 0, 1)),
+    (".transpose(1, 2, 0)", (1, 2, 0)),
+    ("[0]", (1,)),
+    ("[0]", (1, 2)),
+    ("[0]", (1, 2, 3)),
+)
+
+
+def rearrangement(name: str, shape: Sequence[int], wanted: Sequence[int | str | None]) -> str:
+    """Return a hint about a likely mistake, a missing batch axis or swapped channel order; "" if neither fits."""
+    for text, axes in _REARRANGEMENTS:
+        drops = text == "[0]"
+        rank = len(axes) + 1 if drops else sum(axis is not None for axis in axes)
+        if len(shape) != rank or (drops and shape[0] != 1):
+            continue
+        if fits([1 if axis is None else shape[axis] for axis in axes], wanted):
+            array = name if name.isidentifier() else "array"
+            return f"{array}{text} has such a shape"
+    return ""
+
+
+class ModelValue(NamedTuple):
+    """An input or output. A size is a number, a symbolic name, or None if unknown; shape None: unknown rank.
+
+    dtype: object for strings. kind: "tensor", or a container of tensors of the dtype, without a shape: "sequence" (a
+    list of arrays), "optional" (an array or None), "optional sequence".
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+    kind: str = "tensor"
+
+    def __str__(self) -> str:
+        dtype = "string" if self.dtype == object else str(self.dtype)
+        name = plain(self.name)
+        if self.kind != "tensor":
+            return f"{name}: {self.kind} of {dtype}"
+        return f"{name}: {dtype}{'[...]' if self.shape is None else printable(sizes_text(self.shape))}"
+
+
+Declared = tuple[list[str], list[ModelValue]]  # the model's input or output names, and the program's tensors
+
+
+class Packing:
+    """Maps sequences, optional values and strings of a model to the program's tensors; also supplies the random state,
+    a program's last input.
+
+    Inputs and outputs are pairs of the model's names and the program's tensors in the same order.
+    """
+
+    def __init__(
+        self,
+        inputs: Declared,
+        outputs: Declared,
+        seed: int | None,
+        strings: Sequence[str],
+        string_values: Collection[str],
+    ) -> None:
+        names, tensors = inputs
+        self.random = _random_state(seed) if any(value.name == RANDOM_STATE for value in tensors) else None
+        self._given, self.inputs = _grouped([name for name in names if name != RANDOM_STATE], tensors)
+        self._results, self.outputs = _grouped(*outputs)
+        compound = any(kind.compound for kind in [*self._given, *self._results])
+        self._strings = strings
+        self._table: StringTable | None = None  # created at the first call: few models have strings
+        self._places = {value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values}
+        self.needed = compound or self.random is not None or bool(self._places)
+        self.inputs, self.outputs = (
+            [value._replace(dtype=np.dtype(object)) if value.name in self._places else value for value in values]
+            for values in (self.inputs, self.outputs)
+        )
+
+    def call_strings(self) -> "CallStrings":
+        """Return a string table for the arguments and results of one call."""
+        from ..base.string_indices import CallStrings, StringTable
+
+        if self._table is None:
+            self._table = StringTable(self._strings)
+        return CallStrings(self._table)
+
+    def parts(self, values: Sequence[Any], strings: "CallStrings") -> tuple[Any, ...]:
+        """Return the program's tensors for the model's inputs. Raise BindingError naming the input."""
+        parts: list[Any] = []
+        for value, kind, expected in zip(values, self._given, self.inputs, strict=True):
+            if places := self._places.get(expected.name):
+                parts += _parts(strings.encoded(value, expected.name), kind, places)
+            else:
+                parts += _parts(value, kind, expected)
+        return (*parts, self.random.next()) if self.random else tuple(parts)
+
+    def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the program's tensors, by name, for values of outputs that are sequences or optional values."""
+        made: dict[str, Array] = {}
+        for kind, expected in zip(self._results, self.outputs, strict=True):
+            if kind.compound and expected.name in values:
+                made.update(zip(kind.names(expected.name), _parts(values[expected.name], kind, expected), strict=True))
+        return made
+
+    def gathered(self, results: tuple[Array, ...], strings: "CallStrings") -> tuple[Any, ...]:
+        """Build the model's outputs from the program's: arrays, lists for sequences, None for absent optional values."""
+        left = iter(results)
+        made: list[Any] = []
+        for kind, expected in zip(self._results, self.outputs, strict=True):
+            has = bool(next(left)[0]) if kind.optional else True
+            value: Any = next(left)
+            if kind.sequence:
+                value = _unpacked(expected.name, value, next(left), next(left))
+            if expected.name in self._places:
+                value = strings.decoded(value)
+            made.append(value if has else None)
+        return tuple(made)
+
+
+def _random_state(seed: int | None) -> "RandomState":
+    from ..importer.composed.random import RandomState
+
+    return RandomState(seed)
+
+
+def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
+    if len(rows) > _MOST_ARRAYS:
+        raise unsupported_error(f"output '{name}'", [f"a sequence of {len(rows)} tensors; a call gives {_MOST_ARRAYS}"])
+    return unpacked_arrays(data, dims, rows)
+
+
+def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], list[ModelValue]]:
+    """Return the kind and type of each of the model's values, derived from the names of the program's tensors."""
+    known = {tensor.name: tensor for tensor in tensors}
+    kinds = []
+    values = []
+    for name in names:
+        sequence, optional = f"{name}/data" in known, f"{name}/has" in known
+        if name in known or not (sequence or optional):
+            kinds.append(Kind(""))
+            values.append(known[name])
+            continue
+        element = known[f"{name}/data" if sequence else f"{name}/element"]
+        kinds.append(Kind(str(element.dtype), sequence, optional))
+        text = ("optional " if optional else "") + ("sequence" if sequence else "")
+        values.append(ModelValue(name, element.dtype, None, text.strip()))
+    return kinds, values
+
+
+def _parts(value: Any, kind: Kind, expected: ModelValue) -> list[Any]:
+    parts: list[Any] = [np.array([value is not None])] if kind.optional else []
+    if kind.sequence:
+        arrays = [] if value is None and kind.optional else _arrays(value, expected)
+        return parts + packed_arrays(arrays, expected.dtype)
+    return [*parts, np.zeros(0, expected.dtype) if kind.optional and value is None else value]
+
+
+def _arrays(value: Any, expected: ModelValue) -> list[Array]:
+    if not isinstance(value, list | tuple):
+        raise binding_error("K5", expected.name, f"a list of arrays of {expected.dtype}", type(value).__name__)
+    arrays = [as_array(item, expected.name, f"arrays of {expected.dtype}") for item in value]
+    for array in arrays:
+        if array.dtype != expected.dtype:
+            raise binding_error("K5", expected.name, f"arrays of {expected.dtype}", f"one of {array.dtype}")
+    return arrays

@@ -1,0 +1,83 @@
+"""Helpers shared by the commands that work on models."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .._pumice import Context, Error
+from ..base.element_types import Array
+from ..base.errors import InputError, NotedError
+from ..base.printable_text import plain, printable
+from .cli_options import image_options, precision_of
+
+if TYPE_CHECKING:
+    from ..model.input_sources import Generated
+    from ..model.model import Model
+
+    Generate: TypeAlias = "Callable[[Model, Mapping[str, int]], Generated]"
+
+
+def load_model(arguments: argparse.Namespace) -> Model:
+    """Load the model on the device and at the precision that the options specify."""
+    from ..model.model import Model
+
+    context = Context(arguments.device) if arguments.device else None
+    return Model(arguments.model, context, precision_of(arguments), progress=not arguments.json, seed=arguments.seed)
+
+
+def model_inputs(
+    model: Model, arguments: argparse.Namespace, generate: Generate | None = None
+) -> tuple[tuple[Array, ...], Generated]:
+    """Return the inputs in graph order, and which of them were generated. generate: a function that creates inputs if
+    none are specified.
+    """
+    from ..model.input_sources import Generated, from_files, generated
+
+    if arguments.input:
+        if arguments.dim:
+            raise InputError(
+                "--dim is of inputs that are generated, and --input gives them: one of the two is expected"
+            )
+        made = Generated(from_files(model, arguments.input, image_options(arguments)), {})
+    elif given := image_options(arguments):
+        raise InputError(f"options of pictures ({', '.join(given)}), but no input is given (--input NAME=FILE)")
+    else:
+        names = [name for name, _ in arguments.dim]
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(f"dimension '{twice[0]}' is given twice")
+        made = (generate or generated)(model, dict(arguments.dim))
+    return tuple(made.arrays[value.name] for value in model.inputs), made
+
+
+@contextlib.contextmanager
+def telling(made: Generated) -> Iterator[None]:
+    """Append the sizes that were chosen by default to an error's message."""
+    try:
+        yield
+    except Error as error:
+        if not made.note:
+            raise
+        raise NotedError(f"{error}\n{made.note}") from error
+
+
+def described(arrays: Sequence[Array], model: Model) -> str:
+    """Return the name, dtype and shape of every input."""
+    pairs = zip(model.inputs, arrays, strict=True)
+    return ", ".join(f"{plain(value.name)}: {array.dtype}{list(array.shape)}" for value, array in pairs)
+
+
+def device_line(model: Model) -> str:
+    """Return a line with the model's device, why it was chosen, and a warning if it is a software driver."""
+    software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
+    numbers = f"; {model.random_numbers}" if model.random_numbers else ""
+    return printable(f"device: {model.device.name}{software}; {model.context.choice}{numbers}")
+
+
+def model_record(model: Model) -> dict[str, Any]:
+    """Return a JSON-compatible record of the model and its device."""
+    device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
+    record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
+    return record if model.seed is None else {**record, "seed": model.seed}

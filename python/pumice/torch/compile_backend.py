@@ -1,0 +1,208 @@
+"""The torch.compile backend, which runs captured graphs as pumice models on views of the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .._pumice import BindingError, GraphError, UnsupportedError
+from ..base.log import log_warning
+from ..base.torch_tensors import needs_gradient
+from .tensor_views import array_of_tensor, tensor_of_array
+from .graphs import Signature, exported, loaded, module_of, signature_of
+from .host_numbers import host_function, host_nodes, key_of
+from .cuda_model import SharedModel
+
+_OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
+_MOST_NUMBERS = 32  # maximum distinct sets of int and float values for which models are kept
+_told: set[str] = set()  # logged reasons for eager runs; each is logged once per process
+
+
+def backend(
+    graph: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Any:
+    """The "pumice" backend of torch.compile: return the function that runs a captured graph.
+
+    The graph is exported to ONNX by torch's exporter on its first call and then loaded. CPU tensors are read in place, and results are
+    tensors of the memory that receives the device's results; dynamic sizes stay dynamic. CUDA tensors must be on the context's GPU. Those
+    in memory of pumice.empty(share="cuda") are read in place, others are first copied to such memory on the GPU; results are in such
+    memory, too. The GPU orders the model with torch's current stream, without waiting on the host. Weights are the model's constants. The
+    model reloads when torch's version counter changes: in-place under no_grad, load_state_dict, or a replaced tensor. In-place changes
+    through `.data` or an array of the same memory are not detected.
+    options: "fallback": True makes torch run a graph that pumice cannot run, and logs the reason once; otherwise it is rejected. "context",
+    "precision", "fuse", "deterministic" and "check_indices" are as in pumice.load.
+    Raise UnsupportedError at the call, listing what cannot run: operators without ONNX equivalent, graphs that write to their arguments,
+    draw random numbers or need gradients, tensors on other devices, models with control flow on CUDA tensors; ValueError for other options
+    or a mode.
+    """
+    given = dict(options or {})
+    unknown = sorted(given.keys() - set(_OPTIONS))
+    if unknown:
+        raise ValueError(f"options of the backend 'pumice' are {', '.join(_OPTIONS)}; given {', '.join(unknown)}")
+    if mode is not None:
+        raise ValueError(f"the backend 'pumice' has no modes; given mode={mode!r}")
+    fallback = given.pop("fallback", False)
+    if not isinstance(fallback, bool):
+        raise ValueError(f"the option 'fallback' is True or False; given {fallback!r}")
+    on_cuda = any(isinstance(one, torch.Tensor) and one.device.type == "cuda" for one in examples)
+    return _Compiled(graph, signature_of(graph, examples), given, fallback, on_cuda)
+
+
+class _Compiled:
+    """A captured graph and the models built from it; a new one is built if no model accepts the sizes."""
+
+    def __init__(
+        self, graph: Any, signature: Signature, options: dict[str, Any], fallback: bool, on_cuda: bool
+    ) -> None:
+        self._graph = graph
+        self._signature = signature
+        self._options = options
+        self._fallback = fallback
+        self._refusals: dict[tuple[Any, ...], str] = {}  # reason by key, for models that were rejected
+        self._models: dict[tuple[Any, ...], list[Any]] = {}
+        self._weights: list[tuple[int, int]] = []
+        self._kept: list[Any] = []  # storage of the weights, so that their addresses are not reused
+        self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
+        on_host = host_nodes(graph)
+        self._is_idle = all(
+            one.op in ("placeholder", "get_attr", "output") or one in on_host for one in graph.graph.nodes
+        )
+        self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
+        self._on_cuda = on_cuda
+        self._enables_gradients = any(
+            node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
+        )
+        self._on_host = host_function(graph, signature.results)
+        self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call passes other values
+        self._opens_floats = not on_cuda and bool(signature.floats)
+
+    def __call__(self, *arguments: Any) -> Any:
+        try:
+            return self._run(arguments)
+        except UnsupportedError as error:
+            reason = str(error)
+        if not self._fallback:
+            raise UnsupportedError(
+                f'torch.compile(backend="pumice"): {reason}; options={{"fallback": True}} runs it by torch'
+            )
+        if reason not in _told:
+            _told.add(reason)
+            log_warning(f'torch.compile(backend="pumice"): torch runs a graph: {reason}')
+        return self._graph(*arguments)
+
+    def _run(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        differentiates = torch.is_grad_enabled() or self._enables_gradients
+        for one, parameter in zip(arguments, self._signature.parameters, strict=True):
+            if differentiates and isinstance(one, torch.Tensor) and one.requires_grad:
+                raise needs_gradient(parameter.name)
+            if isinstance(one, torch.Tensor) and one.is_complex():
+                raise UnsupportedError(f"'{parameter.name}' is of {one.dtype}; pumice has no complex numbers")
+        key, open_floats = self._key(arguments)
+        if key in self._refusals:
+            raise UnsupportedError(self._refusals[key])
+        positions = (*(position for position, _ in self._inputs), *open_floats)
+        if self._on_cuda:
+            arrays = [arguments[position].detach() for position in positions]
+        else:
+            arrays = [array_of_tensor(arguments[i], self._signature.parameters[i].name) for i in positions]
+        try:
+            results = (
+                self._called(arguments, arrays, key, open_floats) if self._has_results else self._checked(arguments)
+            )
+        except (UnsupportedError, GraphError) as error:
+            if open_floats:
+                self._opens_floats = False
+                return self._run(arguments)
+            self._refusals[key] = str(error)
+            raise UnsupportedError(str(error)) from error
+        return self._given(arguments, results)
+
+    def _key(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[int]]:
+        """Return the int and float values for which a model is built, and the floats that become its inputs instead.
+
+        Floats of a module (such as an epsilon) never vary and are folded. Floats that vary become inputs if the exporter supports that; if
+        an operator has them as attributes, there is one model per value.
+        """
+        ints = tuple(arguments[i] for i in self._signature.free_numbers)
+        floats = tuple(key_of(arguments[i]) for i in self._signature.floats)
+        if self._first_floats is None:
+            self._first_floats = floats
+        if self._opens_floats and floats != self._first_floats:
+            return (ints, "inputs"), self._signature.floats
+        return (ints, floats), ()
+
+    def _checked(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the results of a graph without outputs. Raise UnsupportedError if the graph writes to its arguments."""
+        if not self._is_idle:
+            exported(*self._module(arguments))
+            self._is_idle = True
+        return ()
+
+    def _module(self, arguments: Sequence[Any], open_floats: Sequence[int] = ()) -> tuple[Any, Signature, list[Any]]:
+        module = module_of(self._graph, self._signature, arguments, open_floats)
+        return module, self._signature, [arguments[i].detach() for i in (*self._signature.inputs, *open_floats)]
+
+    def _called(
+        self, arguments: Sequence[Any], arrays: list[Any], key: tuple[Any, ...], open_floats: Sequence[int]
+    ) -> tuple[Any, ...]:
+        """Call a model that accepts these arrays, building it if there is none."""
+        state = [(arguments[i].data_ptr(), arguments[i]._version) for i in self._signature.weights]
+        if state != self._weights:
+            self._close()
+            self._weights = state
+            self._kept = [arguments[i].untyped_storage() for i in self._signature.weights]
+        known = self._known(key)
+        for model, places in known:
+            try:
+                return _results(model(*(arrays[place] for place in places)))
+            except BindingError as error:
+                if error.rule != "K10":
+                    raise
+        model, places = self._made(arguments, open_floats)
+        known.append((model, places))
+        return _results(model(*(arrays[place] for place in places)))
+
+    def _known(self, key: tuple[Any, ...]) -> list[Any]:
+        """Return the models built for these numbers, and mark them as most recently used."""
+        known = self._models.pop(key, [])
+        self._models[key] = known
+        if len(self._models) > _MOST_NUMBERS:
+            for model, _ in self._models.pop(next(iter(self._models))):
+                model.close()
+        return known
+
+    def _made(self, arguments: Sequence[Any], open_floats: Sequence[int]) -> tuple[Any, list[int]]:
+        """Return a model for these arguments, and the positions of the graph's inputs that the model has, in order."""
+        names = [self._signature.parameters[i].name for i in (*self._signature.inputs, *open_floats)]
+        model = loaded(*self._module(arguments, open_floats), self._options)
+        return SharedModel(model) if self._on_cuda else model, [names.index(one.name) for one in model.inputs]
+
+    def _given(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+        rest = iter(results)
+        numbers = iter(self._on_host(*arguments) if self._on_host else ())
+        given: list[Any] = []
+        for kind, dtype in zip(self._signature.results, self._signature.dtypes, strict=True):
+            if kind == "tensor":
+                made = next(rest) if self._on_cuda else tensor_of_array(next(rest))
+                given.append(made.to(dtype))  # the exporter leaves some low-precision results in a wider type
+            elif kind == "number":
+                given.append(next(rest).item())
+            elif kind == "host":
+                given.append(next(numbers))
+            else:
+                given.append(arguments[kind] if isinstance(kind, int) else kind[0])
+        return tuple(given)
+
+    def _close(self) -> None:
+        for models in self._models.values():
+            for model, _ in models:
+                model.close()
+        self._models.clear()
+
+
+def _results(given: Any) -> tuple[Any, ...]:
+    return (
+        tuple(given.values()) if isinstance(given, Mapping) else tuple(given) if isinstance(given, tuple) else (given,)
+    )

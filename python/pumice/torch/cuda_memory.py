@@ -1,0 +1,118 @@
+"""Allocate torch tensors in memory that a context shares with CUDA, and order the work of torch and pumice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+import pumice._pumice as _pumice
+
+from .._pumice import Buffer, Context, Tensor, TensorDesc, UnsupportedError
+from ..base.errors import binding_error
+from ..device.context import checked_context, default_context
+from ..device.cuda_sharing import Order, cuda_side, empty_shared
+
+_ADVICE = 'torch.from_dlpack(pumice.empty(shape, dtype, share="cuda")) is a tensor in memory that both use'
+_MOST_IDLE_BYTES = 1 << 28  # limit of unused memory kept for later results
+_GRAIN = 512
+
+
+def ordered(stream: Any = None, context: Context | None = None) -> Order:
+    """Return a context manager that runs kernels, command lists and models between torch's earlier and later work on a stream.
+
+    The GPU keeps the order without waiting on the host: a call to a kernel with only Tensors as arguments returns at once. Applies to
+    submissions of the calling thread. stream: a torch.cuda.Stream; None for the current stream. context: the default context if omitted.
+    Raise UnsupportedError naming the missing driver, device or function, BindingError (K5) for a stream on another GPU, and StateError if
+    nested in an order with another stream.
+    """
+    on = checked_context(context) or default_context()
+    number = cuda_side(on).primary.number
+    if stream is None:
+        return Order(on, current_stream(number))
+    if not isinstance(stream, torch.cuda.Stream) or stream.device.index != number:
+        given = repr(stream) if isinstance(stream, torch.cuda.Stream) else type(stream).__name__
+        raise binding_error("K5", "stream", f"a torch.cuda.Stream of cuda:{number}", given, kind="argument")
+    return Order(on, stream.cuda_stream)
+
+
+def current_stream(number: int) -> int:
+    """Return the handle of torch's current stream of a CUDA device."""
+    return int(torch.cuda.current_stream(number).cuda_stream)
+
+
+def dtype_name(tensor: Any) -> str:
+    """Return the name of a torch tensor's dtype, which NumPy and pumice share."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
+    """Return the Tensor that aliases a torch.cuda tensor; None if the context does not share its memory."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        return None
+    if tensor.numel() == 0:  # an empty tensor has no address
+        return empty_shared(list(tensor.shape), dtype_name(tensor), context)
+    return _pumice.shared_tensor(
+        context, tensor.data_ptr(), dtype_name(tensor), list(tensor.shape), list(tensor.stride())
+    )
+
+
+def not_shared(tensor: Any, name: str) -> UnsupportedError:
+    """Return the error to raise for a torch.cuda tensor in memory that is not shared."""
+    return UnsupportedError(f"'{name}' lies on '{tensor.device}' in memory that pumice does not share: {_ADVICE}")
+
+
+def view_of(tensor: Tensor) -> Any:
+    """Return a torch.cuda tensor that aliases a Tensor in shared memory, without waiting for the context's work."""
+    return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=-1, max_version=(1, 0)))
+
+
+class SharedPool:
+    """A caching allocator for shared memory: like torch's, it reuses buffers that torch has dropped on the same stream."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[tuple[int, int], list[Buffer]] = {}  # (stream, size in bytes) -> buffers
+
+    def empty(self, shape: Sequence[int], dtype: str, context: Context, stream: int) -> tuple[Tensor, Any]:
+        """Return an uninitialised Tensor and the torch.cuda tensor that aliases it; its memory is in use until the latter is dropped."""
+        desc = TensorDesc(dtype, list(shape))
+        size = -(-max(desc.bytes, 1) // _GRAIN) * _GRAIN
+        with self._lock:
+            known = self._made.setdefault((stream, size), [])
+            found = next((one for one in known if one._views == 0), None)
+            if found is not None:
+                tensor = Tensor(desc, found)
+                return tensor, view_of(tensor)
+        made = empty_shared(size, "uint8", context).buffer
+        tensor = Tensor(desc, made)
+        view = view_of(tensor)
+        with self._lock:
+            idle = self._trimmed()
+            known.append(made)
+        del idle  # outside the lock, because CUDA waits for its work when it frees memory
+        return tensor, view
+
+    def _trimmed(self) -> list[Buffer]:
+        """Remove and return the idle memory if it exceeds the limit."""
+        idle = [(key, one) for key, every in self._made.items() for one in every if one._views == 0]
+        if sum(key[1] for key, _ in idle) <= _MOST_IDLE_BYTES:
+            return []
+        for key, one in idle:
+            self._made[key].remove(one)
+        return [one for _, one in idle]
+
+
+_pools: WeakKeyDictionary[Context, SharedPool] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def pool_of(context: Context) -> SharedPool:
+    """Return the pool of a context, created on first use."""
+    with _lock:
+        if (pool := _pools.get(context)) is None:
+            pool = _pools[context] = SharedPool()
+        return pool

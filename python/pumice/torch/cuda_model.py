@@ -1,0 +1,140 @@
+"""Run a model on torch.cuda tensors: record it once on memory shared with CUDA, then replay it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._pumice import BindingError, BindingTable, Buffer, CommandList, Tensor, UnsupportedError
+from ..base.element_types import numpy_dtype
+from ..base.errors import binding_error
+from ..device.cuda_sharing import Order, cuda_side, empty_shared
+from ..model.model import Model
+from .cuda_memory import current_stream, dtype_name, shared_tensor_of, view_of
+
+_MOST_RECORDINGS = 16  # recordings per model; each keeps the memory of its results allocated
+
+
+class _Recording:
+    """The model's dispatches recorded for specific buffers. stages: input index -> torch view of the staging buffer, for copied inputs."""
+
+    def __init__(self, key: Any, commands: CommandList, stages: dict[int, Any], results: list[Tensor]) -> None:
+        self.key, self.commands, self.stages, self.results = key, commands, stages, results
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether torch has dropped all results."""
+        return all(result.buffer._views == 0 for result in self.results)
+
+
+class SharedModel:
+    """A model on torch.cuda tensors. Inputs outside shared memory are copied into it on the GPU; results are in shared memory."""
+
+    def __init__(self, model: Model) -> None:
+        """Raise UnsupportedError for a model with control flow, host sync points or check_indices."""
+        self._model, self._program = model, model.program
+        if self._program.has_control_flow:
+            raise UnsupportedError(
+                "on tensors of CUDA: a model with control flow or sizes that depend on data, as the host drives it"
+            )
+        if self._program.checks_indices:
+            raise UnsupportedError("check_indices on tensors of CUDA: the host would have to wait for what was found")
+        self._side = cuda_side(self._program.context)
+        self._lock = threading.Lock()
+        self._recordings: list[_Recording] = []
+        self._arena: Buffer | None = None
+
+    def close(self) -> None:
+        """Free the model and the memory of its recordings; live results keep theirs."""
+        with self._lock:
+            self._recordings.clear()
+            self._arena = None
+        self._model.close()
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+        """Return the results, in memory shared with pumice, ordered on torch's current stream, without waiting on the host.
+
+        Raise BindingError for an unsupported shape or dtype, UnsupportedError for a tensor on another GPU.
+        """
+        context = self._program.context
+        number = self._side.primary.number
+        stream = current_stream(number)
+        self._check_devices(tensors, number)
+        shared = [shared_tensor_of(tensor, context) if tensor.is_contiguous() else None for tensor in tensors]
+        places = tuple(
+            (dtype_name(tensor), tuple(tensor.shape), None if one is None else (one.buffer.id, one.offset))
+            for tensor, one in zip(tensors, shared, strict=True)
+        )
+        with self._lock:
+            recording = next((one for one in self._recordings if one.key == (stream, places) and one.is_free), None)
+            if recording is None:
+                self._check(tensors)
+                recording = self._recorded((stream, places), shared)
+            for place, stage in recording.stages.items():
+                stage.copy_(tensors[place])
+            with Order(context, stream):
+                recording.commands.exec()
+            return tuple(view_of(result) for result in recording.results)
+
+    def _check_devices(self, tensors: Sequence[Any], number: int) -> None:
+        for tensor, value in zip(tensors, self._program.inputs, strict=True):
+            if tensor.device.type == "cuda" and tensor.device.index != number:
+                raise UnsupportedError(
+                    f"'{value.name}' lies on '{tensor.device}'; expected 'cuda:{number}', the GPU of the context"
+                )
+
+    def _check(self, tensors: Sequence[Any]) -> None:
+        self._model.arguments(
+            *(_like(tensor, value.name) for tensor, value in zip(tensors, self._program.inputs, strict=True))
+        )
+
+    def _recorded(self, key: Any, shared: Sequence[Tensor | None]) -> _Recording:
+        context = self._program.context
+        shapes = [list(shape) for _, shape, _ in key[1]]
+        try:
+            compiled = self._program.compiled(shapes)
+        except BindingError as error:
+            if error.rule != "K3":
+                raise
+            raise UnsupportedError(f"on tensors of CUDA: {error}") from error
+        stages: dict[int, Any] = {}
+        inputs: list[Tensor] = []
+        for place, (dtype, shape, _) in enumerate(key[1]):
+            given = shared[place]
+            if given is None:
+                given = empty_shared(shape, dtype, context)
+                stages[place] = view_of(given)
+            inputs.append(given)
+        results = [empty_shared(slot.desc.shape, slot.desc.dtype, context) for slot in compiled.outputs if slot.desc]
+        table = BindingTable(compiled)
+        names = [value.name for value in (*self._program.inputs, *self._program.outputs)]
+        table.bind(**dict(zip(names, (*inputs, *results), strict=True)))  # weights have data already, and are not bound
+        if compiled.binding_properties.temporary_bytes:
+            table.bind_temporary(self._room(compiled.binding_properties.temporary_bytes))
+        if compiled.binding_properties.persistent_bytes:
+            table.bind_persistent(self._program.persistent)
+        commands = CommandList(context)
+        commands.dispatch(compiled, table)
+        commands.commit()
+        if len(self._recordings) >= _MOST_RECORDINGS:
+            self._recordings.pop(0)
+        recording = _Recording(key, commands, stages, results)
+        self._recordings.append(recording)
+        return recording
+
+    def _room(self, size: int) -> Buffer:
+        """Return scratch memory for the model. Executions on one context run one after another, so they share it."""
+        if self._arena is None or self._arena.bytes < size:
+            self._arena = Buffer(self._program.context, size)
+        return self._arena
+
+
+def _like(tensor: Any, name: str) -> Any:
+    """Return a placeholder array with the tensor's shape and dtype, without its elements."""
+    try:
+        return np.broadcast_to(np.empty((), numpy_dtype(dtype_name(tensor))), tuple(tensor.shape))
+    except AttributeError:
+        raise binding_error("K5", name, "a dtype that models have", dtype_name(tensor)) from None

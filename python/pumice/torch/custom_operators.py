@@ -1,0 +1,120 @@
+"""Wrap kernels as custom operators for torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .._pumice import Tensor, UnsupportedError
+from ..base.torch_tensors import needs_gradient
+from ..device.kernel import Kernel
+from ..device.cuda_sharing import Order
+from .tensor_views import array_of_tensor
+from .cuda_memory import current_stream, dtype_name, not_shared, pool_of, shared_tensor_of
+
+# The type of an output: the name of an input with the same shape and dtype, or a callable from the inputs to (shape, torch.dtype).
+Output = str | Callable[..., tuple[Sequence[Any], Any]]
+
+
+def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str, Output]) -> Any:
+    """Return a torch custom operator that runs a kernel on tensors: `operator(x, y)`, also inside torch.compile.
+
+    name: "namespace::operator", as for torch.library.custom_op. inputs: the kernel's read-only arrays, in argument order. outputs: the
+    arrays that the kernel fills, each with the name of an input of the same shape and dtype, or a callable from the inputs to its shape and
+    torch.dtype. One output is returned as a tensor, several as a tuple. The kernel runs one invocation per element of the first output.
+    Non-contiguous tensors are copied first. CUDA tensors must be in memory from pumice.empty(share="cuda"), and the results are in such
+    memory, too: nothing is copied, and the GPU orders the kernel with torch's current stream, without waiting on the host.
+    The operator raises the errors of the kernel's call, UnsupportedError for a tensor that is not strided, is in unshared CUDA memory or
+    requires a gradient, and torch's NotImplementedError for a tensor on another device. It has no gradient; use register_autograd of the
+    result to add one.
+    Raise ValueError for an output that names no input, for no outputs and for duplicate names.
+    """
+    _check_names(inputs, outputs)
+    made = _Operator(kernel, inputs, outputs)
+    taken = ", ".join(f"Tensor {one}" for one in inputs)
+    given = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
+    operator = torch.library.custom_op(
+        name, made.run, mutates_args=(), device_types=("cpu", "cuda"), schema=f"({taken}) -> {given}"
+    )
+    operator.register_fake(made.fake)
+    operator.register_autograd(_no_gradient, setup_context=made.refuse_gradients)
+    return operator
+
+
+def _check_names(inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
+    names = [*inputs, *outputs]
+    if not outputs or len(set(names)) != len(names):
+        raise ValueError(
+            f"expected one output or more, and each name once; given inputs {[*inputs]}, outputs {[*outputs]}"
+        )
+    for output, like in outputs.items():
+        if isinstance(like, str) and like not in inputs:
+            raise ValueError(f"output '{output}' is like '{like}'; the inputs are {', '.join(inputs)}")
+
+
+class _Operator:
+    """A kernel with the call interface of a torch operator."""
+
+    def __init__(self, kernel: Kernel, inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
+        self._kernel, self._inputs, self._outputs = kernel, tuple(inputs), dict(outputs)
+
+    def _described(self, tensors: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Return the shape and dtype of each result."""
+        given = dict(zip(self._inputs, tensors, strict=True))
+        return [
+            (given[like].shape, given[like].dtype) if isinstance(like, str) else like(*tensors)
+            for like in self._outputs.values()
+        ]
+
+    def refuse_gradients(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Reject gradients. torch calls this function if a gradient is requested."""
+        raise needs_gradient(next(name for name, one in zip(self._inputs, inputs, strict=True) if one.requires_grad))
+
+    def fake(self, *tensors: Any) -> Any:
+        device = tensors[0].device if tensors else None
+        return _one_or_all(
+            [torch.empty(tuple(shape), dtype=dtype, device=device) for shape, dtype in self._described(tensors)]
+        )
+
+    def run(self, *tensors: Any) -> Any:
+        if any(tensor.device.type == "cuda" for tensor in tensors):
+            return self._run_on_cuda(tensors)
+        results = [torch.empty(tuple(shape), dtype=dtype) for shape, dtype in self._described(tensors)]
+        every = dict(zip(self._inputs, (tensor.contiguous() for tensor in tensors), strict=True))
+        every |= dict(zip(self._outputs, results, strict=True))
+        arrays = {key: array_of_tensor(tensor, key) for key, tensor in every.items()}
+        self._kernel(arrays, threads=results[0].numel())
+        return _one_or_all(results)
+
+    def _run_on_cuda(self, tensors: Sequence[Any]) -> Any:
+        context = self._kernel._on
+        stream = current_stream(tensors[0].device.index)
+        pool = pool_of(context)
+        arguments: dict[str, Tensor] = {}
+        kept = []  # packed copies; their memory is reused once the kernel is ordered
+        for name, tensor in zip(self._inputs, tensors, strict=True):
+            shared = shared_tensor_of(tensor, context)
+            if shared is None:
+                raise not_shared(tensor, name)
+            if not tensor.is_contiguous():
+                shared, view = pool.empty(tensor.shape, dtype_name(tensor), context, stream)
+                kept.append(view.copy_(tensor))
+            arguments[name] = shared
+        results = []
+        for name, (shape, dtype) in zip(self._outputs, self._described(tensors), strict=True):
+            arguments[name], view = pool.empty(tuple(shape), str(dtype).removeprefix("torch."), context, stream)
+            results.append(view)
+        with Order(context, stream):
+            self._kernel(arguments, threads=results[0].numel())
+        return _one_or_all(results)
+
+
+def _no_gradient(ctx: Any, *gradients: Any) -> Any:
+    # normally not reached: the forward pass is rejected first
+    raise UnsupportedError("an operator of a kernel has no gradient")
+
+
+def _one_or_all(results: list[Any]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)

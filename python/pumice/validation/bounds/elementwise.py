@@ -1,0 +1,414 @@
+"""Rules of elementwise operators: one kernel evaluates the expression in the accumulation type and rounds once."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Arithmetic, Bounded
+from .undecided_choices import either, selected
+from .math_functions import apply
+from .registry import Call, Undecided, Unproved, rule
+from .alternatives import Whole
+from .float_types import is_float
+
+_UNARY = {
+    "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
+    "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh",
+    "Atanh": "atanh", "Sigmoid": "sigmoid", "Softplus": "softplus",
+}  # fmt: skip
+
+
+@rule(*_UNARY)
+def _unary(call: Call) -> list[Any]:
+    return [apply(_UNARY[call.op], call.input(0), call.arithmetic())]
+
+
+@rule("Abs", "Neg", "Sign", "Relu", "Reciprocal", "Softsign", "Mish", "HardSwish")
+def _simple(call: Call) -> list[Any]:
+    x = call.input(0)
+    if not x.is_float:
+        table: dict[str, Any] = {"Abs": np.abs, "Neg": np.negative, "Sign": np.sign, "Relu": lambda v: np.maximum(v, 0)}
+        made = table[call.op](x.value).astype(x.value.dtype)
+        error = _sign_error(x) if call.op == "Sign" else x.error
+        return [Bounded(made, wrapped_error(made, error), x.dtype)]
+    return [_SIMPLE[call.op](x, call.arithmetic())]
+
+
+def _sign_error(x: Bounded) -> Array | None:
+    if x.error is None:
+        return None
+    value = x.value.astype(np.float64)
+    up, down = np.sign(value + x.error) - np.sign(value), np.sign(value) - np.sign(value - x.error)
+    return np.asarray(np.maximum(up, down))
+
+
+def _sign(x: Bounded, a: Arithmetic) -> Bounded:
+    value = np.sign(x.value)
+    if x.error is None:
+        return a.of(value)
+    reach = a.types.reach(x.error)
+    with np.errstate(all="ignore"):
+        low, high = np.sign(x.value - reach), np.sign(x.value + reach)
+    unsure = ~(low == high) & ~np.isnan(value)
+    low, high = np.where(np.isnan(low), -1.0, low), np.where(np.isnan(high), 1.0, high)
+    sides = Whole(unsure, np.where(unsure, low, value), np.where(unsure, high, value))
+    return a.of(value, np.where(unsure, 2.0, 0.0)).with_sides(sides if unsure.any() else None)
+
+
+def _kept(made: Bounded, x: Bounded) -> Bounded:
+    """Mark the result of an exact operation as stored if its input was."""
+    made.stored = x.stored
+    return made
+
+
+def _hard_swish(x: Bounded, a: Arithmetic) -> Bounded:
+    gate = a.add(a.div(x, a.of(6.0)), a.of(0.5))
+    return a.mul(x, a.maximum(a.of(0.0), a.minimum(a.of(1.0), gate)))
+
+
+_SIMPLE: dict[str, Any] = {
+    "Abs": lambda x, a: _kept(a.abs(x), x),
+    "Neg": lambda x, a: _kept(a.neg(x), x),
+    "Sign": _sign,
+    "Relu": lambda x, a: _kept(a.maximum(x, a.of(0.0)), x),
+    "Reciprocal": lambda x, a: a.div(a.of(1.0), x),
+    "Softsign": lambda x, a: a.div(x, a.add(a.of(1.0), a.abs(x))),
+    "Mish": lambda x, a: a.mul(x, apply("tanh", apply("softplus", x, a), a)),
+    "HardSwish": _hard_swish,
+}
+
+
+def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Wrap integers modulo 2^bits, as the engine does."""
+    return np.asarray(value).astype(dtype)
+
+
+def wrapped_error(value: Array, error: Array | None) -> Array | None:
+    """Return the error of wrapped integers: infinite if an integer within the error would overflow."""
+    if error is None or value.dtype == bool:
+        return error
+    limits, exact = np.iinfo(value.dtype), value.astype(np.float64)
+    margin = 0.0 if value.dtype.itemsize < 8 else 2048.0  # float64 rounds 64-bit integers
+    beyond = (exact + error > limits.max - margin) | (exact - error < limits.min + (margin if limits.min else 0))
+    return np.where((error > 0) & beyond, np.inf, error)
+
+
+def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
+    """Compute integer arithmetic; undecided operands have errors."""
+    dtype = a.value.dtype
+    x, y = a.value, b.value.astype(dtype, copy=False)
+    with np.errstate(all="ignore"):
+        if op == "Div":
+            safe = np.where(y == 0, np.ones_like(y), y)
+            whole = x // safe  # floor division; the magnitude of the smallest integer would overflow
+            if dtype.kind == "i":
+                whole = whole + ((x % safe != 0) & ((x < 0) != (safe < 0))).astype(dtype)
+            value = np.where(y == 0, np.zeros_like(whole), whole)
+        else:
+            value = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](x, y)
+    error = None
+    if a.error is not None or b.error is not None:
+        error = a.errors() + b.errors()
+        if op == "Mul":
+            sizes = np.abs(x.astype(np.float64)), np.abs(y.astype(np.float64))
+            error = a.errors() * (sizes[1] + b.errors()) + sizes[0] * b.errors()
+        if op == "Div":
+            error = np.where(error > 0, np.inf, 0.0)
+    made = wrapped(value, dtype)
+    return Bounded(made, wrapped_error(made, error), a.dtype)
+
+
+@rule("Add", "Sub", "Mul", "Div")
+def _binary(call: Call) -> list[Any]:
+    call = axis_of_old_broadcast(call)
+    a, b = call.input(0), call.input(1)
+    if not a.is_float:
+        return [_integer_pair(call.op, a, b)]
+    m = call.arithmetic()
+    return [{"Add": m.add, "Sub": m.sub, "Mul": m.mul, "Div": m.div}[call.op](a, b)]
+
+
+def axis_of_old_broadcast(call: Call) -> Call:
+    """Align the second operand at `axis`, as opsets below 7 broadcast."""
+    if call.opset >= 7 or not call.attribute("broadcast", 0) or call.attribute("axis") is None:
+        return call
+    a, b, axis = call.input(0), call.input(1), int(call.attribute("axis"))
+    axis += a.ndim if axis < 0 else 0
+    shape = (*b.shape, *[1] * (a.ndim - axis - b.ndim))
+    call.given = [a, b.moved(lambda v: v.reshape(shape))]
+    return call
+
+
+@rule("Sum", "Mean", "Max", "Min")
+def _folded(call: Call) -> list[Any]:
+    values = [call.input(i) for i in range(len(call))]
+    if not values[0].is_float:
+        if any(not one.exact for one in values):
+            raise Undecided(f"{call.op} of undecided integers")
+        fold = {"Max": np.maximum, "Min": np.minimum}[call.op]
+        return [Bounded(functools.reduce(fold, [one.value for one in values]), None, values[0].dtype)]
+    m = call.arithmetic()
+    step = {"Max": m.maximum, "Min": m.minimum}.get(call.op, m.add)
+    made = functools.reduce(step, values)
+    if call.op in ("Max", "Min"):
+        made = Bounded(made.value, made.error, made.dtype, all(one.stored for one in values))
+    return [m.div(made, m.of(float(len(values)))) if call.op == "Mean" else made]
+
+
+@rule("Pow")
+def _pow(call: Call) -> list[Any]:
+    call = axis_of_old_broadcast(call)
+    a, b = call.input(0), call.input(1)
+    m = call.arithmetic()
+    with np.errstate(all="ignore"):
+        if not a.is_float:
+            if not a.exact or not b.exact:
+                raise Undecided("Pow of undecided integers")
+            return [_integer_pow(a, b)]
+        powers = b.value.astype(np.float64)
+        value = np.power(a.value, powers)
+        error = None
+        if a.error is not None or b.error is not None:
+            error = _power_error(a, Bounded(powers, b.error), value)
+        units: Any = 0.0 if np.all(powers == 1) else 1.0 if np.all(powers == 2) else 6.0
+        if m.type.name == "float64":
+            units = 64.0 + 4 * np.abs(np.where(np.isfinite(powers * np.log(np.abs(a.value))), powers, 0.0))
+        made = m.rounded(value, error, units) if np.any(units) else m.of(value, error)
+    return [made]
+
+
+def _integer_pow(a: Bounded, b: Bounded) -> Bounded:
+    """Return the bounds of Pow with an exact integer base: whole exponents are exact, others truncate a float power."""
+    whole = np.ones(b.value.shape, bool)
+    if b.is_float:
+        whole = (np.trunc(b.value) == b.value) & (np.abs(b.value) < 1 << 24)
+    exact = _integer_power(a.value, np.where(whole, b.value, 0).astype(np.int64))
+    if whole.all():
+        return Bounded(exact, None, a.dtype)
+    # For other exponents, pm_pow() computes in floats; its result is truncated and saturates.
+    real = np.power(a.value.astype(np.float64), b.value)
+    limits = np.iinfo(a.value.dtype)
+    saturated = np.clip(np.trunc(np.nan_to_num(real)), float(limits.min), float(limits.max))
+    slack = np.abs(np.nan_to_num(real)) * (2.0**-20 + np.abs(b.value) * 2.0**-24)
+    is_near = ~(np.abs(real - np.rint(real)) > slack)
+    error = np.where(~whole & is_near, 1.0 + slack, 0.0)
+    value = np.where(whole, exact, wrapped(saturated, a.value.dtype))
+    return Bounded(value, error if error.any() else None, a.dtype)
+
+
+def _integer_power(x: Any, exponents: Any) -> Any:
+    """Return x to integer powers modulo the size of its type; 0 for a negative exponent unless x is 1 or -1."""
+    value = np.power(x, np.maximum(exponents, 0).astype(x.dtype))
+    signs = np.where(x == 1, 1, np.where(x == -1, np.where(exponents % 2 == 0, 1, -1), 0))
+    return wrapped(np.where(exponents >= 0, value, signs), x.dtype)
+
+
+def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
+    """Return the error from the corners of both intervals; a power of positive numbers is monotonic in each argument."""
+    ea, eb = a.errors(), b.errors()
+    crosses = (np.abs(a.value) <= ea) & (ea > 0)
+    corners = [
+        np.power(np.where(eb > 0, np.maximum(a.value + s * ea, 0), a.value + s * ea), b.value + t * eb)
+        for s in (-1, 1)
+        for t in (-1, 1)
+    ]
+    moved = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]  # infinity stays infinite
+    worst = functools.reduce(np.maximum, moved)
+    # If zero is in the interval, the error is at most the value itself.
+    whole = (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
+    worst = np.where(crosses, np.where(whole, np.maximum(worst, np.abs(value)), np.inf), worst)
+    return np.where(np.isnan(worst), np.inf, worst)
+
+
+@rule("LeakyRelu", "PRelu")
+def _leaky(call: Call) -> list[Any]:
+    x = call.input(0)
+    if not x.is_float:
+        raise Unproved(f"{call.op} of integers")
+    m = call.arithmetic()
+    slope = m.constant(call.attribute("alpha", 0.01)) if call.op == "LeakyRelu" else call.input(1)
+    if call.op == "PRelu" and slope.ndim == 1 and slope.size > 1 and call.opset < 7:
+        slope = slope.moved(lambda v: v.reshape(-1, *[1] * (x.ndim - 2)))
+    low = m.mul(x, slope)
+    negative = Bounded(x.value < 0, None if x.error is None else ((np.abs(x.value) <= x.error) & (x.error > 0)) * 1.0)
+    return [m.select(negative, low, x)]
+
+
+@rule("ThresholdedRelu", "Shrink")
+def _thresholds(call: Call) -> list[Any]:
+    x, m = call.input(0), call.arithmetic()
+    zero = m.of(0.0)
+    if call.op == "ThresholdedRelu":
+        return [_selected(m, _above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
+    edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
+    number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink turns NaN into 0
+    inner = _selected(m, _above(number, edge, m), m.sub(number, bias), zero)
+    return [_selected(m, _above(m.neg(number), edge, m), m.add(number, bias), inner)]
+
+
+def _selected(m: Arithmetic, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
+    return selected(mask, a, b, m.select(mask, a, b))
+
+
+def _above(x: Bounded, edge: Bounded, m: Arithmetic) -> Bounded:
+    near = np.abs(x.value - edge.value) <= m.types.reach(x.errors() + edge.errors())
+    unsure = near & ((x.errors() + edge.errors()) > 0)
+    return Bounded((x.value > edge.value) | np.isnan(x.value), unsure * 1.0 if unsure.any() else None)
+
+
+@rule("Elu", "Celu", "Selu")
+def _exponential(call: Call) -> list[Any]:
+    x, m = call.input(0), call.arithmetic()
+    is_selu = call.op == "Selu"
+    defaults = (1.6732, 1.0507) if call.opset < 6 else (1.67326319217681884765625, 1.05070102214813232421875)
+    alpha = m.constant(call.attribute("alpha", defaults[0] if is_selu else 1.0))
+    inner = m.div(x, alpha) if call.op == "Celu" else x
+    low = m.mul(alpha, apply("expm1", m.minimum(inner, m.of(0.0)), m))
+    made = m.add(m.maximum(x, m.of(0.0)), low)  # one operand is exactly zero
+    made = Bounded(made.value, made.error, x.dtype)
+    return [m.mul(made, m.constant(call.attribute("gamma", defaults[1])))] if is_selu else [made]
+
+
+@rule("HardSigmoid")
+def _hard_sigmoid(call: Call) -> list[Any]:
+    x, m = call.input(0), call.arithmetic()
+    line = m.add(m.mul(m.constant(call.attribute("alpha", 0.2)), x), m.constant(call.attribute("beta", 0.5)))
+    return [m.maximum(m.of(0.0), m.minimum(m.of(1.0), line))]
+
+
+def gelu(x: Bounded, m: Arithmetic, approximate: str = "none") -> Bounded:
+    """Return x * normal_cdf(x), or its tanh approximation."""
+    if approximate != "tanh":
+        return m.mul(x, apply("normal_cdf", x, m))
+    cube = m.mul(m.mul(m.mul(m.constant(0.044715), x), x), x)
+    inner = m.mul(m.constant(0.79788456080286536), m.add(x, cube))
+    return m.mul(m.scaled(x, 0.5), m.add(m.of(1.0), apply("tanh", inner, m)))
+
+
+@rule("Gelu")
+def _gelu(call: Call) -> list[Any]:
+    return [gelu(call.input(0), call.arithmetic(), call.attribute("approximate", "none"))]
+
+
+@rule("Swish")
+def _swish(call: Call) -> list[Any]:
+    x, m = call.input(0), call.arithmetic()
+    return [m.mul(x, apply("sigmoid", m.mul(m.constant(call.attribute("alpha", 1.0)), x), m))]
+
+
+@rule("Clip")
+def _clip(call: Call) -> list[Any]:
+    x = call.input(0)
+    low, high = call.optional(1), call.optional(2)
+    if not x.is_float:
+        value = x.value if low is None else np.maximum(x.value, low.value)
+        return [Bounded(value if high is None else np.minimum(value, high.value), x.error, x.dtype)]
+    m = call.arithmetic()
+    ends = [low, high]
+    for i, name in enumerate(("min", "max")):
+        if call.opset < 11 and call.attribute(name) is not None:
+            end = m.constant(call.attribute(name))
+            ends[i] = Bounded(end.value, call.types.storage(x.dtype).apart(end.value) + end.errors())
+    made = x
+    for end, choose in zip(ends, (m.maximum, m.minimum), strict=True):
+        made = made if end is None else choose(made, end)
+    return [Bounded(made.value, made.error, x.dtype, x.stored and all(one is None for one in ends))]
+
+
+@rule("Mod")
+def _mod(call: Call) -> list[Any]:
+    a, b = call.input(0), call.input(1)
+    fmod = call.attribute("fmod", 0)
+    with np.errstate(all="ignore"):
+        value = np.fmod(a.value, b.value) if fmod else np.mod(a.value, b.value)
+        if not a.is_float:
+            if not (a.exact and b.exact):
+                raise Undecided("Mod of undecided integers")
+            return [Bounded(wrapped(value, a.value.dtype), None, a.dtype)]
+        m = call.arithmetic()
+        error = None
+        if not (a.exact and b.exact):
+            quotient = np.trunc(np.abs(a.value / b.value)) + 1
+            error = a.errors() + quotient * b.errors()
+            size = np.abs(b.value)
+            reach = call.types.reach(error)
+            near = (np.minimum(np.abs(value), size - np.abs(value)) <= reach) & (error > 0)
+            made = m.rounded(value, error)
+            for away in (size, -size):  # the quotient may be off by one
+                made = either(near, made, m.rounded(np.where(near, value + away, value), error))
+            return [Bounded(made.value, made.error, m.dtype).with_sides(made.sides)]
+    return [m.rounded(value, error)]
+
+
+@rule("Not", "And", "Or", "Xor", "BitwiseNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift")
+def _logic(call: Call) -> list[Any]:
+    call = axis_of_old_broadcast(call) if len(call) == 2 else call
+    values: list[Any] = [call.input(i).value for i in range(len(call))]
+    errors = [call.input(i).errors() for i in range(len(call))]
+    if call.op == "BitShift":
+        made = (np.left_shift if call.attribute("direction") == "LEFT" else np.right_shift)(*values)
+        bits = values[0].dtype.itemsize * 8
+        filled = (
+            0
+            if call.attribute("direction") == "LEFT" or values[0].dtype.kind == "u"
+            else np.where(values[0] < 0, -1, 0)
+        )
+        made = np.where(values[1] < bits, made, filled).astype(values[0].dtype)
+    else:
+        name = call.op.removeprefix("Bitwise")
+        is_bool = values[0].dtype == bool
+        table: dict[str, Any] = {"Not": np.invert, "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor}
+        made = (np.logical_not if name == "Not" and is_bool else table[name])(*values)
+    unsure = functools.reduce(np.logical_or, [np.broadcast_to(one, made.shape) > 0 for one in errors])
+    if unsure.any() and call.op == "And":  # false whatever the other operand is
+        for value, error in zip(values, errors, strict=True):
+            unsure = unsure & ~(~value & (error == 0))
+    if unsure.any() and call.op == "Or":
+        for value, error in zip(values, errors, strict=True):
+            unsure = unsure & ~(value & (error == 0))
+    if call.op == "BitwiseNot":
+        return [Bounded(made, errors[0] if unsure.any() else None, made.dtype)]
+    reach = 1.0 if made.dtype == bool else np.inf  # an error of 1 may change any bit
+    return [Bounded(made, np.where(unsure, reach, 0.0) if unsure.any() else None, made.dtype)]
+
+
+@rule("Where")
+def _where(call: Call) -> list[Any]:
+    mask, a, b = call.input(0), call.input(1), call.input(2)
+    if a.is_float:
+        made = call.arithmetic(a.dtype).select(mask, a, b)
+        return [Bounded(made.value, made.error, a.dtype, a.stored and b.stored)]
+    value = np.where(mask.value, a.value, b.value)
+    error = None
+    if not (mask.exact and a.exact and b.exact):
+        error = np.where(mask.value, a.errors(), b.errors())
+        differ = mask.errors() > 0
+        error = np.where(differ, np.where(a.value == b.value, error, np.inf), error)
+    return [Bounded(value, error, a.dtype)]
+
+
+@rule("IsNaN", "IsInf")
+def _tests(call: Call) -> list[Any]:
+    x = call.input(0)
+    if call.op == "IsNaN":
+        return [Bounded(np.isnan(x.value), None, bool)]
+    value = np.isinf(x.value)
+    if not call.attribute("detect_positive", 1):
+        value &= x.value < 0
+    if not call.attribute("detect_negative", 1):
+        value &= x.value > 0
+    return [Bounded(value, None, bool)]
+
+
+@rule("Identity")
+def _identity(call: Call) -> list[Any]:
+    return [call.given[0]]
+
+
+def float_value(x: Bounded, dtype: Any) -> Bounded:
+    """Convert integers to floats."""
+    return x if is_float(x.dtype) else Bounded(x.value.astype(np.float64), x.error, dtype)

@@ -1,0 +1,70 @@
+"""A model's exact outputs: float64, from unrounded weights and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ..base.element_types import Array
+from .accuracy import Inaccuracy, inaccuracy
+from .bounds.bounded import Bounded
+from .bounds.registry import Unproved, Value
+from .bounds.rule_runner import SingleTypeRunner
+from .bounds.float_types import FLOAT32, Types
+from .live_values import Carried
+from .reference import Reference
+
+
+class ExactOutputs:
+    """Exact outputs of a case, for checking the accuracy limit of 16-bit programs.
+
+    Bounds start from the program's rounded weights. That rounding is not the device's error, but it affects the output.
+    The outputs are evaluated on first use. An fp32 program rounds no weights and needs none.
+    given: inputs of the case; None if there is no memory for another evaluation.
+    """
+
+    def __init__(self, reference: Reference, given: Mapping[str, Any] | None) -> None:
+        self._reference = reference
+        self._given = given
+        self._outputs: dict[str, Value] | None = None
+
+    def inaccuracy(
+        self, name: str, actual: Array, expected: Bounded, limit: float | None, scale: Array | None, is_exact: bool
+    ) -> Inaccuracy | None:
+        """Return the worst element of an output above the accuracy limit; None if there is none, or no limit.
+
+        is_exact: compare with the exact value if it is known, else with `expected`. Elements of undecided choices are
+        always compared with `expected`.
+        """
+        if limit is None:
+            return None
+        return inaccuracy(actual, self._of(name, expected) if is_exact else expected, limit, scale)
+
+    def _of(self, name: str, expected: Bounded) -> Bounded:
+        if self._outputs is None:
+            self._outputs = self._evaluated()
+        exact = self._outputs.get(name)
+        if not isinstance(exact, Bounded) or exact.shape != expected.shape or not exact.is_float:
+            return expected
+        if expected.sides is None:
+            return exact
+        value = np.where(expected.sides.mask, expected.whole().value, exact.whole().value)
+        return Bounded(value, expected.error, expected.dtype).with_sides(expected.sides)
+
+    def _evaluated(self) -> dict[str, Value]:
+        reference = self._reference
+        if self._given is None or reference.types.storage(np.dtype(np.float32)).unit <= FLOAT32.unit:
+            return {}
+        runner = SingleTypeRunner(reference.runner.opsets, Types("fp32").for_values())
+        runner.operators = reference.runner.operators
+        values = Carried(reference, runner, self._given)
+        readers = reference.last_readers(reference.outputs)
+        for index, node in enumerate(reference.nodes):
+            with suppress(Unproved, IndexError, KeyError, MemoryError):  # later nodes have no exact value either
+                values.held.update(values.run(node))
+            for name in readers.get(index, ()):
+                values.forget(name)
+        return values.known()

@@ -1,0 +1,231 @@
+"""Generates inputs for validation from the model's declared types and the first nodes that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from ..importer.file.model_file import ModelFile
+from ..importer.parse import parse
+from ..model.input_sources import Generated, Shapes, drawn, generated
+from ..model.model import Model
+from ..model.model_values import ModelValue
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+_MOST_STEPS = 32  # maximum number of tensors followed from an input
+_COLOURS = (1, 3)
+# Operators that pass the values of their first input on unchanged.
+_PASSES = (
+    "Cast",
+    "Expand",
+    "Flatten",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+)
+# Operators that may precede the first convolution of an image.
+_SCALES = (
+    "Add",
+    "BatchNormalization",
+    "Clip",
+    "Div",
+    "InstanceNormalization",
+    "Mul",
+    "Pad",
+    "Resize",
+    "Sub",
+    "Upsample",
+)
+_SEQUENCES = ("GRU", "LSTM", "RNN")
+_CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv")
+_FEATURES = (
+    "Attention",
+    "Einsum",
+    "Gemm",
+    "LayerNormalization",
+    "MatMul",
+    "MultiHeadAttention",
+    "RMSNormalization",
+    *_SEQUENCES,
+)
+_QUANTISED = ("ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul")
+# Inputs that are sizes or counts: operator -> input indices.
+_COUNTS = {("Expand", 1), ("Reshape", 1), ("ConstantOfShape", 0), ("TopK", 1), ("Tile", 1), ("Loop", 0), ("Range", 1)}
+# Embedding tables of com.microsoft's EmbedLayerNormalization, by the index of the ids.
+_TABLES = {0: 2, 1: 4, 8: 3}
+
+
+class _Use(NamedTuple):
+    """A node that reads an input, the index of that input, and whether image scaling precedes the node."""
+
+    node: NodeProto
+    position: int
+    scaled: bool
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.node.op_type, self.position
+
+
+class _Survey:
+    """How a graph's nodes use its inputs."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        for node in graph.node:
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.name == "value":
+                    self.shapes[node.output[0]] = tuple(attribute.t.dims)
+        self.readers: dict[str, list[tuple[NodeProto, int]]] = {}
+        for node in graph.node:
+            for position, name in enumerate(node.input):
+                self.readers.setdefault(name, []).append((node, position))
+
+    def uses(self, name: str) -> list[_Use]:
+        """Return the first nodes that use an input for more than passing it on."""
+        found: list[_Use] = []
+        seen: set[tuple[str, bool]] = set()
+        ways = [(name, False)]
+        while ways:
+            way = ways.pop(0)
+            if way in seen or len(seen) > _MOST_STEPS:
+                continue
+            seen.add(way)
+            for node, position in self.readers.get(way[0], ()):
+                found.append(_Use(node, position, way[1]))
+                if node.output and position == 0 and node.op_type in (*_PASSES, *_SCALES):
+                    ways.append((node.output[0], way[1] or node.op_type in _SCALES))
+        return found
+
+    def table(self, use: _Use) -> tuple[str, int] | None:
+        """Return the table that the ids index into, and its number of rows."""
+        node, (op, position) = use.node, use.place
+        axis, source = 0, 0
+        if op == "EmbedLayerNormalization" and position in _TABLES:
+            source = _TABLES[position]
+        elif (op == "Gather" and position == 1) or (op == "GatherElements" and position == 1):
+            axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+        else:
+            return None
+        name = node.input[source] if source < len(node.input) else ""
+        shape = self.shapes.get(name)
+        return (name, shape[axis]) if shape and -len(shape) <= axis < len(shape) and shape[axis] > 0 else None
+
+    def colours(self, use: _Use) -> int:
+        """Return the number of input channels of a convolution; 0 if unknown."""
+        node = use.node
+        weight = {"QLinearConv": 3}.get(node.op_type, 1)
+        shape = self.shapes.get(node.input[weight]) if len(node.input) > weight else None
+        groups = next((one.i for one in node.attribute if one.name == "group"), 1)
+        return shape[1] * groups if shape and len(shape) > 1 else 0
+
+
+def generated_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Generated:
+    """Return inputs by name, the same in every call, and a sentence on how each was generated.
+
+    Token ids are within their table, images in 0..1 (0..255 for bytes), masks are ones, positions count up, lengths are
+    valid. Inputs of GEMMs and normalisations are normally distributed; others are in 0..1.
+    sizes: values of open dimensions, by dimension name, or by input and axis as in "x[1]". Raise InputError if a name
+    in `sizes` is unknown or no inputs can be generated.
+    """
+    survey = _Survey(parse(ModelFile(model.source, model.folder)).graph)
+
+    def draw(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
+        uses = survey.uses(value.name)
+        if value.dtype.kind in "biu":
+            return _whole(value, shapes, random, survey, uses)
+        return _real(value, shapes, random, survey, uses)
+
+    return generated(model, sizes or {}, draw)
+
+
+def _whole(
+    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _Survey, uses: list[_Use]
+) -> tuple[Array, str]:
+    """Generate integers and booleans."""
+    shape, name = shapes[value.name], value.name.lower()
+    ones = np.ones(shape, value.dtype)
+    tables = [(found, use.node.op_type) for use in uses if (found := survey.table(use))]
+    if "mask" in name:
+        return ones, "a mask of ones, by its name"
+    if tables:
+        (table, rows), op = min(tables, key=lambda one: one[0][1])
+        where = f"the {rows} rows of '{table}', which {op} reads"
+        if "pos" in name and shape:
+            counted = np.broadcast_to(np.arange(shape[-1]) % rows, shape)
+            return counted.astype(value.dtype), f"positions from 0 on, within {where}"
+        return random.integers(0, rows, shape).astype(value.dtype), f"ids within {where}"
+    if whole := _length(value, shapes, uses):
+        return ones * value.dtype.type(whole[0]), f"lengths of {whole[0]}, {whole[1]}"
+    if _is_mask(uses):
+        return ones, "a mask of ones, by the nodes that read it"
+    if value.dtype == np.uint8 and _is_image(shape, survey, uses):
+        return random.integers(0, 256, shape).astype(value.dtype), "an image of bytes from 0 to 255"
+    if value.dtype.itemsize == 1 and value.dtype.kind in "iu" and any(use.node.op_type in _QUANTISED for use in uses):
+        ends = np.iinfo(value.dtype)
+        return random.integers(ends.min, ends.max, shape, endpoint=True).astype(value.dtype), "all numbers of the type"
+    if count := next((use for use in uses if use.place in _COUNTS), None):
+        return ones, f"ones, as {count.node.op_type} reads a size or a count"
+    if any(use.place in (("If", 0), ("Loop", 1)) for use in uses):
+        return ones, "true, for it is a condition"
+    return drawn(value, shapes, random)
+
+
+def _real(
+    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _Survey, uses: list[_Use]
+) -> tuple[Array, str]:
+    """Generate floats and complex numbers."""
+    shape = shapes[value.name]
+    ops = {use.node.op_type for use in uses}
+    if "mask" in value.name.lower():
+        if "Add" in ops and not ops & {"Mul", "Sub"}:
+            return np.zeros(shape, value.dtype), "a mask of zeros, for it is added"
+        return np.ones(shape, value.dtype), "a mask of ones, by its name"
+    if _is_image(shape, survey, uses):
+        return random.random(shape).astype(value.dtype), "an image of numbers from 0 to 1"
+    reader = next((use.node.op_type for use in uses if use.node.op_type in _FEATURES and not use.scaled), "")
+    if reader and value.dtype.kind == "f":
+        return random.standard_normal(shape).astype(value.dtype), f"normal numbers, for {reader} reads them"
+    return drawn(value, shapes, random)
+
+
+def _is_image(shape: tuple[int, ...], survey: _Survey, uses: list[_Use]) -> bool:
+    convolutions = [use for use in uses if use.node.op_type in _CONVOLUTIONS and use.position == 0]
+    counts = [survey.colours(use) for use in convolutions]
+    if any(counts):
+        return len(shape) in (3, 4) and any(count in _COLOURS for count in counts)
+    return bool(convolutions) and len(shape) == 4 and (shape[1] in _COLOURS or shape[-1] in _COLOURS)
+
+
+def _length(value: ModelValue, shapes: Shapes, uses: list[_Use]) -> tuple[int, str] | None:
+    """Return the axis size that lengths refer to, and why; None if these are not lengths."""
+    for use in uses:
+        op, position = use.place
+        source = use.node.input[0] if use.node.input else ""
+        if ((op in _SEQUENCES and position == 4) or (op == "ReverseSequence" and position == 1)) and shapes.get(source):
+            axis = next((one.i for one in use.node.attribute if one.name == "time_axis"), 0)
+            return shapes[source][axis], f"the whole of '{source}', for {op} reads them"
+    name = value.name.lower()
+    if "length" in name or "seq_len" in name or name.endswith(("_len", "_lens")):
+        others = [(one, shape) for one, shape in shapes.items() if one != value.name and len(shape) > 1]
+        if others and len(shapes[value.name]) <= 1:
+            source, shape = others[0]
+            return shape[1], f"the second axis of '{source}', by the name"
+    return None
+
+
+def _is_mask(uses: list[_Use]) -> bool:
+    """Whether the input is used like a mask: subtracted from 1, or selecting between two values."""
+    return any(
+        use.place in (("Where", 0), ("Equal", 0), ("Sub", 1), ("And", 0), ("And", 1), ("Not", 0)) for use in uses
+    )

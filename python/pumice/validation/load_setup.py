@@ -1,0 +1,82 @@
+"""How a model was loaded, so that subgraphs can be loaded in the same way or with changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import onnx
+
+from .._pumice import Context
+from ..base.element_types import Array
+from ..importer.file.model_file import Folder, Source
+from ..model.model import Model
+from ..model.precision_policy import Precision
+from .subgraph import Cut, part_precision
+
+if TYPE_CHECKING:
+    from ..importer.kernel_operator import KernelTable
+    from ..model.step_variants import StepVariants
+    from .report import ValidationReport
+
+
+class Setup(NamedTuple):
+    """Device, precision and load options of a model, and the tolerances of its validation."""
+
+    context: Context
+    precision: Precision
+    fuse: bool | Sequence[str] = True
+    deterministic: bool = False
+    tolerances: Mapping[str, float] | None = None
+    kernels: KernelTable | None = None
+    variants: StepVariants | None = None  # measured kernel variants of each step
+
+    def load(self, part: onnx.ModelProto) -> Model:
+        """Load a subgraph with this setup. Raise whatever loading raises."""
+        options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic, "kernels": self.kernels}
+        options["tuned"] = self.variants or False
+        return Model(part, self.context, part_precision(self.precision, part), progress=False, **options)
+
+
+class Origin(NamedTuple):
+    """Origin of a report: the model's file, its setup, and per case the program's and the model's inputs by name.
+
+    validated: validates a subgraph with a setup. It is passed in so that explaining a report needs no import of
+    validate.
+    """
+
+    source: Source
+    folder: Folder | None
+    overridable: tuple[str, ...]
+    setup: Setup
+    cases: list[tuple[dict[str, Array], dict[str, Any]]]
+    validated: Callable[[Cut, Setup], ValidationReport]
+
+    @staticmethod
+    def of(
+        model: Model,
+        cases: list[tuple[dict[str, Array], dict[str, Any]]],
+        tolerances: Mapping[str, float],
+        validated: Callable[[Cut, Setup], ValidationReport],
+    ) -> Origin:
+        """Return the origin of a report on a validated model."""
+        names = tuple(value.name for value in model.overridable)
+        fusion = (model.fuse, model.deterministic)
+        setup = Setup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
+        strings = model._kept_strings
+        cases = [(strings.texts(arrays), given) for arrays, given in cases] if strings else cases
+        return Origin(model.source, model.folder, names, setup, cases, validated)
+
+    def load(self) -> Model:
+        """Load the model again. Raise whatever loading raises."""
+        setup, names = self.setup, list(self.overridable)
+        return Model(
+            self.source,
+            setup.context,
+            setup.precision,
+            folder=self.folder,
+            overridable=names,
+            progress=False,
+            kernels=setup.kernels,
+            tuned=setup.variants or False,
+        )

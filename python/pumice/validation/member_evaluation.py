@@ -1,0 +1,76 @@
+"""Evaluates a kernel's members in another runtime, with the rules' bounds for that runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from .oracle import array_of, exactly
+from .bounds.bounded import Bounded
+from .bounds.registry import Undecided, Unproved, Value
+from .bounds.rule_runner import Runner
+from .reference import ReferenceNode
+
+
+class MemberValues(NamedTuple):
+    """By name: a runtime's results, and the rules' values with errors in the runtime's types."""
+
+    values: Mapping[str, Any]
+    bounded: Mapping[str, Value]
+
+
+def by_members(
+    members: Sequence[ReferenceNode],
+    read: Callable[[str], Value],
+    runner: Runner,
+    evaluate: Callable[[ReferenceNode, Mapping[str, Array | None]], Mapping[str, Any]],
+) -> MemberValues:
+    """Evaluate the members in order. read: returns a kernel input by name.
+
+    Raise Unproved with the reason if the runtime fails, or its result depends on a choice that it may have made
+    differently.
+    """
+    values: dict[str, Any] = {}
+    bounded: dict[str, Value] = {}
+    for member in members:
+        for name in member.inputs:
+            if name not in bounded:
+                bounded[name], values[name] = _read(name, read)
+        try:
+            made = evaluate(member, {name: values[name] for name in member.inputs})
+        except Exception as error:  # the runtime may raise anything
+            raise Unproved(f"it fails on node '{member.name}': {first_line(error)}") from None
+        try:
+            bounds = member.run(bounded, runner)
+        except Undecided:
+            raise Unproved(f"node '{member.name}' rests on a choice that rounding may turn") from None
+        except (IndexError, KeyError, MemoryError) as error:
+            raise Unproved(f"no bound of its own at node '{member.name}': {first_line(error)}") from None
+        for name in member.outputs:
+            values[name], bounded[name] = made.get(name), bounds.get(name)
+            if member is not members[-1] and _is_open(bounded[name]):
+                raise Unproved(f"node '{member.name}' rests on a choice that rounding may turn")
+    return MemberValues(values, bounded)
+
+
+def _read(name: str, read: Callable[[str], Value]) -> tuple[Value, Array | None]:
+    try:
+        value = exactly(read(name))
+    except KeyError as error:
+        raise Unproved(f"nothing is known of {error}") from None
+    array = None if value is None else array_of(value)
+    if array is None and value is not None:
+        raise Unproved(f"'{name}' is no tensor, or has a number that its type does not hold")
+    return value, array
+
+
+def _is_open(value: Value) -> bool:
+    return isinstance(value, Bounded) and not value.is_float and bool(np.any(value.errors() > 0))
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type if it is empty."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,108 @@
+"""Folders with a model, inputs and expected outputs, in the layout of ONNX's tests. Written atomically."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from ..base.element_types import Array
+from ..base.errors import InputError
+from ..importer.file.model_file import Folder
+from ..model.precision_policy import Precision
+from .bounds.bounded import Bounded
+from .bounds.registry import Undecided, Unproved, Value
+from .bounds.rule_runner import given_input
+from .subgraph import Cut
+from .reference import Reference
+
+if TYPE_CHECKING:
+    from ..importer.kernel_operator import KernelTable
+
+DATA = "test_data_set_0"
+
+
+def expected_results(part: Cut, precision: Precision, kernels: KernelTable | None = None) -> dict[str, Array]:
+    """Return the reference's results for a subgraph by name, rounded to their types; results without a rule are
+    omitted.
+    """
+    reference = Reference(part.proto, precision=precision, kernels=kernels)
+    values: dict[str, Value] = {
+        name: given_input(array, reference.types) for name, array in part.inputs.items() if name
+    }
+    for name in reference.constants:
+        values.setdefault(name, reference.held(name))
+    for node in reference.nodes:
+        try:
+            values.update(node.run({name: values[name] for name in node.inputs}, reference.runner))
+        except (Undecided, Unproved, KeyError, IndexError):
+            continue
+    found = {name: values[name] for name in part.outputs if name in values}
+    with np.errstate(all="ignore"):
+        return {
+            name: np.asarray(one.value).astype(one.dtype) for name, one in found.items() if isinstance(one, Bounded)
+        }
+
+
+def typed(part: Cut, results: Mapping[str, Array]) -> Cut:
+    """Return the subgraph with its outputs' types and shapes declared."""
+    proto = type(part.proto)()
+    proto.CopyFrom(part.proto)
+    for value in proto.graph.output:
+        if value.name in results:
+            array = results[value.name]
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            value.CopyFrom(helper.make_tensor_value_info(value.name, kind, array.shape))
+    return Cut(proto, part.inputs)
+
+
+def files_of(part: Cut, results: Mapping[str, Array]) -> dict[str, bytes]:
+    """Return file contents by path in the folder."""
+    files = {"model.onnx": typed(part, results).proto.SerializeToString()}
+    for kind, arrays in (("input", part.inputs), ("output", {n: results[n] for n in part.outputs if n in results})):
+        for index, (name, array) in enumerate(arrays.items()):
+            tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+            files[f"{DATA}/{kind}_{index}.pb"] = tensor.SerializeToString()
+    return files
+
+
+def check_folder(folder: Folder) -> Path:
+    """Return the path of a new or empty folder. Raise InputError for any other folder or a file."""
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        given = "a folder that holds something" if target.is_dir() else "a file"
+        raise InputError(f"'{target}': expected a new or an empty folder, given {given}")
+    return target
+
+
+def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
+    """Write files into a new or empty folder, atomically through a temporary folder next to it.
+
+    Raise InputError if the folder is not empty, or OSError.
+    """
+    target = check_folder(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        for path, content in files.items():
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            (made / path).write_bytes(content)
+        os.chmod(made, 0o777 & ~_umask())
+        os.replace(made, target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return target
+
+
+def _umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

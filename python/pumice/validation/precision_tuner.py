@@ -1,0 +1,399 @@
+"""Finds a minimal set of nodes that have to stay in float32, by trial."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .._pumice import Context, UnsupportedError, sha256
+from ..base.element_types import Array
+from ..base.errors import InputError, unsupported_error
+from ..base.atomic_files import write_whole
+from ..base.log import forward_log
+from ..base.printable_text import LONG, plain
+from ..base.progress import Progress
+from ..importer.file.model_file import Folder, Source
+from ..importer.load import load_recipe
+from ..model.model import Model
+from ..model.precision_policy import DEFAULT, literal
+from .bounds.bounded import Bounded
+from .bounds.float_types import Types, is_float
+from .error_propagation import relative_error
+from .user_kernel_rules import kernel_nodes
+from .precision_causes import Candidate, Causes
+from .validate import Case, _by_name
+
+Metric: TypeAlias = Callable[[list[Any]], float]
+
+_UNITS = 16  # default limit, in half ulps of the low-precision type
+_LEAST_TURNS = 7  # minimum number of rounds; the best time counts
+# Minimum seconds of all rounds; an idle GPU needs about as long to raise its clocks.
+_LEAST_SECONDS = 0.3
+_SINGLES = 24  # maximum number of candidates to try individually
+
+
+class TunedPrecision(NamedTuple):
+    """Result of tune_precision.
+
+    policy: for `pumice.load(precision=...)`. nodes: those in fp32, with reasons. value: largest relative error of an
+    output, or the metric, with the policy. default_value: without it. limit: the target. total: nodes of the model.
+    trials: programs tried. seconds, device_bytes: best run time, and memory of weights and intermediates, by "fp32",
+    the default's name and "policy"; bytes are empty for programs with several lists of dispatches.
+    """
+
+    policy: dict[str, str]
+    nodes: tuple[Candidate, ...]
+    value: float
+    default_value: float
+    limit: float
+    total: int
+    trials: int
+    seconds: dict[str, float]
+    device_bytes: dict[str, int]
+
+    @property
+    def default(self) -> str:
+        """The precision of the other nodes."""
+        return self.policy[DEFAULT]
+
+    @property
+    def speed_kept(self) -> float:
+        """The default's time divided by the policy's; 1 if nothing is lost."""
+        return self.seconds[self.default] / self.seconds["policy"]
+
+    @property
+    def memory_kept(self) -> float | None:
+        """Share of the default's memory savings that remains; None if unknown or nothing was saved."""
+        sizes = self.device_bytes
+        saved = sizes["fp32"] - sizes[self.default] if sizes else 0
+        return (sizes["fp32"] - sizes["policy"]) / saved if saved > 0 else None
+
+    @property
+    def summary(self) -> str:
+        """One line: the number of fp32 nodes, and the remaining savings in time and memory."""
+        kept = "" if self.memory_kept is None else f", {self.memory_kept:.0%} of the memory saved"
+        value = f"{self.value:.3g} with the policy, {self.default_value:.3g} without, limit {self.limit:.3g}"
+        what = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
+        return f"{what}; {self.speed_kept:.0%} of the speed of {self.default}{kept}; {self.trials} trials"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields for JSON; infinity becomes None."""
+        made = {**self._asdict(), "nodes": [one._asdict() for one in self.nodes]}
+        made.update(speed_kept=self.speed_kept, memory_kept=self.memory_kept)
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in made.items()
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy as JSON for `pumice.load(precision=path)`; the file name has to end in .json."""
+        if not os.fspath(path).endswith(".json"):
+            raise InputError(f"policy '{os.fspath(path)}': expected a name that ends in .json")
+        write_whole(path, json.dumps(self.policy, indent=1) + "\n")
+
+    def __str__(self) -> str:
+        nodes = (
+            f"{plain(one.node)} ({plain(one.op)}): {plain(one.kind)}: {plain(one.text, LONG)}" for one in self.nodes
+        )
+        return "\n".join([self.summary, *nodes])
+
+
+def tune_precision(
+    model: Model | Source,
+    cases: Iterable[Case],
+    *,
+    metric: Metric | None = None,
+    limit: float | None = None,
+    default: str = "fp16",
+    context: Context | None = None,
+    progress: bool = True,
+    folder: Folder | None = None,
+) -> TunedPrecision:
+    """Find a minimal set of nodes that have to stay in fp32, with all others in `default` ("fp16" or "bf16").
+
+    Without a metric, the results of all cases are compared with the fp32 program's: the largest error of an output,
+    relative to its largest magnitude, may be at most `limit` (by default 16 half ulps: 0.0078 at fp16, 0.0625 at bf16).
+    For integers it is the share of differing elements. `metric` receives the list of the model's results for each case
+    and returns a number, which has to be at least `limit`; then `limit` is required.
+
+    Overflowing nodes, and amplifying nodes with their inputs, are tried first; then every node that can be removed is
+    removed. The set is minimal, but a smaller set of other nodes may exist. On one device the same arguments give the
+    same set, if the model is deterministic. A control-flow node includes all nodes of its graphs.
+
+    progress: show a bar on a terminal. folder: stores "policy.json" and the trials, so that an interrupted search
+    can resume. It is identified by the model, cases, arguments, device and the metric's name, not its code.
+
+    Raise InputError if there is no case, an argument is out of range, fp32 does not reach `limit`, or the model has
+    random numbers and no seed. Loading and calling the model may raise their own errors.
+    """
+    limit = _limit(metric, limit, default)
+    with _in_float32(model, context) as exact, Progress("trials", progress) as bar:
+        search = _Search(exact, [*cases], metric, limit, default)
+        if folder is not None:
+            search.resume(os.fspath(folder))
+        search.bar = bar
+        found = search.run()
+        if folder is not None:
+            found.save(os.path.join(os.fspath(folder), "policy.json"))
+    forward_log()
+    return found
+
+
+def _limit(metric: Metric | None, limit: float | None, default: str) -> float:
+    if default not in ("fp16", "bf16"):
+        raise InputError(f"tune_precision: default: expected 'fp16' or 'bf16', given {default!r}")
+    if metric is not None and not callable(metric):
+        raise InputError(f"tune_precision: metric: expected a callable, given {type(metric).__name__}")
+    if limit is None:
+        if metric is not None:
+            raise InputError(
+                "tune_precision: limit: expected a number, the least that the metric has to give, given none"
+            )
+        return _UNITS * Types(default).storage("float32").unit
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
+        raise InputError(f"tune_precision: limit: expected a number, given {limit!r}")
+    if metric is None and limit <= 0:
+        raise InputError(f"tune_precision: limit: expected a relative error above 0, given {limit!r}")
+    return float(limit)
+
+
+def _in_float32(model: Model | Source, context: Context | None) -> Model:
+    """Reload the model in fp32."""
+    if not isinstance(model, Model):
+        loaded = Model(model, context, "fp32", seed=0, progress=False)
+    else:
+        loaded = model.loaded_again(context, "fp32")
+        if loaded.seed not in (None, model.seed):
+            loaded.close()
+            raise InputError(f"tune_precision: model '{model.name}' makes random numbers: expected a seed, given none")
+    if strings := [str(value) for value in (*loaded.inputs, *loaded.outputs) if value.dtype == object]:
+        loaded.close()
+        raise unsupported_error(f"tuning of model '{loaded.name}'", strings)
+    return loaded
+
+
+def _tensors(results: Any) -> list[Array]:
+    """Return all arrays of a call's result: one, several, sequences, optional values."""
+    if results is None:
+        return []
+    if isinstance(results, list | tuple):
+        return [array for one in results for array in _tensors(one)]
+    return [np.asarray(results)]
+
+
+def _error(actual: Any, expected: Any) -> float:
+    """Return the largest error of the outputs; infinity if their number or shapes differ."""
+    given, wanted = _tensors(actual), _tensors(expected)
+    if [one.shape for one in given] != [one.shape for one in wanted]:
+        return math.inf
+    worst = 0.0
+    for one, other in zip(given, wanted, strict=True):
+        if is_float(one.dtype):
+            worst = max(worst, relative_error(one, Bounded(other)))
+        elif one.size:
+            worst = max(worst, float(np.mean(one != other)))
+    return worst
+
+
+def best_in_turns(
+    calls: Mapping[str, Callable[[], Any]], least_seconds: float = _LEAST_SECONDS, least_turns: int = _LEAST_TURNS
+) -> dict[str, float]:
+    """Return the best seconds of each call by name, in round-robin order, after one uncounted round."""
+    best = dict.fromkeys(calls, math.inf)
+    for call in calls.values():
+        call()
+    began, turns = time.perf_counter(), 0
+    while turns < least_turns or time.perf_counter() - began < least_seconds:
+        turns += 1
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+class _Search:
+    """The trials of a model, with cached results."""
+
+    def __init__(self, exact: Model, cases: list[Case], metric: Metric | None, limit: float, default: str) -> None:
+        if not cases:
+            raise InputError("tune_precision: expected at least one case, given none")
+        self.exact, self.metric, self.limit, self.default = exact, metric, limit, default
+        self.inputs = [_by_name(exact, case) for case in cases]
+        with exact.loaded_again() as fresh:  # loaded afresh as in every trial, so that random numbers match
+            self.expected = self._results(fresh)
+        self.values: dict[str, float] = {}  # results of trials, by the indices of the fp32 nodes
+        self.path = ""
+        self.bar: Progress | None = None
+        self.causes = Causes(exact, default, [arrays for arrays, _ in self.inputs])
+        self.groups = self.causes.groups()
+        self.names = sorted(name for group in self.groups for name in group)
+        self.places = {name: place for place, name in enumerate(self.names)}
+
+    def resume(self, folder: str) -> None:
+        """Load earlier trials from a folder, and store new ones there."""
+        os.makedirs(folder, exist_ok=True)
+        self.path = os.path.join(folder, f"trials-{self._digest()[:16]}.json")
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                kept = json.load(file)
+            self.values = {str(key): float(value) for key, value in kept.items()}
+        except FileNotFoundError:
+            pass
+        except (ValueError, TypeError, AttributeError):  # not a valid trials file, so it is rewritten
+            self.values = {}
+
+    def _digest(self) -> str:
+        """Return a digest of the weights, nodes, kernels, cases, and everything else that affects a trial."""
+        overridable = [value.name for value in self.exact.overridable]
+        recipe = load_recipe(self.exact.source, self.exact.folder, overridable)
+        parts: list[Any] = [one.raw for one in recipe.constants.values()]
+        parts += [np.ascontiguousarray(array).tobytes() for arrays, _ in self.inputs for array in arrays.values()]
+        nodes = [(node.qualified_op, node.name, node.inputs, node.outputs) for node in recipe.nodes]
+        metric = getattr(self.metric, "__qualname__", type(self.metric).__name__)
+        told = [
+            nodes,
+            list(recipe.constants),
+            self.limit,
+            self.default,
+            metric,
+            self.exact.device.name,
+            self.exact.seed,
+            *kernel_nodes(self.exact),
+        ]
+        return sha256(*parts, json.dumps(told).encode())
+
+    def _results(self, model: Model) -> list[Any]:
+        return [model(**dict(given)) for given in self._named(model)]
+
+    def _named(self, model: Model) -> list[dict[str, Any]]:
+        names = {value.name for value in (*model.inputs, *model.overridable)}
+        return [{name: value for name, value in given.items() if name in names} for _, given in self.inputs]
+
+    def policy(self, nodes: Iterable[str]) -> dict[str, str]:
+        """Return the policy with these nodes in fp32."""
+        return {DEFAULT: self.default, **{literal(name): "fp32" for name in sorted(nodes)}}
+
+    def value(self, nodes: Sequence[str]) -> float:
+        """Return the error, or the metric, with these nodes in fp32."""
+        key = " ".join(str(place) for place in sorted(self.places[name] for name in nodes))
+        if key not in self.values:
+            with self.exact.loaded_again(precision=self.policy(nodes)) as narrow:
+                self.values[key] = self._judged(self._results(narrow))
+            if self.path:
+                write_whole(self.path, json.dumps(self.values, indent=1) + "\n")
+        if self.bar:
+            self.bar(len(self.values), max(2 * len(self.values), 8))
+        return self.values[key]
+
+    def _judged(self, results: list[Any]) -> float:
+        if self.metric is not None:
+            return float(self.metric(results))
+        return max(_error(one, other) for one, other in zip(results, self.expected, strict=True))
+
+    def passes(self, nodes: Sequence[str]) -> bool:
+        """Whether these nodes in fp32 suffice."""
+        value = self.value(nodes)
+        return value >= self.limit if self.metric is not None else value <= self.limit
+
+    # ---- the search
+
+    def run(self) -> TunedPrecision:
+        """Grow a set of nodes until it suffices, then shrink it."""
+        if self.metric is not None and not (value := self._judged(self.expected)) >= self.limit:
+            raise InputError(
+                f"tune_precision: limit: the metric of the program in fp32 is {value:.4g}, below {self.limit:.4g}"
+            )
+        enough = self._enough()
+        least = self._single(enough) or self._least(enough)
+        least.sort(key=self._order)
+        seconds, sizes = self._measured(least)
+        value, default_value = self.value(least), self.value([])
+        nodes = tuple(self.causes.reason(name) for name in least)
+        counts = (self.causes.count, len(self.values))
+        return TunedPrecision(
+            self.policy(least), nodes, value, default_value, self.limit, *counts, seconds=seconds, device_bytes=sizes
+        )
+
+    def _order(self, name: str) -> int:
+        return self.causes.place(name)
+
+    def _enough(self) -> list[str]:
+        """Return the first of growing sets of candidates that passes."""
+        taken: list[str] = []
+        if self.passes(taken):
+            return taken
+        for group in self.groups[:2]:
+            if group:
+                taken = taken + group
+                if self.passes(taken):
+                    return taken
+        rest = [name for group in self.groups[2:] for name in group]
+        count = 1
+        while count < len(rest):
+            if self.passes(taken + rest[:count]):
+                return taken + rest[:count]
+            count *= 2
+        everything = taken + rest
+        if not self.passes(everything):
+            raise InputError(
+                f"tune_precision: limit: with all nodes in fp32 it is {self.value(everything):.4g}, beyond {self.limit:.4g}"
+            )
+        return everything
+
+    def _single(self, enough: list[str]) -> list[str] | None:
+        """Return a node of the set that suffices alone, or None."""
+        if not 1 < len(enough) <= _SINGLES:
+            return None
+        return next(([name] for name in enough if self.passes([name])), None)
+
+    def _least(self, enough: list[str]) -> list[str]:
+        """Return a subset from which no node can be removed; large pieces are tried first, starting at the end."""
+        least, size = list(enough), max(len(enough) // 2, 1)
+        while least:
+            smaller = self._without_piece(least, size)
+            if smaller is not None:
+                least = smaller
+                size = min(size, max(len(least) // 2, 1))
+            elif size == 1:
+                break
+            else:
+                size = max(size // 2, 1)
+        return least
+
+    def _without_piece(self, nodes: list[str], size: int) -> list[str] | None:
+        for end in range(len(nodes), 0, -size):
+            rest = nodes[: max(end - size, 0)] + nodes[end:]
+            if self.passes(rest):
+                return rest
+        return None
+
+    # ---- cost
+
+    def _measured(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
+        """Measure seconds and bytes of the three programs, in turn."""
+        policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.policy(nodes)}
+        models = {name: self.exact.loaded_again(precision=one) for name, one in policies.items()}
+        try:
+            given = self._named(self.exact)[0]
+            seconds = best_in_turns({name: partial(model, **given) for name, model in models.items()})
+            sizes = {name: self._bytes(model) for name, model in models.items()}
+        finally:
+            for model in models.values():
+                model.close()
+        return seconds, {name: size for name, size in sizes.items() if size is not None} if all(sizes.values()) else {}
+
+    def _bytes(self, model: Model) -> int | None:
+        shapes = [array.shape for array in self.inputs[0][0].values()]
+        try:
+            sizes = model.program.arena(shapes)
+        except (UnsupportedError, TypeError):
+            return None
+        return sizes["persistent_bytes"] + sizes["arena_bytes"]

@@ -1,0 +1,214 @@
+// GEMM and implicit-GEMM convolution on cooperative matrices of 16 x 16 x 16: fp16 or bf16 operands, float accumulators.
+//
+// See include/conv_gemm.glsl for the geometry. K runs over (tap, input channel), channels fastest; input channels are in contiguous
+// vec8s. w: packed as [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// Workgroup = TILE_P pixels (M) x TILE_C output channels (N), z = group. A subgroup computes SUB_P x SUB_C of them; SPLIT subgroups split
+// the K tile.
+//   prefetch the first K tile of DEPTH into registers
+//   for each K tile:
+//     store x and w to shared memory; barrier; prefetch the next K tile
+//     for each 16 of K of this split: load A and B fragments; acc += A B
+//     barrier
+//   accumulators to shared memory, 16 rows at a time: reduce over SPLIT, bias, epilogue, store
+//
+// Requires VK_KHR_cooperative_matrix. Selected in conv_gemm_plan.cpp (matrix_plan); conv_gemm_tiling.cpp chooses the tile.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#if NCNN_bf16_storage
+#extension GL_EXT_bfloat16 : require
+#define MATRIX_FLOAT bfloat16_t
+#else
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#define MATRIX_FLOAT float16_t
+#endif
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#define X_VEC4 1
+#include "include/conv_gemm.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_P x SUB_C
+layout(constant_id = 1) const uint TILE_P = 128u;
+layout(constant_id = 2) const uint TILE_C = 128u;
+layout(constant_id = 3) const uint SUB_P = 64u;
+layout(constant_id = 4) const uint SUB_C = 64u;
+layout(constant_id = 5) const uint DEPTH = 32u;  // a multiple of 16 * SPLIT; DEPTH / 8 divides INVOCATIONS
+layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides K, so there is no partial K tile
+layout(constant_id = 7) const uint SPLIT = 1u;
+
+// Arrays of vec8s.
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if Y_VEC4
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
+#else
+layout(binding = 2) buffer Y { YFP y[]; };
+#endif
+
+const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // number of vec8s per tile row
+const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // padded by one to avoid bank conflicts
+const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
+const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // number of fragments per subgroup
+const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // output staging, 16 rows at a time
+// An invocation stores four outputs of a row: adjacent if Y_VEC4, otherwise interleaved so that adjacent invocations store adjacent
+// elements.
+const uint APART = Y_VEC4 == 1 ? 1u : QUADS;
+const uint PARTS = (TILE_P / SUB_P) * (TILE_C / SUB_C), SUBGROUPS = PARTS * SPLIT;
+const uint FIRST_W = TILE_P * ROW_X;
+const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;
+shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
+
+uvec4 next_x[LOADS_X], next_w[LOADS_W];
+uvec3 places[LOADS_X];  // positions of the pixels that this invocation loads
+uint firsts[LOADS_X];   // start of their batch items in x
+uint group_w;           // start of the group in w, in vec8s
+coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
+
+// Offset of this subgroup in the tile.
+uint first_row() { return gl_SubgroupID % PARTS / (TILE_C / SUB_C) * SUB_P; }
+uint first_column() { return gl_SubgroupID % PARTS % (TILE_C / SUB_C) * SUB_C; }
+
+// Row of tile x that load i fills. With four vec8s per row, rows r and r + 4 are stored together to avoid bank conflicts.
+uint row_of(uint i) {
+  const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
+  return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
+}
+
+// Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and become zero. `whole`: the K
+// tile is not partial.
+void fetch(uint begin, uint depths, bool whole) {
+  const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
+  const bool deep = whole || depth < depths;
+#if MATRIX
+  const uint channel = deep ? depth : 0u;
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[(firsts[i] + channel) >> 3];
+#else
+  const uint tap = depth / p.channels_in, channel = depth - tap * p.channels_in;
+  const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
+  bool inside[LOADS_X];
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
+    uint at;
+    inside[i] = find_input(places[i], th, tw, at) && deep;
+    next_x[i] = x[(firsts[i] + (inside[i] ? at + x_channel(channel) : 0u)) >> 3];
+  }
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
+#endif
+  const uint columns = (p.channels_out + 7u) / 8u;
+  const uint column = min(grid_group().y * EIGHTS_W + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
+  const uint first_w = group_w + column, row = begin + gl_LocalInvocationIndex / EIGHTS_W, rows_apart = INVOCATIONS / EIGHTS_W;
+  if (whole) {
+    [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + (row + i * rows_apart) * columns];
+    return;
+  }
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + min(row + i * rows_apart, depths - 1u) * columns];
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i)
+    if (row + i * rows_apart >= depths) next_w[i] = uvec4(0u);
+#if MATRIX
+  if (!deep) [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = uvec4(0u);
+#endif
+}
+
+void store_fetched() {
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW_X + gl_LocalInvocationIndex % EIGHTS_X] = next_x[i];
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
+    const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
+    tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
+  }
+  barrier();
+}
+
+void multiply() {
+  [[unroll]] for (uint step = 0u; step < DEPTH / 16u / SPLIT; ++step) {
+    const uint k = step * SPLIT + gl_SubgroupID / PARTS;
+    coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
+    [[unroll]] for (uint i = 0u; i < ROWS; ++i)
+      coopMatLoad(a[i], tile, (first_row() + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
+      coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
+      coopMatLoad(b, tile, FIRST_W + k * 16u * ROW_W + first_column() / 8u + j * 2u, ROW_W, gl_CooperativeMatrixLayoutRowMajor);
+      [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
+    }
+  }
+  barrier();  // wait until no subgroup is still reading the K tile
+}
+
+void main() {
+  const uint first_pixel = grid_group().x * TILE_P;
+  const uint depths = TAPS_H * TAPS_W * p.channels_in;
+  group_w = W_GROUP >> 3;
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
+    places[i] = place_of(min(first_pixel + row_of(i), p.pixels - 1u));
+    firsts[i] = p.x_offset + X_GROUP + places[i].x * p.x_stride_n;
+#if MATRIX
+    firsts[i] += places[i].z * p.x_stride_w;
+#endif
+  }
+  [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
+    sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+  const uint whole = WHOLE != 0u ? depths : depths / DEPTH * DEPTH;
+  fetch(0u, depths, WHOLE != 0u || whole > 0u);
+  for (uint begin = DEPTH; begin < whole; begin += DEPTH) {
+    store_fetched();
+    fetch(begin, depths, true);
+    multiply();
+  }
+  if (WHOLE == 0u && whole > 0u && whole < depths) {  // partial K tile
+    store_fetched();
+    fetch(whole, depths, false);
+    multiply();
+  }
+  store_fetched();
+  multiply();
+
+  // Stage the output in shared memory, 16 rows per subgroup at a time: there, the position of each element is known for bias and epilogue,
+  // and the splits of K are reduced.
+  const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
+  const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
+  const uint channel = grid_group().y * TILE_C + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
+  vec4 bias;
+  for (uint j = 0u; j < 4u; ++j) bias[j] = channel_bias(channel + j * APART);
+  [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
+    [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
+      coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
+    if (SPLIT > 1u) {
+      barrier();  // split-K subgroups read each other's sums
+    } else {
+      subgroupMemoryBarrierShared();
+      subgroupBarrier();
+    }
+    const uint rows_at_once = gl_SubgroupSize / QUADS;
+    for (uint row = split * rows_at_once + gl_SubgroupInvocationID / QUADS; row < 16u; row += rows_at_once * SPLIT) {
+      const uint pixel = first_pixel + first_row() + i * 16u + row;
+      if (pixel >= p.pixels || channel >= p.channels_out) break;
+      vec4 sum = bias;
+      [[unroll]] for (uint k = 0u; k < SPLIT; ++k) {
+        const uint first = first_strip + k * PARTS * 16u * ROW_Y + row * ROW_Y;
+#if Y_VEC4
+        sum += uintBitsToFloat(tile[first + column]);
+#else
+        for (uint j = 0u; j < 4u; ++j) sum[j] += uintBitsToFloat(tile[first + (column + j * APART) / 4u][column % 4u]);
+#endif
+      }
+      const uint at = y_index(place_of(pixel)) + Y_GROUP;
+      for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j * APART);
+#if Y_VEC4
+      const uint place = at + y_channel(channel);
+      SET_Y4(place >> 2, finished(sum, place));
+#else
+      for (uint j = 0u; j < 4u; ++j) {
+        const uint place = at + y_channel(channel + j * APART);
+        if (channel + j * APART < p.channels_out) SET_Y(place, finished(sum[j], place));
+      }
+#endif
+    }
+    if (SPLIT > 1u)
+      barrier();  // wait until all invocations have read; the next rows reuse the memory
+    else
+      subgroupBarrier();
+  }
+}

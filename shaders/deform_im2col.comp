@@ -1,0 +1,47 @@
+// im2col of a deformable convolution: samples x at each tap of each output pixel, displaced by a learned offset and multiplied by the mask.
+//
+// offset: [image, offset group, tap, y and x, pixel]. mask (MASK): [image, offset group, tap, pixel]. y: [image and channel, tap, pixel],
+// dense.
+// One invocation computes one element (or the elements of a word) by bilinear interpolation; samples outside the image are 0.
+//
+// For all devices. Selected in cpp/operators/window/image_regions.cpp; a GEMM with the weights follows.
+#version 450
+layout(push_constant) uniform parameter {
+  uint elements, channels, rows, columns;
+  uint groups, kernel_rows, kernel_columns, height, width;
+  int stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+  uint x_offset, offset_offset, mask_offset, y_offset;
+} p;
+#include "include/dense_float.glsl"
+layout(binding = 1) readonly buffer X { sfp x[]; };
+layout(binding = 2) readonly buffer O { sfp offset[]; };
+#if MASK
+layout(binding = 3) readonly buffer M { sfp mask[]; };
+#endif
+
+float at(uint image, int row, int column) {
+  const bool inside = row >= 0 && row < int(p.rows) && column >= 0 && column < int(p.columns);
+  return inside ? pm_load(x, image + uint(row) * p.columns + uint(column)) : 0.0;
+}
+
+float element(uint id) {
+  const uint places = p.height * p.width, size = p.kernel_rows * p.kernel_columns;
+  const uint place = id % places, k = id / places % size, plane = id / places / size;
+  const uint group = plane / p.channels * p.groups + plane % p.channels / (p.channels / p.groups);
+  const uint moved = p.offset_offset + (group * size + k) * 2u * places + place;
+  const float row = float(int(place / p.width) * p.stride_y - p.pad_y + int(k / p.kernel_columns) * p.dilation_y) + pm_load(offset, moved);
+  const float column =
+      float(int(place % p.width) * p.stride_x - p.pad_x + int(k % p.kernel_columns) * p.dilation_x) + pm_load(offset, moved + places);
+  if (!(row > -1.0 && row < float(p.rows) && column > -1.0 && column < float(p.columns))) return 0.0;
+  const int top = int(pm_floor(row)), left = int(pm_floor(column));
+  const float fy = row - float(top), fx = column - float(left);
+  const uint image = p.x_offset + plane * p.rows * p.columns;
+  const float upper = (1.0 - fx) * at(image, top, left) + fx * at(image, top, left + 1);
+  const float lower = (1.0 - fx) * at(image, top + 1, left) + fx * at(image, top + 1, left + 1);
+  const float value = (1.0 - fy) * upper + fy * lower;
+#if MASK
+  return value * pm_load(mask, p.mask_offset + (group * size + k) * places + place);
+#else
+  return value;
+#endif
+}

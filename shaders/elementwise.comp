@@ -1,0 +1,113 @@
+// Elementwise expressions over broadcast operands of any dtypes: y = RESULT(t0, t1, ...), the kernel of all elementwise operators and their
+// fusions.
+//
+// The lowering defines these macros:
+//   DECLARATIONS  the bindings t0, t1, ... and y;     RESULT_TYPE, RESULT  the expression over local variables, each operation rounded;
+//   FINISHED(v)   the fused epilogue;                 LOADS                those variables, from the elements at[0], at[1], ...;
+//   STORE(i, v)   one element;                        STORE4(i, v, count)  the first `count` of four, at a multiple of four.
+// DENSE: y is dense, and an invocation computes QUADS groups of four elements, else one element. RANK: axes to walk; 0 if every operand is
+// dense in y's order or a single element. WHOLE: four adjacent elements share a row of the last axis and are located once:
+//   QUADS_HELD    arrays with the operands of four elements, per group;  LOAD_QUADS  fills group k from at[0], at[1], ...;
+//   PICKS         local variables of element j of group k.
+//
+// For all devices. Selected in cpp/operators/elementwise/elementwise.cpp.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/epilogue.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = LOCAL_SIZE) in;
+DECLARATIONS
+layout(push_constant) uniform parameter {
+  uint elements;
+#if RANK
+  uint size[RANK];
+  uint t_stride[INPUTS * RANK];
+#if !DENSE
+  uint y_stride[RANK];
+#endif
+#endif
+  OFFSETS
+  uint y_offset;
+} p;
+
+
+uint at[INPUTS];
+
+void locate(uint flat_index) {
+#if RANK
+  for (int i = 0; i < INPUTS; ++i) at[i] = 0u;
+  for (int axis = RANK - 1; axis > 0; --axis) {
+    const uint next = flat_index / p.size[axis], k = flat_index - next * p.size[axis];
+    flat_index = next;
+    for (int i = 0; i < INPUTS; ++i) at[i] += k * p.t_stride[i * RANK + axis];
+  }
+  for (int i = 0; i < INPUTS; ++i) at[i] += flat_index * p.t_stride[i * RANK];
+#else
+  for (int i = 0; i < INPUTS; ++i) at[i] = flat_index;
+#endif
+}
+
+RESULT_TYPE element(uint flat_index) {
+  locate(flat_index);
+  LOADS
+  precise RESULT_TYPE made = RESULT;
+  return FINISHED(made);
+}
+
+#if DENSE
+#if WHOLE
+QUADS_HELD
+
+RESULT_TYPE picked(uint k, uint j) {
+  PICKS
+  precise RESULT_TYPE made = RESULT;
+  return FINISHED(made);
+}
+
+// Computes whole vec4s. All are loaded before the first store.
+void make_quads(uint first, uint apart) {
+  [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
+    locate(first + k * apart);
+    LOAD_QUADS
+  }
+  [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
+    RESULT_TYPE v[4];
+    for (uint j = 0u; j < 4u; ++j) v[j] = picked(k, j);
+    STORE4(first + k * apart, v, 4u);
+  }
+}
+#endif
+
+void make_quad(uint first) {
+  RESULT_TYPE v[4];
+  for (uint j = 0u; j < 4u; ++j) v[j] = element(min(first + j, p.elements - 1u));
+  STORE4(first, v, min(p.elements - first, 4u));
+}
+#endif
+
+void main() {
+  const uint group = grid_group();
+#if DENSE
+  const uint first = (group * QUADS * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u, apart = gl_WorkGroupSize.x * 4u;
+#if WHOLE
+  if (first + (QUADS - 1u) * apart + 4u <= p.elements) {
+    make_quads(first, apart);
+    return;
+  }
+#endif
+  for (uint k = 0u; k < QUADS && first + k * apart < p.elements; ++k) make_quad(first + k * apart);
+#else
+  const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (id >= p.elements) return;
+  uint rest = id, to = p.y_offset;
+  for (int axis = RANK - 1; axis >= 0; --axis) {
+    const uint next = rest / p.size[axis];
+    to += (rest - next * p.size[axis]) * p.y_stride[axis];
+    rest = next;
+  }
+  const RESULT_TYPE v = element(id);
+  STORE(to, v);
+#endif
+}

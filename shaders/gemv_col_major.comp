@@ -1,0 +1,71 @@
+// GEMV and GEMM of a few rows with w stored by columns, memory-bound in w: y = x w.
+//
+// x: rows of contiguous vec8s. w: packed as [columns][depth], depth a multiple of 8.
+// A subgroup computes one output column for all ROWS rows. Its invocations load neighbouring vec8s of the column.
+//   for each AHEAD vec8s of this invocation: issue all loads; acc[row] += dot(x, w)
+//   reduce with subgroupShuffleXor; bias, epilogue, store
+//
+// Requires subgroup shuffles. Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (columns_plan).
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/conv_gemm.glsl"
+#include "include/vec8.glsl"
+
+layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint ROWS = 1u;
+layout(constant_id = 1) const uint AHEAD = 8u;
+layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the vec8s of a column are a multiple of those loaded at once
+
+#if PM_GRAIN == 2 && !X_FLOAT && W_FLOAT
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+EIGHT eight_of_x(uint at) {
+  const uvec4 v = x[at / 8u];
+  return EIGHT(vec4(pm_unpack_halves(v.x), pm_unpack_halves(v.y)), vec4(pm_unpack_halves(v.z), pm_unpack_halves(v.w)));
+}
+#elif PM_GRAIN == 2 && !X_FLOAT
+layout(binding = 0) readonly buffer X { EIGHT x[]; };
+EIGHT eight_of_x(uint at) { return x[at / 8u]; }
+#else
+layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8, because x_offset may be an odd multiple of 4
+EIGHT eight_of_x(uint at) { return EIGHT(x[at / 4u], x[at / 4u + 1u]); }
+#endif
+layout(binding = 1) readonly buffer W { EIGHT w[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
+
+void main() {
+  const uint lane = gl_SubgroupInvocationID, channel = grid_group().y * (gl_WorkGroupSize.x / SUBGROUP) + gl_SubgroupID;
+  const uint eights = p.channels_in / 8u, first_w = (p.w_offset >> 3) + min(channel, p.channels_out - 1u) * eights;
+  float sums[ROWS];
+  [[unroll]] for (uint row = 0u; row < ROWS; ++row) sums[row] = 0.0;
+  for (uint begin = lane; begin < eights; begin += SUBGROUP * AHEAD) {
+    // Branch-free, so that all loads are in flight at once: past the end, the last vec8 is repeated and counts as zero.
+    EIGHT held[AHEAD], factors[ROWS * AHEAD];
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const uint eight = begin + k * SUBGROUP, at = WHOLE != 0u ? eight : min(eight, eights - 1u);
+      held[k] = w[first_w + at];
+      [[unroll]] for (uint row = 0u; row < ROWS; ++row)
+        factors[row * AHEAD + k] = eight_of_x(p.x_offset + min(row, p.pixels - 1u) * p.x_stride_w + at * 8u);
+    }
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const bool deep = WHOLE != 0u || begin + k * SUBGROUP < eights;
+      [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
+        const EIGHT f = factors[row * AHEAD + k];
+        const float product = dot(low_of(held[k]), low_of(f)) + dot(high_of(held[k]), high_of(f));
+        sums[row] += deep ? product : 0.0;
+      }
+    }
+  }
+  [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
+    float sum = sums[row];
+    [[unroll]] for (uint mask = 1u; mask < SUBGROUP; mask <<= 1) sum += subgroupShuffleXor(sum, mask);
+    if (lane != 0u || row >= p.pixels || channel >= p.channels_out) continue;
+    const uint at = y_index(uvec3(0u, 0u, row)) + channel * p.y_stride_c;
+    SET_Y(at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
+  }
+}

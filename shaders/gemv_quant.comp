@@ -1,0 +1,156 @@
+// GEMV and GEMM of a few rows with block-quantised weights, for GPUs: y[m, n] = sum_k x[m, k] (w[n, k] - zero[n, k / block]) scale[n, k /
+// block]. See include/quant_weights.glsl for buffers and fusions (NORMED, GATED).
+//
+// Workgroup = TEAMS groups of TEAM invocations by ROWS rows. A group computes COLUMNS columns: its invocations read 16 bytes of each
+// column, all from one block, and prefetch the next ones. With GATED, half of the columns belong to the gate's matrix.
+//   for each 16 bytes of K of this invocation:
+//     prefetch; w - zero is exact in float and is computed once for all rows
+//     acc[m][n] += scale * sum of x[m, k] (w - zero)     // one multiplication by the scale per block
+//   reduce over the group; epilogue; store
+//
+// Requires whole 16-byte pieces in rows and blocks. Selected in cpp/operators/conv_gemm/quant_gemm.cpp (columns_tiling) if the weights
+// are not packed for gemm_quant_mma.
+#version 450
+#if SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
+#extension GL_EXT_control_flow_attributes : require
+#define W_FOURS 1
+#define X_EIGHTS 1
+#define LANES 0
+#define GRID_AXES 3
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/epilogue.glsl"
+#include "include/tensor.glsl"
+#include "include/quant_weights.glsl"
+
+layout(local_size_x = TEAM * TEAMS) in;
+#include "include/thread_group.glsl"
+shared vec4 meeting[TEAM * TEAMS + 16u];
+PM_GATHER(gather_sums, vec4, meeting, pm_sum)
+
+const uint kPiece = 4u * IN_WORD;  // number of elements in 16 bytes
+#define FOR_ROWS(r) [[unroll]] for (uint r = 0u; r < ROWS; ++r)
+#define FOR_COLUMNS(c) [[unroll]] for (uint c = 0u; c < COLUMNS; ++c)
+
+// Integer k of a piece minus the zero point. With exponent 23 the integer becomes the low mantissa bits of a float; one fma by a power of
+// two then gives the exact difference. GPUs convert integers at a quarter of the fma rate or less.
+float element_of(uvec4 piece, uint k, float least) {
+  const uint word = piece[k / IN_WORD], bit = k % IN_WORD * BITS, at = bit % 16u;
+  const uint bits = (bit < 16u ? word : word >> 16) & (((1u << BITS) - 1u) << at);
+  return fma(uintBitsToFloat(bits | 0x4b000000u), 1.0 / float(1u << at), -(float(8388608u >> at) + least));
+}
+
+#if GATED
+const uint kMade = COLUMNS / 2u;  // number of output columns per group
+#else
+const uint kMade = COLUMNS;
+#endif
+
+// Loads 16 bytes of column c of the group; `at` counts 16-byte pieces.
+uvec4 piece_of(uint c, uint at) {
+#if GATED
+  if (c >= kMade) return gate_w[p.gate_w_offset / kPiece + at];
+#endif
+  return w[p.w_offset / kPiece + at];
+}
+
+float least_of(uint c, uint block) {
+#if GATED && ZERO
+  if (c >= kMade) return integer_in(gate_zero[(p.gate_zero_offset + block) / IN_WORD], (p.gate_zero_offset + block) % IN_WORD);
+#endif
+  return zero_point(block);
+}
+
+float unit_of(uint c, uint block) {
+#if GATED
+  if (c >= kMade) return gate_scale[block];
+#endif
+  return scale[block];
+}
+
+float made_of(vec4 all, uint c, uint at) {
+#if GATED
+  return epilogue(all[c], gate_of(all[c + kMade]));
+#else
+  return finished(all[c], at);
+#endif
+}
+
+void main() {
+  const uint tile = kMade * TEAMS;
+  const uvec3 group = grid_group((p.columns + tile - 1u) / tile, (p.rows + ROWS - 1u) / ROWS);
+  if (is_past_grid(group, 1u)) return;
+  const uint first_column = group.x * tile + TEAM_NUMBER * kMade, first_row = group.y * ROWS;
+  const uint pieces = p.depth / kPiece;
+  uint columns[COLUMNS], at_x[ROWS];
+  uvec4 held[COLUMNS];
+  vec4 sums[ROWS];
+  float squares[ROWS];
+  FOR_COLUMNS(c) {
+    columns[c] = min(first_column + c % kMade, p.columns - 1u);
+    held[c] = piece_of(c, columns[c] * pieces + min(TEAM_MEMBER, pieces - 1u));
+  }
+  FOR_ROWS(r) {
+    at_x[r] = p.x_offset + min(first_row + r, p.rows - 1u) * p.depth;
+    sums[r] = vec4(0.0);
+    squares[r] = 0.0;
+  }
+  for (uint i = TEAM_MEMBER; i < pieces; i += TEAM) {
+    uvec4 now[COLUMNS];
+    float least[COLUMNS];
+    vec4 units = vec4(0.0), parts[ROWS];
+    FOR_COLUMNS(c) {
+      now[c] = held[c] ^ kSigns;
+      held[c] = piece_of(c, columns[c] * pieces + min(i + TEAM, pieces - 1u));
+      const uint block = columns[c] * p.blocks + i * kPiece / p.block;
+      least[c] = least_of(c, block) + kBias;
+      units[c] = unit_of(c, block);
+    }
+    FOR_ROWS(r) parts[r] = vec4(0.0);
+    [[unroll]] for (uint e = 0u; e < kPiece / 8u; ++e) {
+      vec4 low[ROWS], high[ROWS];
+      FOR_ROWS(r) load_eight(at_x[r] + i * kPiece + e * 8u, low[r], high[r]);
+#if NORMED
+      const vec4 low_gain = gain[i * kPiece / 4u + e * 2u], high_gain = gain[i * kPiece / 4u + e * 2u + 1u];
+      FOR_ROWS(r) {
+        squares[r] += dot(low[r], low[r]) + dot(high[r], high[r]);
+        low[r] *= low_gain;
+        high[r] *= high_gain;
+      }
+#endif
+      FOR_COLUMNS(c) {
+        vec4 a, b;
+        [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+          a[j] = element_of(now[c], e * 8u + j, least[c]);
+          b[j] = element_of(now[c], e * 8u + 4u + j, least[c]);
+        }
+        FOR_ROWS(r) parts[r][c] += dot(a, low[r]) + dot(b, high[r]);
+      }
+    }
+    FOR_ROWS(r) sums[r] = fma(parts[r], units, sums[r]);
+  }
+#if NORMED
+  [[unroll]] for (uint first = 0u; first < ROWS; first += 4u) {
+    vec4 four = vec4(0.0);
+    [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r) four[r] = squares[first + r];
+    four = gather_sums(four);
+    [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r)
+      squares[first + r] = pm_divide(1.0, pm_sqrt(pm_divide(four[r], float(p.depth)) + p.epsilon));
+  }
+#endif
+  FOR_ROWS(r) {
+    vec4 all = gather_sums(sums[r]);
+#if NORMED
+    all *= squares[r];
+#endif
+    FOR_COLUMNS(c) {
+      const uint row = first_row + r, column = first_column + c;
+      if (c >= kMade || TEAM_MEMBER != c || column >= p.columns || row >= p.rows) continue;
+      const uint at = row * p.columns + column;
+      pm_store(y, p.y_offset + at, made_of(all, c, at));
+    }
+  }
+}

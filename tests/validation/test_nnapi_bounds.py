@@ -1,0 +1,140 @@
+"""Rules of the engine's own operators for NNAPI's hashes and detections: against the device, and in an ONNX file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pumice
+from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.registry import Call, Undecided, rule_of
+from pumice.validation.bounds.rule_runner import given_input
+from pumice.validation.bounds.float_types import Types
+from pumice.validation.deviation import RIGHT, judged
+
+Array = np.ndarray[Any, Any]
+OWN = ("HashProjection", "SuppressBoxes")
+
+
+def bounded(op: str, arrays: list[Array | None], **attributes: Any) -> list[Bounded]:
+    types = Types("fp32")
+    found = rule_of(op, "pumice")
+    assert found is not None
+    given = [None if one is None else given_input(one, types) for one in arrays]
+    return found(Call(f"pumice::{op}", given, attributes, 1, types))
+
+
+def on_device(context: pumice.Context, op: str, arrays: list[Array | None], outputs: int, **attributes: Any) -> Any:
+    graph, fed = pumice.Graph(op), dict[str, Array]()
+    given: list[Any] = []
+    for i, one in enumerate(arrays):
+        if one is not None:
+            fed[f"x{i}"] = one
+        given.append(None if one is None else graph.input(f"x{i}", str(one.dtype), list(one.shape)))
+    made = graph.add(f"pumice::{op}", *given, outputs=outputs, **attributes)
+    for j, value in enumerate(made if outputs > 1 else (made,)):
+        graph.output(f"y{j}", value)
+    results = graph.compile(context)(fed)
+    return [results[f"y{j}"] for j in range(outputs)]
+
+
+def floats(random: Any, *shape: int) -> Array:
+    return np.asarray(random.standard_normal(shape), "float32").view("uint32")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("length", [1, 3, 7, 15, 40, 130])
+def test_hashes_are_exact(context: pumice.Context, length: int, weighted: bool) -> None:
+    random = np.random.default_rng(length)
+    for dtype in ("uint8", "int32"):
+        x = random.integers(0, 120, (3, length)).astype(dtype)
+        arrays = [floats(random, 2, 5), x, floats(random, 3) if weighted else None]
+        (expected,) = bounded("HashProjection", arrays)
+        (made,) = on_device(context, "HashProjection", arrays, 1)
+        assert expected.exact
+        assert judged(made, expected, Types("fp32")).verdict == RIGHT
+        assert not judged(1 - made, expected, Types("fp32")).ok
+
+
+def boxes_of(seed: int, rows: int = 9, classes: int = 3) -> list[Array | None]:
+    """Return the boxes of three images; scores are multiples of 1/16, many of them equal."""
+    random = np.random.default_rng(seed)
+    start = random.integers(0, 12, (rows, classes, 2)) / 2
+    boxes = np.concatenate([start, start + random.integers(1, 16, start.shape) / 2], 2)
+    scores = random.integers(0, 17, (rows, classes)) / 16
+    return [boxes.astype("float32"), scores.astype("float32"), np.sort(random.integers(0, 3, rows)).astype("int32")]
+
+
+@pytest.mark.parametrize("method", ["hard", "linear", "gaussian"])
+def test_boxes_are_exact_and_scores_within_the_error_of_overlaps(context: pumice.Context, method: str) -> None:
+    numbers = {"method": method, "threshold": 0.11, "least": 0.0713, "overlap": 0.417, "sigma": 0.53}
+    decided = 0
+    for seed in range(12):
+        for most in (-1, 2):
+            arrays = boxes_of(seed)
+            made = on_device(context, "SuppressBoxes", arrays, 4, most=most, **numbers)
+            try:
+                expected = bounded("SuppressBoxes", arrays, most=most, **numbers)
+            except Undecided:
+                continue
+            decided += 1
+            assert [one.exact for one in expected] == [True, expected[1].exact, True, True]
+            for result, one in zip(made, expected, strict=True):
+                assert judged(result, one, Types("fp32")).ok
+            for j in range(4):  # a wrong result is found
+                wrong = made[j].copy()
+                wrong[0] += 1 << 10
+                assert not judged(wrong, expected[j], Types("fp32")).ok
+    assert decided >= 12
+
+
+def test_scores_that_rounding_may_order_otherwise_are_undecided() -> None:
+    arrays = boxes_of(0)
+    numbers = {"method": "linear", "threshold": 0.0, "least": 0.0, "overlap": 0.3}
+    types = Types("fp32")
+    scores = Bounded(arrays[1], np.full((9, 3), 0.2), np.float32)
+    found = rule_of("SuppressBoxes", "pumice")
+    assert found is not None
+    given = [given_input(arrays[0], types), scores, given_input(arrays[2], types)]
+    with pytest.raises(Undecided, match="too close|about as large"):
+        found(Call("pumice::SuppressBoxes", given, numbers, 1, types))
+
+
+def test_a_file_with_these_operators_is_proved() -> None:
+    """An ONNX file may use these operators, in the domain pumice."""
+    nodes = [
+        helper.make_node("HashProjection", ["seeds", "x"], ["bits"], "hash", domain="pumice"),
+        helper.make_node(
+            "SuppressBoxes",
+            ["boxes", "scores", "images"],
+            ["chosen", "low", "first", "class"],
+            "boxes",
+            domain="pumice",
+        ),
+    ]
+    kinds = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "uint32": TensorProto.UINT32}
+    random = np.random.default_rng(3)
+    names = ["seeds", "x", "boxes", "scores", "images"]
+    arrays = [floats(random, 2, 3), random.integers(0, 9, (4, 2)).astype("int32"), *boxes_of(5)]
+    given = dict(zip(names, arrays, strict=True))
+    graph = helper.make_graph(
+        nodes,
+        "own",
+        [helper.make_tensor_value_info(k, kinds[str(one.dtype)], list(one.shape)) for k, one in given.items()],
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT32, None)
+            for name in ("bits", "chosen", "low", "first", "class")
+        ],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("pumice", 1)]
+    proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    report = pumice.validate(proto, [given])
+    assert report.ok, str(report)
+
+
+def test_both_operators_have_a_rule() -> None:
+    assert all(rule_of(op, "pumice") for op in OWN)
